@@ -1,0 +1,1 @@
+"""liveshape: PyTorch programs on any GPU, right at every live shape."""

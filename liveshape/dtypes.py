@@ -1,0 +1,55 @@
+"""How a tensor's elements lie in GPU memory: WGSL has no bytes, no 64-bit numbers and not always halves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+# The storage type of each logical dtype; int8 and uint8 stay packed, four to a word, as the file has them.
+_STORAGE = {
+    "float32": "f32",
+    "float64": "f32",
+    "float16": "f16",
+    "int32": "i32",
+    "int64": "i32",
+    "bool": "u32",
+    "int8": "u32",
+    "uint8": "u32",
+}
+_PACKED = frozenset({"int8", "uint8"})
+
+
+def supported(dtype: str) -> bool:
+    """Whether a tensor of this dtype can live on the device at all."""
+    return dtype in _STORAGE
+
+
+def storage_type(dtype: str, half: bool = True) -> str:
+    """The WGSL type that holds one element (one packed word for int8 and uint8); without f16 halves widen to f32.
+
+    >>> storage_type("int64"), storage_type("float16", half=False)
+    ('i32', 'f32')
+    """
+    kind = _STORAGE[dtype]
+    return "f32" if kind == "f16" and not half else kind
+
+
+def storage_bytes(dtype: str, numel: int, half: bool = True) -> int:
+    """Bytes that `numel` elements take on the device, before padding.
+
+    >>> storage_bytes("bool", 3), storage_bytes("uint8", 3), storage_bytes("float16", 3)
+    (12, 3, 6)
+    """
+    if dtype in _PACKED:
+        return numel
+    return numel * (2 if storage_type(dtype, half) == "f16" else 4)
+
+
+def padded(nbytes: int) -> int:
+    """Allocation size: whole vec4 words, so that a kernel may read and write the last vector of a live range."""
+    return max(16, (nbytes + 15) & ~15)
+
+
+def prod(sizes: Iterable[int]) -> int:
+    """The number of elements of a shape; math.prod under the name operators use."""
+    return math.prod(sizes)

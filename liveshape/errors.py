@@ -1,0 +1,34 @@
+"""The exceptions of the package; each is also the builtin exception that a caller would expect."""
+
+from __future__ import annotations
+
+
+class LiveshapeError(Exception):
+    """The base of every error that liveshape raises on purpose.
+
+    Example: `except LiveshapeError as error: print(error)`.
+    """
+
+
+class FormatError(LiveshapeError, ValueError):
+    """A file is damaged or is of another format; the message names the field, its value and what is allowed."""
+
+
+class UnsupportedError(LiveshapeError, NotImplementedError):
+    """A well-formed program asks for an operator, dtype, version or limit that liveshape does not have."""
+
+
+class ShapeError(LiveshapeError, ValueError):
+    """A live shape does not fit its bound, or the shapes of an operator do not fit each other."""
+
+
+class PlanError(LiveshapeError, RuntimeError):
+    """Planning a graph at the live shapes failed; the next call plans the whole graph again."""
+
+
+class DeviceError(LiveshapeError, RuntimeError):
+    """The GPU, its driver or a shader refused something, or no adapter was found."""
+
+
+class InputError(LiveshapeError, ValueError):
+    """The caller gave an argument that the program does not take: a name, a count, a dtype or a kind of object."""

@@ -1,0 +1,58 @@
+"""Bytes to frozen dataclasses: `.pte` programs, the Vulkan graphs in them, `.ptd` tensor data. No GPU, no torch."""
+
+from liveshape.formats.plan import (
+    Delegate,
+    DelegateCall,
+    ExecutionPlan,
+    FreeCall,
+    Instruction,
+    IntListRef,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    OptionalTensorListRef,
+    TensorListRef,
+    TensorSpec,
+    Value,
+)
+from liveshape.formats.ptd import TensorData, TensorEntry, open_tensor_data
+from liveshape.formats.pte import Program, open_program
+from liveshape.formats.vkgraph import (
+    OperatorCall,
+    ValueList,
+    VkConstant,
+    VkGraph,
+    VkSymInt,
+    VkTensor,
+    VkValue,
+    parse_vkgraph,
+)
+
+__all__ = [
+    "Delegate",
+    "DelegateCall",
+    "ExecutionPlan",
+    "FreeCall",
+    "Instruction",
+    "IntListRef",
+    "JumpFalseCall",
+    "KernelCall",
+    "MoveCall",
+    "OperatorCall",
+    "OptionalTensorListRef",
+    "Program",
+    "TensorData",
+    "TensorEntry",
+    "TensorListRef",
+    "TensorSpec",
+    "Value",
+    "ValueList",
+    "VkConstant",
+    "VkGraph",
+    "VkSymInt",
+    "VkTensor",
+    "VkValue",
+    "open_program",
+    "open_tensor_data",
+    "parse_vkgraph",
+]

@@ -1,0 +1,127 @@
+"""The data behind the flatbuffer of a `.pte` or `.ptd`: segments proven to lie in the file, sliced when asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+
+from liveshape.formats.flatbuffer import Table, damaged, fields
+
+SEGMENT = fields("offset", "size")
+SUBSEGMENT = fields("segment_index", "offsets")
+NAMED = fields("key", "segment_index")
+
+
+class Segments:
+    """The data segments of a file, by index."""
+
+    __slots__ = ("_data", "_ranges")
+
+    def __init__(self, data: memoryview, ranges: tuple[tuple[int, int], ...]) -> None:
+        self._data, self._ranges = data, ranges
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def check(self, index: int, path: str) -> int:
+        """The index itself, if the file has such a segment."""
+        if not 0 <= index < len(self._ranges):
+            raise damaged(path, f"segment {index} of a file that has {len(self._ranges)}")
+        return index
+
+    def view(self, index: int) -> memoryview:
+        """The bytes of a segment whose index was checked."""
+        start, stop = self._ranges[index]
+        return self._data[start:stop]
+
+
+def read_segments(root: Table, data: memoryview) -> Segments:
+    """The segments that a root table lists, each checked against the bytes behind the flatbuffer.
+
+    Example: `read_segments(program, view[segment_base:]).view(0)`.
+    """
+    ranges = []
+    for entry in root.tables("segments", SEGMENT):
+        start, size = entry.u64("offset"), entry.u64("size")
+        if start + size > len(data):
+            raise damaged(
+                entry.path, f"{size} bytes at offset {start} do not fit in the {len(data)} bytes of segment data"
+            )
+        ranges.append((start, start + size))
+    return Segments(data, tuple(ranges))
+
+
+class NamedData(Mapping[str, memoryview]):
+    """Data by key, sliced on access: a thousand keys cost a thousand integers."""
+
+    __slots__ = ("_index", "_segments")
+
+    def __init__(self, segments: Segments, index: dict[str, int]) -> None:
+        self._segments, self._index = segments, index
+
+    def __getitem__(self, key: str) -> memoryview:
+        return self._segments.view(self._index[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __repr__(self) -> str:
+        return f"<NamedData of {len(self)} keys>"
+
+
+class Constants:
+    """Buffers by index: pieces of one segment, or the inline buffers of an older file."""
+
+    __slots__ = ("_offsets", "_starts", "_views")
+
+    def __init__(self, views: Sequence[memoryview], offsets: tuple[int, ...] = ()) -> None:
+        self._views = views
+        self._offsets = offsets
+        self._starts = sorted(set(offsets))
+
+    @classmethod
+    def read(cls, entry: Table, segments: Segments) -> Constants:
+        """The pieces of a segment from a table of offsets."""
+        offsets = entry.u64s("offsets")
+        # A program without constants keeps the reserved offset 0 and may keep no segment for it.
+        if len(segments) == 0 and not any(offsets):
+            return cls([memoryview(b"")], offsets)
+        data = segments.view(segments.check(entry.u32("segment_index"), f"{entry.path}.segment_index"))
+        for index, offset in enumerate(offsets):
+            if offset > len(data):
+                raise damaged(
+                    f"{entry.path}.offsets[{index}]", f"{offset} is past the {len(data)} bytes of its segment"
+                )
+        return cls([data], offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets) if self._offsets else len(self._views)
+
+    def rest(self, index: int) -> memoryview:
+        """The bytes from the start of a buffer to the end of what holds it."""
+        return self._views[0][self._offsets[index] :] if self._offsets else self._views[index]
+
+    def view(self, index: int) -> memoryview:
+        """The bytes of a buffer up to where the next one starts, padding included."""
+        if not self._offsets:
+            return self._views[index]
+        start = self._offsets[index]
+        following = bisect_right(self._starts, start)
+        return self._views[0][start : self._starts[following] if following < len(self._starts) else None]
+
+
+def read_named_data(root: Table, segments: Segments) -> NamedData:
+    """The named data that a root table lists.
+
+    Example: `read_named_data(program, segments)["a key"]`.
+    """
+    index: dict[str, int] = {}
+    for entry in root.tables("named_data", NAMED):
+        key = entry.string("key")
+        if key in index:
+            raise damaged(f"{entry.path}.key", f"a second {key!r}, keys must differ")
+        index[key] = segments.check(entry.u32("segment_index"), f"{entry.path}.segment_index")
+    return NamedData(segments, index)

@@ -1,0 +1,163 @@
+"""The table of operators. An operator is one generator; its annotations say how its arguments are read.
+
+The exporter merges equal scalars whatever their type, so a float may arrive as an int and an int as a float:
+`bind` reads every scalar of a file through the annotation of its parameter, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from liveshape.errors import FormatError
+from liveshape.graph import Node, SymInt, Tensor
+
+Ints = tuple[int, ...]
+Tensors = tuple[Tensor, ...]
+Number = int | float | bool
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an operator: the scalar types it takes, and whether it may be absent or a list."""
+
+    name: str
+    kinds: tuple[type, ...]
+    optional: bool
+    many: bool
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator under its exported name."""
+
+    name: str
+    run: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    alias: bool
+    reads_data: bool
+    control: bool
+    mutates: tuple[int, ...]
+
+    def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
+        """A node of this operator: checks the number and the types of its arguments, once."""
+        if len(args) != len(self.parameters):
+            names = ", ".join(parameter.name for parameter in self.parameters)
+            raise FormatError(
+                f"{label}: {len(args)} arguments given, {self.name} takes {len(self.parameters)} ({names})"
+            )
+        read = tuple(
+            argument if position == len(args) - 1 else _read(label, parameter, argument)
+            for position, (parameter, argument) in enumerate(zip(self.parameters, args, strict=True))
+        )
+        _check_output(label, self.parameters[-1], read[-1])
+        live = tuple(position for position, argument in enumerate(read[:-1]) if _is_live(argument))
+        return Node(
+            index=index,
+            label=label,
+            name=self.name,
+            run=self.run,
+            args=read,
+            live=live,
+            alias=self.alias,
+            reads_data=self.reads_data,
+            control=self.control,
+            mutates=self.mutates,
+        )
+
+
+OPS: dict[str, Op] = {}
+
+
+def op(
+    *names: str, alias: bool = False, reads_data: bool = False, control: bool = False, mutates: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a generator under its exported names; the last parameter is the output.
+
+    `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
+    looks at values. `mutates`: parameters it writes in place.
+
+    >>> @op("aten.neg.default")
+    ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
+    """
+
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        hints = typing.get_type_hints(run)
+        parameters = tuple(_parameter(name, hints[name]) for name in inspect.signature(run).parameters)
+        positions = tuple([parameter.name for parameter in parameters].index(name) for name in mutates)
+        for name in names:
+            if name in OPS:
+                raise ValueError(f"operator {name} is registered twice")
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, positions)
+        return run
+
+    return register
+
+
+def _parameter(name: str, hint: Any) -> Parameter:
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    optional = type(None) in members
+    kinds: list[type] = []
+    many = False
+    for member in members:
+        if typing.get_origin(member) is tuple:
+            many = True
+            inner = typing.get_args(member)[0]
+            kinds.extend(typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,))
+        elif isinstance(member, type) and member is not type(None):
+            kinds.append(member)
+    return Parameter(name, tuple(kinds), optional, many)
+
+
+def _read(label: str, parameter: Parameter, argument: Any) -> Any:
+    if not parameter.kinds:  # annotated Any: the operator ignores it
+        return argument
+    if argument is None:
+        if parameter.optional:
+            return None
+        raise FormatError(f"{label}: {parameter.name} is missing")
+    if isinstance(argument, tuple):
+        if not parameter.many:
+            raise FormatError(f"{label}: {parameter.name} is a list, one value is expected")
+        return tuple(_scalar(label, parameter, item) for item in argument)
+    if parameter.many and not any(kind in (int, float, bool) for kind in parameter.kinds):
+        raise FormatError(f"{label}: {parameter.name} must be a list, {argument!r} was given")
+    value = _scalar(label, parameter, argument)
+    return (value,) if parameter.many else value
+
+
+def _scalar(label: str, parameter: Parameter, argument: Any) -> Any:
+    kinds = parameter.kinds
+    if isinstance(argument, SymInt):
+        if Tensor in kinds and len(kinds) == 1:
+            raise FormatError(f"{label}: {parameter.name} must be a tensor, a scalar was given")
+        return argument
+    if isinstance(argument, kinds) and not (isinstance(argument, bool) and bool not in kinds):
+        return argument
+    if argument is None and Tensor in kinds:
+        return None
+    if isinstance(argument, (int, float)):
+        for kind in kinds:
+            if kind in (int, float, bool) and kind(argument) == argument:
+                return kind(argument)
+    names = " or ".join(kind.__name__ for kind in kinds)
+    raise FormatError(f"{label}: {parameter.name} must be {names}, {argument!r} was given")
+
+
+def _check_output(label: str, parameter: Parameter, argument: Any) -> None:
+    if not parameter.kinds:
+        return
+    items = argument if isinstance(argument, tuple) else (argument,)
+    if isinstance(argument, tuple) != parameter.many or not all(isinstance(item, parameter.kinds) for item in items):
+        names = " or ".join(kind.__name__ for kind in parameter.kinds)
+        raise FormatError(f"{label}: the output must be {'a list of ' if parameter.many else ''}{names}")
+
+
+def _is_live(argument: Any) -> bool:
+    if isinstance(argument, tuple):
+        return any(isinstance(item, SymInt) for item in argument)
+    return isinstance(argument, SymInt)

@@ -1,0 +1,104 @@
+"""Arithmetic on shapes that operators share: axes, strides, broadcasting, and merging dimensions that move together."""
+
+from __future__ import annotations
+
+from liveshape.dtypes import prod
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape
+
+MAX_RANK = 8  # what the Params of the strided kernels hold
+
+
+def ceil_div(a: int, b: int) -> int:
+    """
+    >>> ceil_div(7, 4)
+    2
+    """
+    return -(-a // b)
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dimension counted from the front; a scalar has the one dimension that PyTorch grants it."""
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise ShapeError(f"dimension {dim} is outside a tensor of rank {rank}")
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def strides_of(shape: Shape) -> Shape:
+    """Element strides of a contiguous tensor.
+
+    >>> strides_of((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all of them broadcast to.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    rank = max(len(shape) for shape in shapes)
+    result = []
+    for column in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        size = next((size for size in column if size != 1), 1)
+        if any(other not in (1, size) for other in column):
+            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast together")
+        result.append(size)
+    return tuple(result)
+
+
+def broadcast_strides(shape: Shape, target: Shape) -> Shape:
+    """Strides that read `shape` as if it were `target`: zero along every broadcast dimension.
+
+    >>> broadcast_strides((3, 1), (2, 3, 4))
+    (0, 1, 0)
+    """
+    lead = len(target) - len(shape)
+    strides = strides_of(shape)
+    return (0,) * lead + tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
+
+
+def merge_dims(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
+    """Drop dimensions of one and merge neighbours that every operand walks as one, innermost last.
+
+    >>> merge_dims((2, 3, 4), (12, 4, 1), (0, 4, 1))
+    ((2, 12), ((12, 1), (0, 1)))
+    """
+    sizes: list[int] = []
+    walks: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(walk[-1] == row[axis] * size for walk, row in zip(walks, strides, strict=True)):
+            sizes[-1] = sizes[-1] * size
+            for walk, row in zip(walks, strides, strict=True):
+                walk[-1] = row[axis]
+        else:
+            sizes.append(size)
+            for walk, row in zip(walks, strides, strict=True):
+                walk.append(row[axis])
+    if len(sizes) > MAX_RANK:
+        raise UnsupportedError(f"shape {shape} keeps {len(sizes)} independent dimensions, kernels take {MAX_RANK}")
+    return tuple(sizes), tuple(tuple(walk) for walk in walks)
+
+
+def resolve_sizes(sizes: Shape, numel: int) -> Shape:
+    """A size list with at most one -1 filled in so that it holds `numel` elements.
+
+    >>> resolve_sizes((2, -1), 6)
+    (2, 3)
+    """
+    if -1 in sizes:
+        rest = prod(size for size in sizes if size != -1)
+        if rest == 0 or numel % rest or sizes.count(-1) > 1:
+            raise ShapeError(f"sizes {sizes} cannot hold {numel} elements")
+        sizes = tuple(numel // rest if size == -1 else size for size in sizes)
+    if prod(sizes) != numel:
+        raise ShapeError(f"sizes {sizes} hold {prod(sizes)} elements, the live tensor has {numel}")
+    return sizes

@@ -1,0 +1,28 @@
+// Copy, converting each element to the output's type.
+override WG: u32 = 64;
+override TO_BOOL: bool = false; // booleans are stored as 0 or 1, so a number must be tested, not truncated
+
+struct Params {
+    vectors: u32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, grid) * WG + lane;
+    if (i >= params.vectors) {
+        return;
+    }
+    let value = x[i];
+    if (TO_BOOL) {
+        out[i] = select(vec4<TOut>(0), vec4<TOut>(1), value != vec4<TIn>(0));
+    } else {
+        out[i] = vec4<TOut>(value);
+    }
+}

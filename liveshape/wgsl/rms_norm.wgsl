@@ -1,0 +1,45 @@
+// One workgroup per row: out = x * rsqrt(mean(x^2) + eps) * weight, summed in f32.
+// T: f32, f16
+override WG: u32 = 64;
+
+struct Params {
+    rows: u32,
+    width: u32, // in vectors
+    eps: f32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<V>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+@group(0) @binding(2) var<storage, read> weight: array<V>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+var<workgroup> partial: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row = group_index(group, grid);
+    if (row >= params.rows) {
+        return;
+    }
+    let start = row * params.width;
+    var squares = V_math(0);
+    for (var i = lane; i < params.width; i += WG) {
+        let value = V_math(x[start + i]);
+        squares += value * value;
+    }
+    partial[lane] = V_sum(squares);
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lane < half) {
+            partial[lane] += partial[lane + half];
+        }
+    }
+    workgroupBarrier();
+    let scale = inverseSqrt(partial[0] / f32(params.width * V_lanes) + params.eps);
+    for (var i = lane; i < params.width; i += WG) {
+        out[start + i] = V(V_math(x[start + i]) * scale * V_math(weight[i]));
+    }
+}

@@ -1,0 +1,1 @@
+"""The test programs, one file per family of operators."""
