@@ -1,1 +1,74 @@
-"""liveshape: PyTorch programs on any GPU, right at every live shape."""
+"""liveshape: PyTorch programs on any GPU, right at every live shape.
+
+    import liveshape, numpy as np
+
+    model = liveshape.load("model.pte")          # weights go to the GPU, kernels are compiled: once
+    print(model.inputs)                          # name, dtype, bounds, dynamic
+    x = np.random.rand(1, 7, 64).astype("float32")
+    y = model(x)                                 # any shape up to the bounds, with no recompilation
+    y = model(x[:, :1])
+
+`liveshape.runtime` has the calls of executorch.runtime; `python -m liveshape --help` has the commands.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from liveshape.errors import (
+        DeviceError,
+        FormatError,
+        InputError,
+        LiveshapeError,
+        NoAdapterError,
+        PlanError,
+        ShapeError,
+        UnsupportedError,
+    )
+    from liveshape.metadata import MethodNotFoundError, TensorInfo
+    from liveshape.model import Model, load
+    from liveshape.runtime import Memory, Runtime
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DeviceError",
+    "FormatError",
+    "InputError",
+    "LiveshapeError",
+    "Memory",
+    "MethodNotFoundError",
+    "Model",
+    "NoAdapterError",
+    "PlanError",
+    "Runtime",
+    "ShapeError",
+    "TensorInfo",
+    "UnsupportedError",
+    "__version__",
+    "load",
+]
+
+# Importing the package costs nothing; each name brings its module along when it is first used.
+_HOMES = {
+    "Memory": "runtime",
+    "MethodNotFoundError": "metadata",
+    "Model": "model",
+    "Runtime": "runtime",
+    "TensorInfo": "metadata",
+    "load": "model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'liveshape' has no attribute {name!r}")
+    value = getattr(import_module(f"liveshape.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

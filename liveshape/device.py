@@ -6,23 +6,26 @@ wgpu-py; those methods are the fallback, and a test holds both to the same bytes
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import wgpu
 
-from liveshape.errors import DeviceError
+from liveshape.errors import DeviceError, NoAdapterError
 from liveshape.graph import Limits
 from liveshape.kernel import Variant
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi
     from wgpu.backends.wgpu_native import lib as _lib
+    from wgpu.backends.wgpu_native.extras import set_instance_extras as _set_instance_extras
 except ImportError:  # another backend of wgpu-py: its public calls do everything
-    _ffi = _lib = None
+    _ffi = _lib = _set_instance_extras = None
 
 _LOG = logging.getLogger("liveshape")
 _UPLOAD_CHUNK = 8 << 20
@@ -56,9 +59,33 @@ class Adapter:
     max_binding_bytes: int
 
 
+@functools.cache
+def _leave_opengl_alone() -> None:
+    """OpenGL is a second road to the same hardware, with fewer features and complaints of its own on stderr."""
+    if _set_instance_extras is not None:
+        with contextlib.suppress(RuntimeError):  # the program around us uses wgpu already
+            _set_instance_extras(backends=["Primary"])
+
+
+@contextlib.contextmanager
+def _no_display() -> Iterator[None]:
+    """Mesa's driver looks for a display and complains on stderr where the session has none; any folder quiets it."""
+    name = "XDG_RUNTIME_DIR"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = os.sep
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
 def _adapters() -> list[Any]:
-    # The OpenGL adapter is a second road to the same hardware, with fewer features.
-    found = [adapter for adapter in wgpu.gpu.enumerate_adapters_sync() if adapter.info["backend_type"] != "OpenGL"]
+    _leave_opengl_alone()
+    with _no_display():
+        adapters = wgpu.gpu.enumerate_adapters_sync()
+    found = [adapter for adapter in adapters if adapter.info["backend_type"] != "OpenGL"]
     return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
 
 
@@ -95,10 +122,8 @@ def open_device(choice: str | int | None = None) -> Device:
     >>> open_device("nvidia")  # doctest: +SKIP
     """
     adapters = _adapters()
-    if not adapters:
-        raise DeviceError(_NO_ADAPTER)
-    asked = os.environ.get("LIVESHAPE_DEVICE") if choice is None else choice
-    index = _choose(asked, [_describe(position, adapter) for position, adapter in enumerate(adapters)])
+    asked = asked_device(choice)
+    index = choose_adapter(asked, [_describe(position, adapter) for position, adapter in enumerate(adapters)])
     if index not in _open:
         device = _open[index] = Device(adapters[index], index)
         if device.adapter.software and not asked:
@@ -106,7 +131,23 @@ def open_device(choice: str | int | None = None) -> Device:
     return _open[index]
 
 
-def _choose(asked: str | int | None, adapters: list[Adapter]) -> int:
+def asked_device(choice: str | int | None = None) -> str | int | None:
+    """What the caller asks for: the choice itself, else the environment variable LIVESHAPE_DEVICE.
+
+    >>> asked_device("nvidia")
+    'nvidia'
+    """
+    return os.environ.get("LIVESHAPE_DEVICE") if choice is None else choice
+
+
+def choose_adapter(asked: str | int | None, adapters: list[Adapter]) -> int:
+    """The index of the adapter that is asked for by index or by a part of its name; the first without a wish.
+
+    >>> choose_adapter("llvmpipe", list_adapters())  # doctest: +SKIP
+    1
+    """
+    if not adapters:
+        raise NoAdapterError(_NO_ADAPTER)
     if asked is None or asked == "":
         return 0
     text = str(asked)
@@ -114,11 +155,11 @@ def _choose(asked: str | int | None, adapters: list[Adapter]) -> int:
     if text.isdigit():
         if int(text) < len(adapters):
             return int(text)
-        raise DeviceError(f"there is no adapter {text}; there are {listing}")
+        raise NoAdapterError(f"there is no adapter {text}; there are {listing}")
     for adapter in adapters:
         if text.lower() in f"{adapter.name} {adapter.driver} {adapter.kind}".lower():
             return adapter.index
-    raise DeviceError(f"no adapter is called {text!r}; there are {listing}")
+    raise NoAdapterError(f"no adapter is called {text!r}; there are {listing}")
 
 
 @dataclass(frozen=True)
@@ -158,7 +199,8 @@ class Device:
         required = {name: adapter.limits[name] for name in (*_LIMIT_NAMES.values(), *_MORE_LIMITS)}
         features = [name for name in ("shader-f16", "timestamp-query") if name in adapter.features]
         try:
-            self._device = adapter.request_device_sync(required_features=features, required_limits=required)
+            with _no_display():
+                self._device = adapter.request_device_sync(required_features=features, required_limits=required)
         except Exception as error:
             raise DeviceError(f"{self.adapter.name} could not be opened: {error}") from error
         self._queue = self._device.queue
@@ -285,9 +327,9 @@ class Device:
     # Work
 
     def submit(
-        self, commands: Sequence[Command], copies: Sequence[tuple[Buffer, int, Any, int]] = (), what: str = "step"
+        self, commands: Sequence[Command], copies: Sequence[tuple[Buffer, int, int, Any, int]] = (), what: str = "step"
     ) -> None:
-        """Run the commands in one pass, then copy (buffer, bytes, staging, offset) rows, in one submit.
+        """Run the commands in one pass, then copy (buffer, start, bytes, staging, place) rows, in one submit.
 
         An error of the device is raised here and names the command that caused it.
         """
@@ -295,8 +337,8 @@ class Device:
             encoder = self._device.create_command_encoder(label=what)
             if commands:
                 self._encode(encoder, commands)
-            for buffer, nbytes, staging, target in copies:
-                for handle, begin, size in _ranges(buffer, 0, nbytes):
+            for buffer, start, nbytes, staging, target in copies:
+                for handle, begin, size in _ranges(buffer, start, nbytes):
                     encoder.copy_buffer_to_buffer(handle, begin, staging, target, size)
                     target += size
             self._queue.submit([encoder.finish()])

@@ -34,6 +34,20 @@ def storage_type(dtype: str, half: bool = True) -> str:
     return "f32" if kind == "f16" and not half else kind
 
 
+def is_packed(dtype: str) -> bool:
+    """Whether four elements lie in one word."""
+    return dtype in _PACKED
+
+
+def stored_alike(one: str, other: str, half: bool = True) -> bool:
+    """Whether tensors of the two dtypes hold equal values in equal bytes.
+
+    >>> stored_alike("int64", "int32"), stored_alike("bool", "uint8")
+    (True, False)
+    """
+    return storage_type(one, half) == storage_type(other, half) and is_packed(one) == is_packed(other)
+
+
 def storage_bytes(dtype: str, numel: int, half: bool = True) -> int:
     """Bytes that `numel` elements take on the device, before padding.
 

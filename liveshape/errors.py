@@ -15,7 +15,14 @@ class FormatError(LiveshapeError, ValueError):
 
 
 class UnsupportedError(LiveshapeError, NotImplementedError):
-    """A well-formed program asks for an operator, dtype, version or limit that liveshape does not have."""
+    """A well-formed program asks for an operator, dtype, version or limit that liveshape does not have.
+
+    `details` holds (node, reason) pairs where several parts of a program are refused at once.
+    """
+
+    def __init__(self, message: str, details: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class ShapeError(LiveshapeError, ValueError):
@@ -28,6 +35,10 @@ class PlanError(LiveshapeError, RuntimeError):
 
 class DeviceError(LiveshapeError, RuntimeError):
     """The GPU, its driver or a shader refused something, or no adapter was found."""
+
+
+class NoAdapterError(DeviceError):
+    """This machine offers no adapter, or none like the one that was asked for."""
 
 
 class InputError(LiveshapeError, ValueError):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from liveshape.arrays import checked, restored, stored, stored_pieces
 from liveshape.device import Buffer, Command, Device
-from liveshape.dtypes import padded, storage_bytes, storage_type
+from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import InputError, PlanError
-from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
 from liveshape.memory import MemoryPlan, alias_views, plan_memory
 from liveshape.planning import Arena, Planner, Read, Step
+from liveshape.warmup import small_routes
 
 Progress = Callable[[int, int], None]
-_CHUNK = 4 << 20
-_STORED = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "i32": np.dtype("<i4"), "u32": np.dtype("<u4")}
 _SLOTS_PER_NODE = 8
 
 
@@ -34,10 +34,10 @@ class Executor:
         self._arena_layout = Arena(graph.limits.uniform_alignment)
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
         slots = max(64, _SLOTS_PER_NODE * len(graph.nodes))
-        self._arena_bytes = slots * max(graph.limits.uniform_alignment, 256)
-        self._arena = device.arena(self._arena_bytes)
+        self.arena_bytes = slots * max(graph.limits.uniform_alignment, 256)
+        self._arena = device.arena(self.arena_bytes)
         self._arena_now = b""
-        outputs = sum(padded(_bytes_of(value, value.max_shape, graph)) for value in self._output_tensors())
+        outputs = sum(padded(self._bytes(value, value.max_shape)) for value in self._output_tensors())
         self._staging = device.staging(max(outputs, 16))
         self._bind_groups: dict[Any, Any] = {}
         self._commands: dict[tuple[int, int], tuple[int, list[Command], bytes]] = {}
@@ -47,6 +47,14 @@ class Executor:
 
     def _output_tensors(self) -> list[Tensor]:
         return [value for value in self.graph.outputs if isinstance(value, Tensor)]
+
+    def _bytes(self, tensor: Tensor, shape: Shape) -> int:
+        return storage_bytes(tensor.dtype, prod(shape), self.graph.limits.half)
+
+    @property
+    def staging_bytes(self) -> int:
+        """The size of the buffer that results are read through."""
+        return int(self._staging.size)
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The memory that a tensor lives in."""
@@ -63,17 +71,19 @@ class Executor:
         done = 0
         for storage, tensor in constants.items():
             assert tensor.constant is not None
-            self.device.stream(self._blocks[storage.block], _stored_pieces(tensor, self.graph.limits.half))
+            self.device.stream(self._blocks[storage.block], stored_pieces(tensor, self.graph.limits.half))
             done += len(tensor.constant)
             if progress is not None:
                 progress(done, total)
         self.device.flush()
 
     def _warm(self) -> None:
-        """Compile every pipeline and bind group of the plan at the bound, so that no call waits for one."""
+        """Compile every pipeline and make every bind group that a call may ask for, so that none waits for one."""
         for node in self.graph.nodes:
             for step in node.steps:
                 self._resolve(step, 0)
+        for step in small_routes(self.planner):
+            self._resolve(step, 0)
 
     # One call
 
@@ -99,15 +109,17 @@ class Executor:
         if len(inputs) != len(graph.inputs):
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
         # Validate all, then commit: a refused call leaves nothing half done.
-        arrays = [_checked(position, value, given) for position, (value, given) in enumerate(zip(graph.inputs, inputs))]
-        for value, array in zip(graph.inputs, arrays, strict=True):
+        ready: list[tuple[Any, Any, Any]] = []
+        for value, given in zip(graph.inputs, inputs, strict=True):
+            host = checked(value, given)
+            ready.append((value, host, stored(host, value, graph.limits.half) if isinstance(value, Tensor) else None))
+        for value, host, data in ready:
             if isinstance(value, SymInt):
-                value.value = array
+                value.value = host
             elif isinstance(value, Tensor):
-                value.shape = array.shape
-                value.host = array
-                if array.size and (value.consumers or value in graph.outputs):
-                    data = _stored(array, value, graph.limits.half)
+                value.shape = host.shape
+                value.host = host
+                if host.size and value.storage.block >= 0:  # an input that nothing uses has no memory
                     self.device.write(self.buffer_of(value), 0, data)
 
     def _read(self, node: Node, request: Read) -> Any:
@@ -115,13 +127,20 @@ class Executor:
         tensor, element = request.tensor, request.element
         if element >= tensor.numel:
             raise PlanError(f"element {element} is outside the live shape {tensor.shape}")
-        if tensor.host is not None:
+        if tensor.host is not None and not tensor.mutable:
             return tensor.host.reshape(-1)[element].item()
         if tensor.constant is not None and not tensor.mutable:
             return np.frombuffer(tensor.constant, tensor.dtype)[element].item()
         self._run(self._cursor, node.index)
         self._cursor = node.index
-        return self._download([(tensor, tensor.shape)])[0].reshape(-1)[element].item()
+        return self._element(tensor, element)
+
+    def _element(self, tensor: Tensor, element: int) -> Any:
+        """One element from the device: only the word that holds it travels."""
+        place = self._bytes(tensor, (element,))
+        copies = [(self.buffer_of(tensor), place & ~3, 4, self._staging, 0)]
+        self.device.submit((), copies, self.graph.name)
+        return restored(self.device.read(self._staging, 4), place & 3, tensor, (1,), self.graph.limits.half)[0].item()
 
     def _jump(self, node: Node) -> int:
         """Take a conditional jump: the condition is a live scalar or one element on the device."""
@@ -147,22 +166,22 @@ class Executor:
             for value in self.graph.outputs
         ]
 
-    def _download(self, wanted: list[tuple[Tensor, tuple[int, ...]]], commands: Sequence[Command] = ()) -> list[Any]:
+    def _download(self, wanted: list[tuple[Tensor, Shape]], commands: Sequence[Command] = ()) -> list[Any]:
         copies, places, offset = [], [], 0
         for tensor, shape in wanted:
-            nbytes = (_bytes_of(tensor, shape, self.graph) + 3) & ~3
+            nbytes = (self._bytes(tensor, shape) + 3) & ~3
             if nbytes:
-                copies.append((self.buffer_of(tensor), nbytes, self._staging, offset))
+                copies.append((self.buffer_of(tensor), 0, nbytes, self._staging, offset))
             places.append(offset)
             offset += padded(nbytes)
-        if offset > self._staging.size:
+        if offset > self.staging_bytes:
             self._staging = self.device.staging(offset)
-            copies = [(buffer, nbytes, self._staging, target) for buffer, nbytes, _, target in copies]
+            copies = [(buffer, start, nbytes, self._staging, target) for buffer, start, nbytes, _, target in copies]
         if commands or copies:
             self.device.submit(commands, copies, self.graph.name)
         data = self.device.read(self._staging, offset) if copies else b""
         return [
-            _restored(data, place, tensor, shape, self.graph.limits.half)
+            restored(data, place, tensor, shape, self.graph.limits.half)
             for place, (tensor, shape) in zip(places, wanted, strict=True)
         ]
 
@@ -174,9 +193,9 @@ class Executor:
         if cached is None or cached[0] != self.planner.version:
             steps = [step for node in self.graph.nodes[start:stop] for step in node.steps]
             params, offsets = self._arena_layout.lay(steps)
-            if len(params) > self._arena_bytes:
+            if len(params) > self.arena_bytes:
                 raise PlanError(
-                    f"{len(steps)} steps need {len(params):,} bytes of params, {self._arena_bytes:,} are there"
+                    f"{len(steps)} steps need {len(params):,} bytes of params, {self.arena_bytes:,} are there"
                 )
             commands = [self._resolve(step, offset) for step, offset in zip(steps, offsets, strict=True)]
             cached = self._commands[start, stop] = (self.planner.version, commands, params)
@@ -209,82 +228,3 @@ class Executor:
     def state(self, tensor: Tensor) -> Any:
         """The present contents of a tensor that outlives calls, such as a cache."""
         return self._download([(tensor, tensor.max_shape)])[0]
-
-
-def _checked(position: int, value: Any, given: Any) -> Any:
-    """An input as what the graph expects, or an InputError that says what was given and what is allowed."""
-    if isinstance(value, SymInt):
-        scalar = given.item() if hasattr(given, "item") else given
-        if not isinstance(scalar, (bool, int, float)):
-            raise InputError(f"input {position} ({value.name}) is a number, {type(given).__name__} was given")
-        return scalar
-    if not isinstance(value, Tensor):
-        return given
-    array = _as_array(given)
-    if array.dtype != np.dtype(value.dtype):
-        exact = isinstance(given, (bool, int, float, list, tuple)) and np.can_cast(
-            array.dtype, value.dtype, "same_kind"
-        )
-        if not exact:
-            raise InputError(
-                f"input {position} ({value.name}) is {value.dtype}, {array.dtype} was given; "
-                f"convert it with .astype('{value.dtype}')"
-            )
-        array = array.astype(value.dtype)
-    if value.static and array.shape != value.max_shape:
-        raise InputError(
-            f"input {position} ({value.name}) has the fixed shape {value.max_shape}, {array.shape} was given; "
-            "export with a dynamic dimension to vary it"
-        )
-    value.check(array.shape)
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _as_array(given: Any) -> Any:
-    """Anything with DLPack, the buffer protocol or the array interface, without a copy where that can be."""
-    if isinstance(given, np.ndarray):
-        return given
-    if hasattr(given, "detach"):
-        given = given.detach()
-    if hasattr(given, "__dlpack__"):
-        try:
-            return np.from_dlpack(given)
-        except (BufferError, RuntimeError, TypeError, AttributeError):
-            pass  # bool and read-only arrays have no DLPack form in NumPy
-    return np.asarray(given)
-
-
-def _bytes_of(tensor: Tensor, shape: tuple[int, ...], graph: Graph) -> int:
-    numel = 1
-    for size in shape:
-        numel *= size
-    return storage_bytes(tensor.dtype, numel, graph.limits.half)
-
-
-def _stored(array: Any, tensor: Tensor, half: bool) -> Any:
-    """Host data as the device holds it, padded to whole words."""
-    flat = array.reshape(-1)
-    if flat.dtype == np.int64 and flat.size and (flat.max() > 0x7FFFFFFF or flat.min() < -0x80000000):
-        raise InputError(f"{tensor.name}: 64-bit values are kept in 32 bits on the device, {flat.max()} does not fit")
-    if tensor.dtype not in ("int8", "uint8"):
-        flat = flat.astype(_STORED[storage_type(tensor.dtype, half)], copy=False)
-    data = flat.view(np.uint8)
-    return data if data.size % 4 == 0 else np.pad(data, (0, -data.size % 4))
-
-
-def _stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
-    source = np.frombuffer(tensor.constant, tensor.dtype)  # type: ignore[call-overload]
-    for start in range(0, source.size, _CHUNK):
-        yield _stored(source[start : start + _CHUNK], tensor, half)
-
-
-def _restored(data: Any, place: int, tensor: Tensor, shape: tuple[int, ...], half: bool) -> Any:
-    numel = 1
-    for size in shape:
-        numel *= size
-    packed = tensor.dtype in ("int8", "uint8")
-    stored = np.dtype(tensor.dtype) if packed else _STORED[storage_type(tensor.dtype, half)]
-    if numel == 0:
-        return np.empty(shape, tensor.dtype)
-    flat = np.frombuffer(data, stored, numel, place)
-    return flat.astype(tensor.dtype, copy=False).reshape(shape)

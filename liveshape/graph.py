@@ -58,7 +58,7 @@ class Value:
 class Tensor(Value):
     """A contiguous tensor: `max_shape` is its allocation and never changes, `shape` is live."""
 
-    __slots__ = ("_shape", "constant", "dtype", "host", "max_shape", "mutable", "static", "storage")
+    __slots__ = ("_shape", "constant", "dtype", "host", "kind", "max_shape", "mutable", "static", "storage")
 
     def __init__(
         self, name: str, dtype: str, max_shape: Shape, *, constant: memoryview | None = None, half: bool = True
@@ -69,6 +69,7 @@ class Tensor(Value):
         self._shape = max_shape
         self.constant = constant
         self.host: Any = None  # the caller's array of a graph input, while a step runs
+        self.kind = 0  # what a kernel's variant depends on, as a number; the planner gives it
         self.mutable = False
         self.static = False
         self.storage = Storage(padded(storage_bytes(dtype, prod(max_shape), half)))
@@ -210,11 +211,11 @@ class Graph:
                 consumers.setdefault(value, []).append(node.index)
             for value in node.written:
                 writers.setdefault(value, []).append(node.index)
-                if isinstance(value, Tensor) and node.mutates and value not in node.outputs:
-                    value.mutable = True
         for value in {*self.values, *consumers, *writers}:
             value.consumers = tuple(dict.fromkeys(consumers.get(value, ())))
             value.writers = tuple(dict.fromkeys(writers.get(value, ())))
+            if isinstance(value, Tensor):
+                value.mutable = bool(value.writers)
             value.pending = self.pending
         self.data_nodes = tuple(node.index for node in self.nodes if node.reads_data)
         self.controls = tuple(node.index for node in self.nodes if node.control)

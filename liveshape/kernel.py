@@ -51,15 +51,24 @@ class Binding:
     vector: str  # "", "vec2", "vec4", or "V" where VEC decides
 
 
-@dataclass(frozen=True)
 class Dispatch:
     """What an operator yields: a kernel, its tensors, its values by name, and how many workgroups or threads."""
 
-    kernel: Kernel
-    tensors: tuple[Tensor, ...]
-    values: dict[str, Any]
-    groups: int | None
-    threads: int | None
+    __slots__ = ("groups", "kernel", "tensors", "threads", "values")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tensors: tuple[Tensor, ...],
+        values: dict[str, Any],
+        groups: int | None,
+        threads: int | None,
+    ) -> None:
+        self.kernel = kernel
+        self.tensors = tensors
+        self.values = values
+        self.groups = groups
+        self.threads = threads
 
 
 @dataclass(eq=False)
@@ -89,7 +98,7 @@ class Variant:
         """The complete WGSL text."""
         types, constants = dict(self.types), dict(self.constants)
         width = constants.pop("VEC", 1)
-        lines = ["enable f16;"] if "f16" in types.values() or "f16" in self.kernel.text else []
+        lines = ["enable f16;"] if "f16" in types.values() or self.kernel.needs_half else []
         for name, kind in types.items():
             lines += [f"alias {name} = {kind};", f"alias {name}_math = {_MATH[kind]};"]
         if self.kernel.vectored:
@@ -130,7 +139,9 @@ class Kernel:
     constants: dict[str, tuple[str, Any]]  # NAME -> (type, default)
     allowed: dict[str, tuple[str, ...]]
     group_size: int
+    choices: tuple[str, ...]  # the constants that a dispatch may choose
     vectored: bool
+    needs_half: bool
     param_bytes: int
     pack: Callable[[dict[str, Any]], bytes]
     variants: dict[Any, Variant] = field(default_factory=dict, repr=False)
@@ -158,6 +169,7 @@ class Kernel:
         constants.update(overrides)
         allowed = {word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)}
         param_bytes, pack = _packer(name, fields)
+        vectored = bool(re.search(r"\bV\b", source))
         return cls(
             name=name,
             text=_OVERRIDE.sub("", _BINDING.sub("", source)),
@@ -166,7 +178,9 @@ class Kernel:
             constants=constants,
             allowed=allowed,
             group_size=group_size,
-            vectored=bool(re.search(r"\bV\b", source)),
+            choices=(*overrides, "VEC") if vectored else tuple(overrides),
+            vectored=vectored,
+            needs_half=bool(re.search(r"\bf16\b", re.sub(r"//[^\n]*", "", source))),
             param_bytes=param_bytes,
             pack=pack,
         )
@@ -177,13 +191,13 @@ class Kernel:
         return Dispatch(self, tensors, values, groups, threads)
 
     def variant(self, dispatch: Dispatch, limits: Limits) -> Variant:
-        """The variant for these tensors and constants, made at the first use."""
-        chosen = tuple(sorted((name, value) for name, value in dispatch.values.items() if name[0].isupper()))
-        sizes = tuple(_segments(tensor.storage.nbytes, limits) for tensor in dispatch.tensors)
-        key = (tuple(tensor.dtype for tensor in dispatch.tensors), chosen, sizes, limits)
+        """The variant for these tensors and constants, made at the first use and shared by every graph."""
+        chosen = {name: dispatch.values[name] for name in self.choices if name in dispatch.values}
+        sizes = tuple(segments(tensor.storage.nbytes, limits) for tensor in dispatch.tensors)
+        key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), sizes, limits)
         found = self.variants.get(key)
         if found is None:
-            found = self.variants[key] = self._specialize(dispatch, dict(chosen), sizes, limits)
+            found = self.variants[key] = self._specialize(dispatch, chosen, sizes, limits)
         return found
 
     def _specialize(
@@ -303,16 +317,19 @@ def _vector_prologue(width: int, math_type: str) -> str:
     if width == 1:
         return (
             f"alias V = T;\nalias V_math = {math_type};\nconst V_lanes: u32 = 1u;\n"
-            f"fn V_sum(v: V_math) -> {math_type} {{ return v; }}"
+            f"fn V_sum(v: V_math) -> {math_type} {{ return v; }}\n"
+            f"fn V_at(v: V_math, lane: u32) -> {math_type} {{ return v; }}"
         )
     terms = " + ".join(f"v[{lane}]" for lane in range(width))
     return (
         f"alias V = vec{width}<T>;\nalias V_math = vec{width}<{math_type}>;\nconst V_lanes: u32 = {width}u;\n"
-        f"fn V_sum(v: V_math) -> {math_type} {{ return {terms}; }}"
+        f"fn V_sum(v: V_math) -> {math_type} {{ return {terms}; }}\n"
+        f"fn V_at(v: V_math, lane: u32) -> {math_type} {{ return v[lane]; }}"
     )
 
 
-def _segments(nbytes: int, limits: Limits) -> int:
+def segments(nbytes: int, limits: Limits) -> int:
+    """How many bindings a tensor of this size takes."""
     if nbytes <= limits.max_binding_bytes:
         return 1
     return -(-nbytes // (1 << (limits.max_binding_bytes.bit_length() - 1)))

@@ -6,6 +6,7 @@ plan covers it whole. Delegate inputs and outputs become the outer tensors thems
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.dtypes import padded, prod, storage_bytes, storage_type, supported
+from liveshape.dtypes import padded, prod, storage_bytes, stored_alike, supported
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import (
     DelegateCall,
@@ -36,6 +37,7 @@ from liveshape.formats import (
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
 
 BACKEND = "VulkanBackend"
+PREPACK = "et_vk.prepack.default"
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,18 @@ class _Lowering:
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     file_bytes: int = 0
+    names: dict[int, str] = field(default_factory=dict)  # of what the caller gives and gets, for messages
     outer: dict[int, Any] = field(default_factory=dict)
     delegates: dict[int, _Inlined] = field(default_factory=dict)
+    parsed: dict[int, VkGraph] = field(default_factory=dict)  # by blob: delegates may share one
 
     def graph(self) -> Graph:
         live = self._live_scalars()
+        self.names = {index: f"output {position}" for position, index in enumerate(self.plan.outputs)}
+        self.names |= {index: f"input {position}" for position, index in enumerate(self.plan.inputs)}
         for index, spec in enumerate(self.plan.values):
             if isinstance(spec, (bool, int, float)) and index in live:
-                self.outer[index] = self._keep(SymInt(f"value {index}", spec))
+                self.outer[index] = self._keep(SymInt(self.names.get(index, f"value {index}"), spec))
             elif isinstance(spec, TensorSpec):
                 self.outer[index] = self._keep(self._outer_tensor(index, spec))
         starts: list[int] = []
@@ -139,7 +145,8 @@ class _Lowering:
         return live
 
     def _outer_tensor(self, index: int, spec: TensorSpec) -> Tensor:
-        label = spec.name or f"value {index}"
+        given = index in self.plan.inputs
+        label = (not given and spec.name) or self.names.get(index, f"value {index}")
         if not supported(spec.dtype):
             self.problems.append(Problem(label, "", f"tensors of dtype {spec.dtype} are not supported"))
             return Tensor(label, "float32", spec.shape, half=self.limits.half)
@@ -183,6 +190,16 @@ class _Lowering:
 
     def _mark_state(self, inputs: list[Any]) -> None:
         """A tensor that is read before anything wrote it keeps its contents from call to call."""
+        written = Counter(value for node in self.nodes for value in dict.fromkeys(node.written))
+        readers = Counter(value for node in self.nodes for value in dict.fromkeys(node.inputs))
+        for node in self.nodes:
+            source, target = node.args[0], node.args[-1]
+            if node.name == PREPACK and written[target] > 1 and source.constant is not None:
+                # Packing happens at load, so what is written after it outlives the call.
+                target.constant = source.constant
+                target.storage.persistent = True
+                if readers[source] == 1:
+                    target.storage = source.storage
         known: set[Value] = {value for value in inputs if isinstance(value, Value)}
         for node in self.nodes:
             for value in node.inputs:
@@ -199,7 +216,25 @@ class _Lowering:
             return None
         node = entry.bind(len(self.nodes), label, args)
         self.nodes.append(node)
+        self._keep_apart(node)
         return node
+
+    def _keep_apart(self, node: Node) -> None:
+        """A dispatch cannot read and write one buffer: an output that is an input too is moved there afterwards."""
+        mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
+        doubled = [value for value in node.outputs if isinstance(value, Tensor) and value in node.inputs]
+        copies = {
+            value: self._keep(Tensor(f"{value.name} anew", value.dtype, value.max_shape, half=self.limits.half))
+            for value in doubled
+            if value not in mutated
+        }
+        if copies:
+            output = node.args[-1]
+            many = isinstance(output, tuple)
+            renamed = tuple(copies.get(item, item) for item in output) if many else copies[output]
+            node.args = (*node.args[:-1], renamed)
+            for value, copy in copies.items():
+                self._node("liveshape.move", f"{node.label}, its result", (copy, value))
 
     def _kernel_call(self, call: KernelCall, label: str) -> None:
         entry = ops.OPS.get(call.op)
@@ -242,17 +277,22 @@ class _Lowering:
         inlined = self.delegates.get(call.delegate)
         if inlined is None:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
-            inlined = self.delegates[call.delegate] = _Inlined(self, parse_vkgraph(delegate.blob), name)
+            graph = self.parsed.get(id(delegate.blob)) or parse_vkgraph(delegate.blob)
+            self.parsed[id(delegate.blob)] = graph
+            calls = [each for each in self.plan.instructions if isinstance(each, DelegateCall)]
+            once = sum(each.delegate == call.delegate for each in calls) == 1
+            inlined = self.delegates[call.delegate] = _Inlined(self, graph, name, once)
         inlined.call([self._value(index) for index in call.args], label)
 
 
 class _Inlined:
     """One delegate: its values, made once and shared by every call of it, so that its state is one."""
 
-    def __init__(self, lowering: _Lowering, graph: VkGraph, prefix: str) -> None:
+    def __init__(self, lowering: _Lowering, graph: VkGraph, prefix: str, once: bool) -> None:
         self.lowering = lowering
         self.graph = graph
         self.prefix = prefix
+        self.once = once  # what a second call writes must not be the tensors that the first one gave
         self.values: dict[int, Any] = {}
         self.outputs = {call.args[-1] for call in graph.chain if call.args}
         sizes: dict[int, int] = {}
@@ -271,16 +311,15 @@ class _Inlined:
         if len(given) < len(graph.input_ids):
             expected = len(graph.input_ids) + len(graph.output_ids)
             raise FormatError(f"delegate ({label}): {len(args)} arguments given, {expected} expected")
-        again = bool(self.values)
         for index, value in zip(graph.input_ids, given, strict=False):
-            if not again and self._alike(index, value):
+            if self.once and self._alike(index, value):
                 self.values[index] = value
             else:
                 self.lowering._move(value, self._value(index), f"delegate input ({label})")
         produced = self._produced()
         late: list[tuple[Any, Any]] = []
         for index, value in zip(graph.output_ids, taken, strict=True):
-            if index in produced and index not in self.values and not again and self._alike(index, value):
+            if index in produced and index not in self.values and self.once and self._alike(index, value):
                 self.values[index] = value
             else:
                 late.append((index, value))
@@ -306,8 +345,7 @@ class _Inlined:
             return isinstance(outer, SymInt)
         if not isinstance(inner, VkTensor) or not isinstance(outer, Tensor) or inner.constant_id >= 0:
             return False
-        half = self.lowering.limits.half
-        same = storage_type(inner.dtype, half) == storage_type(outer.dtype, half) if supported(inner.dtype) else False
+        same = supported(inner.dtype) and stored_alike(inner.dtype, outer.dtype, self.lowering.limits.half)
         return same and inner.shape == outer.max_shape
 
     def _value(self, index: int) -> Any:
@@ -330,9 +368,18 @@ class _Inlined:
         if value.constant_id < 0:
             return None
         constant = self.graph.constants[value.constant_id]
-        if constant.data is not None:
-            return constant.data
-        return self.lowering._named(constant.key or "", label)
+        data = self.lowering._named(constant.key or "", label) if constant.data is None else constant.data
+        expected = prod(value.shape) * np.dtype(value.dtype).itemsize if supported(value.dtype) else 0
+        if constant.length > expected or len(data) < constant.length:
+            # The exporter writes a view's whole storage from its start: the tensor's own values are not where they should be.
+            reason = f"its data has {constant.length} bytes, {value.dtype} {value.shape} takes {expected}"
+            advice = "a parameter that is a view of a larger one is exported wrongly; make it a .clone() first"
+            self.lowering.problems.append(Problem(label, "constant", f"{reason}; {advice}"))
+        return data
+
+
+def _tensors(argument: Any) -> tuple[Any, ...]:
+    return argument if isinstance(argument, tuple) else (argument,)
 
 
 def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
@@ -341,7 +388,8 @@ def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
     if order == tuple(range(len(order))):
         return data
     stored = np.frombuffer(data, spec.dtype, prod(spec.shape)).reshape([spec.shape[axis] for axis in order])
-    return memoryview(np.ascontiguousarray(stored.transpose(np.argsort(order)))).cast("B")
+    logical: Any = np.ascontiguousarray(stored.transpose(np.argsort(order)))
+    return memoryview(logical).cast("B")
 
 
 __all__ = ["BACKEND", "Problem", "examine", "lower"]

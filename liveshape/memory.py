@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from liveshape.dtypes import storage_type
+from liveshape.dtypes import stored_alike
 from liveshape.graph import Graph, Storage, Tensor, Value
 
 
@@ -21,25 +21,31 @@ class MemoryPlan:
 def alias_views(graph: Graph) -> int:
     """Let every view share its source's storage where that cannot be seen; returns how many do.
 
-    A view is a copy by definition, so it may alias only if neither side is ever written again: both have one writer
-    (a constant has none) and nothing mutates them in place.
+    A view is a copy by definition. It may share if nothing else ever writes it, and if nothing writes the shared
+    storage from the view on: then both sides hold the same until the end of the call.
     """
-    count = 0
-    half = graph.limits.half
+    writes: dict[Storage, set[int]] = {}
+    for tensor in graph.tensors:
+        writes.setdefault(tensor.storage, set()).update(tensor.writers)
     given = {value for value in graph.inputs if isinstance(value, Value)}
+    loops = _loops(graph)
+    count = 0
     for node in graph.nodes:
-        if not node.alias:
-            continue
         source, target = node.args[0], node.args[-1]
-        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
+        if not (node.alias and isinstance(source, Tensor) and isinstance(target, Tensor)):
             continue
-        same = storage_type(source.dtype, half) == storage_type(target.dtype, half)
-        settled = len(source.writers) <= 1 and len(target.writers) == 1 and target not in given
-        # A constant that another step of this call may overwrite is a cache: its views are snapshots.
-        if same and settled and not source.mutable and not target.mutable and not target.storage.persistent:
-            source.storage.nbytes = max(source.storage.nbytes, target.storage.nbytes)
-            target.storage = source.storage
-            count += 1
+        # A target that is read first keeps something from before: a call, or a turn of a loop.
+        fresh = target not in given and not target.storage.persistent and target.writers == (node.index,)
+        fresh = fresh and all(consumer > node.index for consumer in target.consumers)
+        if not fresh or not stored_alike(source.dtype, target.dtype, graph.limits.half):
+            continue
+        # Inside a loop a write before the view also comes after it.
+        begin = min((start for start, stop in loops if start <= node.index <= stop), default=node.index)
+        if any(index >= begin for index in writes.get(source.storage, ())):
+            continue
+        source.storage.nbytes = max(source.storage.nbytes, target.storage.nbytes)
+        target.storage = source.storage
+        count += 1
     return count
 
 
@@ -90,14 +96,17 @@ def _lifetimes(graph: Graph) -> dict[Storage, tuple[int, int]]:
 
 def _keep_through_loops(graph: Graph, first: dict[Storage, int], last: dict[Storage, int]) -> None:
     """A jump back makes everything that is alive in its loop alive in the whole of it."""
-    for index in graph.controls:
-        target = graph.nodes[index].args[-2]
-        if target > index:
-            continue
+    for start, stop in _loops(graph):
         for storage in first:
-            if first[storage] <= index and last[storage] >= target:
-                first[storage] = min(first[storage], target)
-                last[storage] = max(last[storage], index)
+            if first[storage] <= stop and last[storage] >= start:
+                first[storage] = min(first[storage], start)
+                last[storage] = max(last[storage], stop)
+
+
+def _loops(graph: Graph) -> list[tuple[int, int]]:
+    """First and last node of every loop, inner ones first."""
+    jumps = ((int(graph.nodes[index].args[-2]), index) for index in graph.controls)
+    return [(target, index) for target, index in jumps if target <= index]
 
 
 def _by_size(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:

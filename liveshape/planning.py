@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
-from liveshape.graph import Graph, Limits, Node, Shape, Tensor
-from liveshape.kernel import Dispatch, Variant
+from liveshape.graph import Graph, Node, Shape, Tensor
+from liveshape.kernel import Dispatch, Variant, segments
 
 
 @dataclass(frozen=True)
@@ -56,22 +55,27 @@ class Planner:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.version = 0  # grows whenever any node was planned again
+        self.version = 0  # grows whenever the steps of a node were planned again
         self.built = False
         self.planned = 0  # nodes planned since the start, for tests and profiles
+        self._kinds: dict[tuple[str, int], int] = {}
+        self._variants: dict[tuple[Any, ...], Variant] = {}
         self._build()
 
     def _build(self) -> None:
         """Plan everything at the bound: learns the scratch and finds every operator that cannot run here."""
-        troubles: list[str] = []
+        troubles: list[tuple[str, str]] = []
         for node in self.graph.nodes:
+            for value in (*node.inputs, *node.outputs):
+                if isinstance(value, Tensor):
+                    self._classify(value)
             try:
                 self._plan(node, _nothing_yet)
             except UnsupportedError as error:
-                troubles.append(str(error))
+                troubles.append((node.label, str(error).removeprefix(f"{node.label}: ")))
             self.graph.pending[node.index] = 1
         if troubles:
-            raise UnsupportedError("; ".join(troubles))
+            raise UnsupportedError("; ".join(f"{label}: {reason}" for label, reason in troubles), tuple(troubles))
         self.built = True
 
     def begin(self) -> None:
@@ -88,7 +92,6 @@ class Planner:
         index = pending.find(1, start, stop)
         if index < 0:
             return
-        self.version += 1
         try:
             while index >= 0:
                 self._plan(nodes[index], read)
@@ -102,19 +105,21 @@ class Planner:
         self.planned += 1
         try:
             generator = node.run(*node.arguments())
-            node.steps = tuple(self._collect(node, generator, read)) if isinstance(generator, GeneratorType) else ()
+            steps = tuple(self._collect(node, generator, read)) if isinstance(generator, GeneratorType) else ()
         except LiveshapeError as error:
             if node.label in str(error):
                 raise
             raise type(error)(f"{node.label}: {error}{_live(node)}") from error
         except Exception as error:
             raise PlanError(f"{node.label}: {type(error).__name__}: {error}{_live(node)}") from error
+        if steps or node.steps:
+            node.steps = steps
+            self.version += 1
 
     def _collect(self, node: Node, generator: Any, read: Reader) -> list[Step]:
         steps: list[Step] = []
         requested = 0
         reply: Any = None
-        limits = self.graph.limits
         while True:
             try:
                 request = generator.send(reply)
@@ -122,7 +127,7 @@ class Planner:
                 break
             reply = None
             if type(request) is Dispatch:
-                step = _step(node, request, limits)
+                step = self._step(node, request)
                 if step is not None:
                     steps.append(step)
             elif type(request) is Scratch:
@@ -132,10 +137,31 @@ class Planner:
                 reply = read(node, request)
         return steps
 
+    def _classify(self, tensor: Tensor) -> None:
+        kind = tensor.dtype, segments(tensor.storage.nbytes, self.graph.limits)
+        tensor.kind = self._kinds.setdefault(kind, len(self._kinds))
+
+    def _step(self, node: Node, dispatch: Dispatch) -> Step | None:
+        kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values
+        # A lookup in the hot path: the kernel's own is for every graph and device, and costs four times this.
+        key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.choices])
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = kernel.variant(dispatch, self.graph.limits)
+        if dispatch.threads is not None:
+            groups = -(-dispatch.threads // variant.group_size)
+        else:
+            groups = dispatch.groups or 0
+        if groups == 0:
+            return None
+        grid = fold(groups, self.graph.limits.max_groups)
+        return Step(node, variant, tensors, kernel.pack(values), grid)
+
     def _scratch(self, node: Node, position: int, request: Scratch) -> Tensor:
         if not self.built and position == len(node.scratch):
             name = f"{node.label} scratch {position}"
             node.scratch.append(Tensor(name, request.dtype, request.max_shape, half=self.graph.limits.half))
+            self._classify(node.scratch[-1])
         if position >= len(node.scratch):
             raise PlanError("scratch must be asked for before any routing, sized from max_shape")
         return node.scratch[position]
@@ -155,18 +181,6 @@ def fold(groups: int, limit: int) -> tuple[int, int, int]:
     if z > limit:
         raise PlanError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
     return x, y, z
-
-
-def _step(node: Node, dispatch: Dispatch, limits: Limits) -> Step | None:
-    kernel = dispatch.kernel
-    variant = kernel.variant(dispatch, limits)
-    if dispatch.threads is not None:
-        groups = -(-dispatch.threads // variant.group_size)
-    else:
-        groups = dispatch.groups or 0
-    if groups == 0:
-        return None
-    return Step(node, variant, dispatch.tensors, kernel.pack(dispatch.values), fold(groups, limits.max_groups))
 
 
 def _nothing_yet(node: Node, request: Read) -> Any:
@@ -201,8 +215,3 @@ class Arena:
                 cursor += size
             offsets.append(offset)
         return b"".join(pieces), offsets
-
-
-def numel_fits(shape: Shape) -> bool:
-    """Kernels index with u32."""
-    return prod(shape) < 1 << 32

@@ -53,6 +53,18 @@ ITEM_SIZES = {
 }
 
 
+def check_dim_order(dim_order: tuple[int, ...], shape: tuple[int, ...], path: str) -> tuple[int, ...]:
+    """The order itself, if it names each dimension of the shape once.
+
+    Example: `check_dim_order((1, 0), (2, 3), "values[0].dim_order") == (1, 0)`.
+    """
+    if len(dim_order) != len(shape):
+        raise damaged(path, f"{len(dim_order)} entries for the {len(shape)} dimensions of {shape}")
+    if sorted(dim_order) != list(range(len(shape))):
+        raise damaged(path, f"{dim_order} does not name each of the {len(shape)} dimensions of {shape} once")
+    return dim_order
+
+
 def tensor_size(dtype: str, shape: tuple[int, ...], path: str) -> int:
     """The bytes of a contiguous tensor; a FormatError if no machine could hold it.
 

@@ -13,6 +13,7 @@ Fields = Mapping[str, int]
 _I8, _U8, _U16 = struct.Struct("<b"), struct.Struct("<B"), struct.Struct("<H")
 _I32, _U32, _I64, _U64 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<Q")
 _F64 = struct.Struct("<d")
+_VTABLE = struct.Struct("<HH")
 
 # About what a Python object costs beside the bytes it was decoded from, in units of the budget.
 _OBJECT_COST = 16
@@ -103,8 +104,9 @@ class Table:
         self.path = path
         self._reader, self._position, self._layout = reader, position, layout
         self._vtable = position - reader.integer(_I32, position, path)
-        self._vtable_size = reader.integer(_U16, self._vtable, path)
-        self._inline_size = reader.integer(_U16, self._vtable + 2, path)
+        if not 0 <= self._vtable <= reader.size - 4:
+            raise damaged(path, f"vtable at offset {self._vtable} is outside the {reader.size} bytes of the flatbuffer")
+        self._vtable_size, self._inline_size = _VTABLE.unpack_from(reader.view, self._vtable)
         if self._vtable_size < 4 or self._vtable + self._vtable_size > reader.size:
             raise damaged(path, f"vtable of {self._vtable_size} bytes at offset {self._vtable} does not fit")
         if self._inline_size < 4 or position + self._inline_size > reader.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from liveshape.formats.dtypes import SCALAR_TYPES, tensor_size
+from liveshape.formats.dtypes import SCALAR_TYPES, check_dim_order, tensor_size
 from liveshape.formats.flatbuffer import Table, damaged, fields
 
 
@@ -258,12 +258,8 @@ def _value(entry: Table) -> Value:
 
 def _tensor(entry: Table) -> TensorSpec:
     dtype = entry.choice("scalar_type", SCALAR_TYPES)
-    shape, dim_order = entry.i32s("sizes"), entry.u8s("dim_order")
+    shape = entry.i32s("sizes")
     tensor_size(dtype, shape, f"{entry.path}.sizes")
-    if sorted(dim_order) != list(range(len(shape))):
-        raise damaged(
-            f"{entry.path}.dim_order", f"{dim_order} is not an order of the {len(shape)} dimensions of {shape}"
-        )
     storage_offset = entry.i32("storage_offset")
     if storage_offset < 0:
         raise damaged(f"{entry.path}.storage_offset", f"{storage_offset}, 0 or more is allowed")
@@ -276,7 +272,7 @@ def _tensor(entry: Table) -> TensorSpec:
     return TensorSpec(
         dtype=dtype,
         shape=shape,
-        dim_order=dim_order,
+        dim_order=check_dim_order(entry.u8s("dim_order"), shape, f"{entry.path}.dim_order"),
         dynamism=entry.choice("shape_dynamism", DYNAMISMS),
         data_index=entry.u32("data_buffer_idx"),
         memory=_memory(memory) if memory else None,

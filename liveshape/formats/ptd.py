@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.formats.dtypes import ITEM_SIZES, SCALAR_TYPES, tensor_size
+from liveshape.formats.dtypes import ITEM_SIZES, SCALAR_TYPES, check_dim_order, tensor_size
 from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
 from liveshape.formats.segments import read_segments
 from liveshape.formats.source import FileSource, Source
@@ -112,12 +112,9 @@ def _entry(data: memoryview, layout: Table | None) -> TensorEntry:
     if layout is None:
         return TensorEntry(data)
     dtype = layout.choice("scalar_type", SCALAR_TYPES)
-    shape, dim_order = layout.i32s("sizes"), layout.u8s("dim_order")
+    shape = layout.i32s("sizes")
     size = tensor_size(dtype, shape, f"{layout.path}.sizes")
-    if sorted(dim_order) != list(range(len(shape))):
-        raise damaged(
-            f"{layout.path}.dim_order", f"{dim_order} is not an order of the {len(shape)} dimensions of {shape}"
-        )
+    dim_order = check_dim_order(layout.u8s("dim_order"), shape, f"{layout.path}.dim_order")
     if dtype in ITEM_SIZES and size > len(data):
         raise damaged(
             f"{layout.path}.sizes", f"{dtype} of shape {shape} takes {size} bytes, its segment holds {len(data)}"

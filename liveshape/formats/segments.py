@@ -86,9 +86,6 @@ class Constants:
     def read(cls, entry: Table, segments: Segments) -> Constants:
         """The pieces of a segment from a table of offsets."""
         offsets = entry.u64s("offsets")
-        # A program without constants keeps the reserved offset 0 and may keep no segment for it.
-        if len(segments) == 0 and not any(offsets):
-            return cls([memoryview(b"")], offsets)
         data = segments.view(segments.check(entry.u32("segment_index"), f"{entry.path}.segment_index"))
         for index, offset in enumerate(offsets):
             if offset > len(data):

@@ -28,7 +28,10 @@ class Source:
             self._map = _map_file(source)
             self._view = memoryview(self._map)
         elif hasattr(source, "read"):
-            self._view = memoryview(source.read())
+            content = source.read()
+            if not isinstance(content, bytes):
+                raise InputError("cannot read a program from a text file; open it in binary mode or pass its path")
+            self._view = memoryview(content)
         else:
             raise InputError(f"cannot read a program from {type(source).__name__}; pass a path, bytes or a binary file")
 
@@ -38,6 +41,10 @@ class Source:
         if self._view is None:
             raise InputError("the file is closed; open it again, or keep it open while its data is read")
         return self._view
+
+    def check_open(self) -> None:
+        """An InputError once the file is closed."""
+        _ = self.view
 
     def close(self) -> None:
         """Let go of the bytes. Views of them stay valid: they keep the map until the last one goes."""

@@ -2,38 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
-from liveshape.dtypes import prod
+from liveshape.dtypes import is_packed, prod, stored_alike
+from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape, Tensor
 from liveshape.kernel import Dispatch, Kernel
 from liveshape.ops.shapes import ceil_div, merge_dims
+from liveshape.planning import Scratch
 
 CONVERT = Kernel.load("convert")
 STRIDED_COPY = Kernel.load("strided_copy")
+TRANSPOSE = Kernel.load("transpose")
+_TILE = 32  # of transpose.wgsl
+_NARROW = 8  # below this a tile is mostly empty
+
+Place = tuple[int, Shape]  # the first element, and a stride per dimension
 
 
 def copy_values(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
     """Every live element of x to out, converted to out's type; nothing at all where they share memory."""
     if out.storage is not x.storage:
-        yield CONVERT(out, x, vectors=ceil_div(x.numel, 4), TO_BOOL=out.dtype == "bool", threads=ceil_div(x.numel, 4))
+        yield _copy_flat(x, out, x.numel)
 
 
-def copy_strided(
-    x: Tensor, out: Tensor, shape: Shape, source: tuple[int, Shape], target: tuple[int, Shape]
-) -> Iterator[Dispatch]:
-    """Element i of `shape` from x at source (offset, strides) to out at target (offset, strides)."""
-    sizes, (from_strides, to_strides) = merge_dims(shape, source[1], target[1])
+def _copy_flat(x: Tensor, out: Tensor, count: int) -> Dispatch:
+    if is_packed(x.dtype) or is_packed(out.dtype):
+        if not stored_alike(x.dtype, out.dtype):
+            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; cast through float32 before export")
+        count = ceil_div(count, 4)  # words of four elements
+    vectors = ceil_div(count, 4)
+    to_bool = out.dtype == "bool" and x.dtype != "bool"
+    return CONVERT(out, x, vectors=vectors, TO_BOOL=to_bool, threads=vectors)
+
+
+def as_dtype(x: Tensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Tensor]:
+    """x itself, or a converted copy of it where `dtype` is stored otherwise. Ask before any routing."""
+    if stored_alike(x.dtype, dtype):
+        return x
+    copy: Tensor = yield Scratch(dtype, x.max_shape)
+    yield _copy_flat(x, copy, x.numel)
+    return copy
+
+
+def copy_strided(x: Tensor, out: Tensor, shape: Shape, source: Place, target: Place) -> Iterator[Dispatch]:
+    """Element i of `shape` from x at `source` to out at `target`; both hold their elements alike.
+
+    Whole copies and rows move four elements at a time; where the contiguous dimension of x is not that of out, tiles
+    turn in shared memory.
+    """
     count = prod(shape)
+    if count == 0:
+        return
+    sizes, (reads, writes) = merge_dims(shape, source[1], target[1])
+    if not sizes:
+        sizes, reads, writes = (1,), (1,), (1,)
+    starts = source[0], target[0]
+    if starts == (0, 0) and reads == writes == (1,) and count == out.numel:
+        yield _copy_flat(x, out, count)
+        return
+    turned = _turned_axis(sizes, reads, writes)
+    if turned >= 0 and not is_packed(x.dtype):
+        yield _transpose(x, out, turned, sizes, (source[0], reads), (target[0], writes))
+        return
+    width = next(width for width in (4, 2, 1) if _in_rows_of(width, sizes, reads, writes, starts))
+    if is_packed(x.dtype) and width != 4:
+        raise UnsupportedError(
+            f"{x.dtype} lies in words of four elements, and this copy of {shape} cuts them; cast before export"
+        )
     yield STRIDED_COPY(
         out,
         x,
-        count=count,
+        count=count // width,
         rank=len(sizes),
-        source=source[0],
-        target=target[0],
-        sizes=sizes,
-        source_strides=from_strides,
-        target_strides=to_strides,
-        threads=count,
+        source_start=source[0] // width,
+        target_start=target[0] // width,
+        sizes=(*sizes[:-1], sizes[-1] // width),
+        source_strides=(*(stride // width for stride in reads[:-1]), reads[-1]),
+        target_strides=(*(stride // width for stride in writes[:-1]), writes[-1]),
+        VEC=1 if is_packed(x.dtype) else width,
+        threads=count // width,
+    )
+
+
+def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: tuple[int, int]) -> bool:
+    """Whether every row is contiguous on both sides and begins and ends on a multiple of `width`."""
+    if width == 1:
+        return True
+    steps = (sizes[-1], *starts, *reads[:-1], *writes[:-1])
+    return reads[-1] == 1 and writes[-1] == 1 and all(step % width == 0 for step in steps)
+
+
+def _turned_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
+    """The axis along which x is contiguous, if out is contiguous along the last one and both are long; else -1."""
+    if writes[-1] == 1 and reads[-1] > 1 and sizes[-1] >= _NARROW:
+        for axis in range(len(sizes) - 1):
+            if reads[axis] == 1 and sizes[axis] >= _NARROW:
+                return axis
+    return -1
+
+
+def _transpose(x: Tensor, out: Tensor, axis: int, sizes: Shape, source: Place, target: Place) -> Dispatch:
+    (source_start, reads), (target_start, writes) = source, target
+    rest = [other for other in range(len(sizes) - 1) if other != axis]
+    outer = tuple(sizes[other] for other in rest)
+    tiles = prod(outer) * ceil_div(sizes[axis], _TILE) * ceil_div(sizes[-1], _TILE)
+    return TRANSPOSE(
+        out,
+        x,
+        tiles=tiles,
+        rank=len(rest),
+        across=sizes[axis],
+        along=sizes[-1],
+        across_stride=writes[axis],
+        along_stride=reads[-1],
+        source_start=source_start,
+        target_start=target_start,
+        sizes=outer,
+        source_strides=tuple(reads[other] for other in rest),
+        target_strides=tuple(writes[other] for other in rest),
+        groups=tiles,
     )

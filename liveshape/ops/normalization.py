@@ -1,4 +1,4 @@
-"""Normalizations over the last dimensions."""
+"""Normalizations: over the last dimensions, over groups of channels, and by running statistics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from liveshape.dtypes import prod
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
 from liveshape.kernel import Dispatch, Kernel
-from liveshape.ops.registry import op
+from liveshape.ops.reduction import share_parts
+from liveshape.ops.registry import Ints, Tensors, op
 
 RMS_NORM = Kernel.load("rms_norm")
+LAYER_NORM = Kernel.load("layer_norm")
+BATCH_NORM = Kernel.load("batch_norm")
 
 
 @op("et_vk.rms_norm.default")
@@ -21,3 +24,111 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> Iterator[Dis
     out.shape = x.shape
     vector = 4 if width % 4 == 0 else 1
     yield RMS_NORM(out, x, weight, rows=prod(lead), width=width // vector, eps=eps, VEC=vector, groups=prod(lead))
+
+
+def _normalize_rows(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    outputs: Tensors,
+    rows: int,
+    span: int = 0,
+    groups: int = 1,
+) -> Iterator[Dispatch]:
+    """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
+    out, mean, scale = outputs
+    width = x.numel // rows if rows else 0
+    vector = 4 if (span or width) % 4 == 0 else 1
+    yield LAYER_NORM(
+        out,
+        mean,
+        scale,
+        x,
+        x if weight is None else weight,
+        x if bias is None else bias,
+        rows=rows,
+        width=width // vector,
+        span=span // vector if span else 1,
+        channel_groups=groups,
+        eps=eps,
+        WEIGHT=weight is not None,
+        BIAS=bias is not None,
+        CHANNELS=span > 0,
+        VEC=vector,
+        **share_parts(rows, width // vector, True),
+    )
+
+
+def _check_affine(shape: Ints, *factors: Tensor | None) -> None:
+    for factor in factors:
+        if factor is not None and factor.shape != shape:
+            raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
+
+
+@op("aten.native_layer_norm.default", "aten::native_layer_norm.out")
+def native_layer_norm(
+    x: Tensor, normalized_shape: Ints, weight: Tensor | None, bias: Tensor | None, eps: float, out: Tensors
+) -> Iterator[Dispatch]:
+    lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
+    if tail != normalized_shape:
+        raise ShapeError(f"shape {x.shape} does not end in the normalized {normalized_shape}")
+    _check_affine(tail, weight, bias)
+    out[0].shape = x.shape
+    out[1].shape = out[2].shape = lead + (1,) * len(tail)
+    yield from _normalize_rows(x, weight, bias, eps, out, prod(lead))
+
+
+@op("aten.native_group_norm.default", "aten::native_group_norm.out")
+def native_group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    c: int,
+    hxw: int,
+    group: int,
+    eps: float,
+    out: Tensors,
+) -> Iterator[Dispatch]:
+    batch, channels = x.shape[:2]
+    if channels % group:
+        raise ShapeError(f"{channels} channels of {x.shape} do not divide into {group} groups")
+    _check_affine((channels,), weight, bias)
+    out[0].shape = x.shape
+    out[1].shape = out[2].shape = (batch, group)
+    yield from _normalize_rows(x, weight, bias, eps, out, batch * group, prod(x.shape[2:]), group)
+
+
+@op("aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out")
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+    out: Tensors,
+) -> Iterator[Dispatch]:
+    """The two saved statistics are empty: nothing was measured."""
+    channels, span = x.shape[1], prod(x.shape[2:])
+    _check_affine((channels,), weight, bias, mean, variance)
+    out[0].shape = x.shape
+    vector = 4 if span % 4 == 0 else 1
+    yield BATCH_NORM(
+        out[0],
+        x,
+        mean,
+        variance,
+        mean if weight is None else weight,
+        mean if bias is None else bias,
+        vectors=x.numel // vector,
+        span=span // vector,
+        channels=channels,
+        eps=eps,
+        WEIGHT=weight is not None,
+        BIAS=bias is not None,
+        VEC=vector,
+        threads=x.numel // vector,
+    )

@@ -108,7 +108,7 @@ def _parameter(name: str, hint: Any) -> Parameter:
             many = True
             inner = typing.get_args(member)[0]
             kinds.extend(typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,))
-        elif isinstance(member, type) and member is not type(None):
+        elif isinstance(member, type) and member not in (type(None), Any):
             kinds.append(member)
     return Parameter(name, tuple(kinds), optional, many)
 

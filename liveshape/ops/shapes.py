@@ -43,6 +43,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     rank = max(len(shape) for shape in shapes)
     result = []
     for column in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
@@ -102,3 +104,36 @@ def resolve_sizes(sizes: Shape, numel: int) -> Shape:
     if prod(sizes) != numel:
         raise ShapeError(f"sizes {sizes} hold {prod(sizes)} elements, the live tensor has {numel}")
     return sizes
+
+
+def without(values: Shape, axis: int) -> Shape:
+    """
+    >>> without((2, 3, 4), 1)
+    (2, 4)
+    """
+    return values[:axis] + values[axis + 1 :]
+
+
+def index_in(index: int, size: int) -> int:
+    """An index counted from the front, or a ShapeError where it lies outside."""
+    if not -size <= index < size:
+        raise ShapeError(f"index {index} is outside a dimension of live size {size}")
+    return index + size if index < 0 else index
+
+
+def slice_bounds(start: int | None, end: int | None, step: int, size: int) -> tuple[int, int]:
+    """The first index and the number of elements of a slice, cut to the dimension as Python cuts it.
+
+    >>> slice_bounds(-3, None, 2, 10), slice_bounds(7, 2, 1, 10)
+    ((7, 2), (7, 0))
+    """
+    if step < 1:
+        raise ShapeError(f"a slice takes steps of at least one, {step} was given")
+    first = _cut(0 if start is None else start, size)
+    stop = _cut(size if end is None else end, size)
+    return first, ceil_div(stop - first, step) if stop > first else 0
+
+
+def _cut(index: int, size: int) -> int:
+    index = index + size if index < 0 else index
+    return 0 if index < 0 else size if index > size else index

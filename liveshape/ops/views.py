@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
 from liveshape.kernel import Dispatch
 from liveshape.ops.copies import copy_values
@@ -15,7 +16,8 @@ from liveshape.ops.shapes import axis_of, resolve_sizes
 @op("et_vk.prepack.default", alias=True)
 def prepack(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
     out.shape = x.shape
-    yield from copy_values(x, out)
+    if out.constant is None:  # else its own data was uploaded at load, and may have changed since
+        yield from copy_values(x, out)
 
 
 @op("aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default", alias=True)
@@ -25,11 +27,25 @@ def view_copy(x: Tensor, size: Ints, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.squeeze_copy.dims", "aten::squeeze_copy.dims_out", alias=True)
-def squeeze_copy(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
-    axes = {axis_of(dim, x.rank) for dim in dims}
+def squeeze_copy_dims(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+    axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
-    out.shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes or x.max_shape[axis] != 1)
+    if x.rank - len(axes) != out.rank:
+        axes = {axis for axis in axes if x.max_shape[axis] == 1}
+    if any(x.shape[axis] != 1 for axis in axes) or x.rank - len(axes) != out.rank:
+        raise ShapeError(f"dimensions {dims} of {x.shape} cannot be squeezed to rank {out.rank}")
+    out.shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
     yield from copy_values(x, out)
+
+
+@op("aten.squeeze_copy.dim", "aten::squeeze_copy.dim_out", alias=True)
+def squeeze_copy_dim(x: Tensor, dim: int, out: Tensor) -> Iterator[Dispatch]:
+    yield from squeeze_copy_dims(x, (dim,), out)
+
+
+@op("aten.squeeze_copy.default", "aten::squeeze_copy.out", alias=True)
+def squeeze_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    yield from squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
 @op("aten.unsqueeze_copy.default", "aten::unsqueeze_copy.out", alias=True)
@@ -41,5 +57,16 @@ def unsqueeze_copy(x: Tensor, dim: int, out: Tensor) -> Iterator[Dispatch]:
 
 @op("aten.clone.default", "aten::clone.out", alias=True)
 def clone(x: Tensor, memory_format: Any, out: Tensor) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    yield from copy_values(x, out)
+
+
+@op(
+    "aten.alias_copy.default", "aten::alias_copy.out",
+    "aten.detach_copy.default", "aten::detach_copy.out",
+    "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
+    alias=True,
+)  # fmt: skip
+def alias_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)

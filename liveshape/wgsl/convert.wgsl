@@ -21,7 +21,8 @@ fn main(
     }
     let value = x[i];
     if (TO_BOOL) {
-        out[i] = select(vec4<TOut>(0), vec4<TOut>(1), value != vec4<TIn>(0));
+        // Not by !=, which is false for NaN as naga compiles it.
+        out[i] = select(vec4<TOut>(1), vec4<TOut>(0), value == vec4<TIn>(0));
     } else {
         out[i] = vec4<TOut>(value);
     }

@@ -9,7 +9,8 @@ from pathlib import Path
 
 def _text(path: str) -> str:
     found = importlib.util.find_spec("executorch")
-    assert found is not None and found.submodule_search_locations
+    assert found is not None
+    assert found.submodule_search_locations
     text = (Path(next(iter(found.submodule_search_locations))) / path).read_text()
     return re.sub(r"//.*", "", text)
 
@@ -21,7 +22,7 @@ def table_fields(path: str) -> dict[str, list[str]]:
     tables = {}
     for name, body in re.findall(r"table\s+(\w+)\s*\{([^}]*)\}", text):
         names: list[str] = []
-        for field, kind in re.findall(r"(\w+)\s*:\s*\[?\s*([\w.]+)", body):
+        for field, kind in re.findall(r"(\w+)\s*:\s*\[?\s*([\w.]+)", re.sub(r"\([^)]*\)", "", body)):
             names += [f"{field}_type", field] if kind in unions else [field]
         tables[name] = names
     return tables

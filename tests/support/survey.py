@@ -1,6 +1,8 @@
 """Print what a `.pte` holds: the outer instructions of every method and the operator chain of every Vulkan delegate.
 
     python -m tests.support.survey file.pte [file.pte ...]
+    python -m tests.support.survey --programs            a table of all test programs
+    python -m tests.support.survey unary broadcast       test programs by name
 
 It reads with ExecuTorch's own deserializers, so that it can also judge ours.
 """
@@ -25,8 +27,24 @@ with quiet():
     from executorch.exir import schema
     from executorch.exir._serialize._program import deserialize_pte_binary
 
-DTYPES = {"FLOAT32": "f32", "FLOAT16": "f16", "INT32": "i32", "INT64": "i64", "BOOL": "bool", "UINT8": "u8", "INT8": "i8"}
-SCALAR_TYPES = {"FLOAT": "f32", "HALF": "f16", "INT": "i32", "LONG": "i64", "BOOL": "bool", "DOUBLE": "f64", "BYTE": "u8"}
+DTYPES = {
+    "FLOAT32": "f32",
+    "FLOAT16": "f16",
+    "INT32": "i32",
+    "INT64": "i64",
+    "BOOL": "bool",
+    "UINT8": "u8",
+    "INT8": "i8",
+}
+SCALAR_TYPES = {
+    "FLOAT": "f32",
+    "HALF": "f16",
+    "INT": "i32",
+    "LONG": "i64",
+    "BOOL": "bool",
+    "DOUBLE": "f64",
+    "BYTE": "u8",
+}
 
 
 @dataclass
@@ -85,7 +103,8 @@ def describe(method: Method) -> Iterator[str]:
         for number, instruction in enumerate(chain.instructions):
             yield f"  {f'{position}.' if position else ''}{number:<3} {outer_instruction(plan, instruction.instr_args)}"
     for index, graph in enumerate(method.graphs):
-        yield f"  delegate {index}: inputs {numbered(graph, graph.input_ids)} outputs {numbered(graph, graph.output_ids)}"
+        inputs, outputs = numbered(graph, graph.input_ids), numbered(graph, graph.output_ids)
+        yield f"  delegate {index}: inputs {inputs} outputs {outputs}"
         for call in graph.chain:
             yield f"    {call.name}({', '.join(inner_value(graph, value) for value in call.args)})"
 
@@ -151,10 +170,32 @@ def numbered(graph: vk.VkGraph, indices: list[int]) -> str:
     return f"[{', '.join(inner_value(graph, index) for index in indices)}]"
 
 
-def main(paths: list[str]) -> None:
-    for path in paths:
+def table(files: dict[str, Path]) -> Iterator[str]:
+    """A markdown table: what each file holds inside and outside its delegates."""
+    yield "| program | delegates | operators inside | operators outside | dtypes inside |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, path in files.items():
+        for method in read(path.read_bytes()):
+            title = name if method.name == "forward" else f"{name}.{method.name}"
+            inside, outside = counted(method.operators()), counted(method.kernels())
+            yield f"| {title} | {len(method.graphs)} | {inside} | {outside} | {' '.join(sorted(method.dtypes()))} |"
+
+
+def counted(names: Counter[str]) -> str:
+    return ", ".join(name if count == 1 else f"{name} {count}" for name, count in sorted(names.items()))
+
+
+def main(arguments: list[str]) -> None:
+    from tests.support.programs import methods_programs, programs
+
+    known = {**programs(), **methods_programs()}
+    if arguments == ["--programs"]:
+        print("\n".join(table({name: program.pte() for name, program in known.items()})))
+        return
+    for argument in arguments:
+        path = known[argument].pte() if argument in known else Path(argument)
         print(f"# {path}")
-        for method in read(Path(path).read_bytes()):
+        for method in read(path.read_bytes()):
             print("\n".join(describe(method)))
 
 

@@ -128,7 +128,5 @@ PROGRAMS = [
     TestProgram("addmm", Addmm, inputs(ADDMM)),
     TestProgram("addmm_f16", Addmm, inputs(ADDMM, torch.float16), **HALF),
     TestProgram("heads_first", HeadsFirst, inputs(ATTENTION)),
-    TestProgram(
-        "rectangle", Rectangle, (Input((2, "S", 8)), Input((2, "T", 8))), dims={"S": (1, MAX), "T": (1, 31)}
-    ),
+    TestProgram("rectangle", Rectangle, (Input((2, "S", 8)), Input((2, "T", 8))), dims={"S": (1, MAX), "T": (1, 31)}),
 ]

@@ -161,9 +161,7 @@ KINDS = {"": torch.float32, "_f16": torch.float16, "_i32": torch.int32, "_bool":
 
 PROGRAMS = [
     *(TestProgram(f"permutes{suffix}", Permutes, permute_inputs(kind), **EXACT) for suffix, kind in KINDS.items()),
-    *(
-        TestProgram(f"slices{suffix}", Slices, (Input((2, "S", 8), kind),), **EXACT) for suffix, kind in KINDS.items()
-    ),
+    *(TestProgram(f"slices{suffix}", Slices, (Input((2, "S", 8), kind),), **EXACT) for suffix, kind in KINDS.items()),
     *(
         TestProgram(f"live_slices{suffix}", LiveSlices, (Input((2, "S", 8), kind),), {"S": (7, MAX)}, **EXACT)
         for suffix, kind in KINDS.items()

@@ -80,9 +80,7 @@ PROGRAMS = [
     TestProgram(
         "rms_norm_f16", RmsNorm, (*HALF, Input((2, "S", 1), torch.float16)), dtype=torch.float16, atol=2e-2, rtol=2e-2
     ),
-    TestProgram(
-        "rms_norm_cast", RmsNormCast, HALF[:1], dtype=torch.float16, double=False, atol=2e-2, rtol=2e-2
-    ),
+    TestProgram("rms_norm_cast", RmsNormCast, HALF[:1], dtype=torch.float16, double=False, atol=2e-2, rtol=2e-2),
     TestProgram("layer_norm", LayerNorm, INPUTS),
     TestProgram("layer_norm_f16", LayerNorm, HALF, dtype=torch.float16, atol=2e-2, rtol=2e-2),
 ]

@@ -44,11 +44,11 @@ class Squeezes(nn.Module):
 
 
 class Copies(nn.Module):
-    """Copies that change nothing, on their own and between two operators; one output is an input."""
+    """Copies that change nothing, on their own and between two operators; one output is an input of the delegate."""
 
     def forward(self, x):
         doubled = x + x
-        return x.clone(), doubled.clone(), doubled.clone() + x, torch.ops.aten.alias(doubled), x.contiguous() + doubled
+        return x.clone(), doubled.clone(), torch.ops.aten.alias(doubled) + x, x.contiguous() + doubled
 
 
 class ViewChain(nn.Module):

@@ -1,0 +1,40 @@
+# The two commands of README.md: `make demo` and `make test`. Both set up .venv here and nothing else,
+# except a software Vulkan driver where no adapter exists at all.
+PYTHON ?= python3
+BIN := .venv/bin
+# Two test workers share the cores, so each software adapter and each torch keeps to one thread.
+WORKERS ?= 2
+SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
+
+.PHONY: demo test test-all lint adapter clean
+
+demo: .venv/.run adapter
+	$(BIN)/python -m liveshape demo
+
+test: .venv/.test adapter lint
+	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+
+test-all: .venv/.test adapter lint
+	LIVESHAPE_FUZZ=5000 $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+adapter: .venv/.run
+	@sh scripts/ensure-adapter.sh $(BIN)/python
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+.venv/.test: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[test]'
+	@touch $@ .venv/.run
+
+clean:
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,138 @@
+"""Host cost of one step on a chain of 300 nodes: planning when nothing, one scalar or S moved, and encoding.
+
+Run: python -m bench.engine [--nodes 300] [--repeats 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from liveshape import ops
+from liveshape.device import Device, open_device
+from liveshape.executor import Executor
+from liveshape.graph import Graph, SymInt, Tensor
+
+MAX, WIDTH = 128, 64
+
+
+def chain(nodes: int, device: Device) -> Graph:
+    """x -> (rms_norm -> add) ... ending in a slice up to a live scalar."""
+    half = device.limits.half
+    row, values = [], []
+
+    def tensor(name: str, constant: Any = None) -> Tensor:
+        shape = (WIDTH,) if constant is not None else (1, MAX, WIDTH)
+        value = Tensor(name, "float32", shape, constant=constant, half=half)
+        value.storage.persistent = constant is not None
+        values.append(value)
+        return value
+
+    weight = tensor("weight", memoryview(np.ones(WIDTH, np.float32)).cast("B"))
+    x, end = tensor("input 0"), SymInt("input 1", MAX)
+    values.append(end)
+    current = x
+    for index in range(nodes - 1):
+        out = tensor(f"value {index}")
+        if index % 2 == 0:
+            args: tuple[Any, ...] = (current, weight, 1e-6, out)
+            operator = "et_vk.rms_norm.default"
+        else:
+            args, operator = (current, x, 1, out), "aten.add.Tensor"
+        row.append(ops.OPS[operator].bind(index, f"{operator} (node {index})", args))
+        current = out
+    out = tensor("output 0")
+    args = (current, 1, 0, end, 1, out)
+    row.append(ops.OPS["aten.slice_copy.Tensor"].bind(nodes - 1, "slice", args))
+    return Graph("chain", row, values, [x, end], [out], device.limits)
+
+
+def median_us(work: Callable[[], Any], before: Callable[[int], Any], repeats: int) -> float:
+    """The median of `work`, in microseconds, with `before(turn)` run untimed ahead of it."""
+    times = []
+    for turn in range(repeats):
+        before(turn)
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=200)
+    options = parser.parse_args()
+    device = open_device()
+    graph = chain(options.nodes, device)
+    executor = Executor(graph, device)
+    x, end = graph.inputs
+    planner, count = executor.planner, len(graph.nodes)
+    executor.execute([np.zeros((1, MAX, WIDTH), np.float32), MAX])
+
+    def plan() -> None:
+        planner.begin()
+        planner.walk(0, count, executor._read)
+
+    def move_scalar(turn: int) -> None:
+        end.value = 8 + turn % 2
+
+    def move_length(turn: int) -> None:
+        end.value = 8
+        x.shape = (1, 64 + turn % 2, WIDTH)
+
+    table = Table("what", "median", title=f"{options.nodes} nodes on {device.adapter.name}")
+    table.add_row("planning, nothing moved", f"{median_us(plan, lambda turn: None, options.repeats):.1f} us")
+    table.add_row("planning, one scalar moved", f"{median_us(plan, move_scalar, options.repeats):.1f} us")
+    whole = median_us(plan, move_length, options.repeats)
+    table.add_row("planning, S moved", f"{whole:.0f} us ({whole / count:.2f} us per node)")
+
+    def prepare() -> None:
+        executor._prepare(0, count)
+
+    def replan(turn: int) -> None:
+        move_length(turn)
+        plan()
+
+    laid = median_us(prepare, replan, options.repeats)
+    table.add_row("params and commands after S moved", f"{laid:.0f} us ({laid / count:.2f} us per node)")
+    commands = executor._prepare(0, count)
+    for raw in (True, False):
+        if raw and not device.raw:
+            continue
+        device.raw = raw
+        encoders: list[Any] = []
+
+        def fresh(turn: int, encoders: list[Any] = encoders) -> None:
+            encoders[:] = [device._device.create_command_encoder()]
+
+        def encode(encoders: list[Any] = encoders) -> None:
+            device._encode(encoders[0], commands)
+
+        cost = median_us(encode, fresh, options.repeats)
+
+        def encoded(turn: int, fresh: Any = fresh, encode: Any = encode) -> None:
+            fresh(turn)
+            encode()
+
+        def finish_it(encoders: list[Any] = encoders) -> None:
+            encoders[0].finish()
+
+        finish = median_us(finish_it, encoded, options.repeats)
+        name = "raw C calls" if raw else "wgpu-py"
+        table.add_row(
+            f"encoding by {name}, {len(commands)} dispatches",
+            f"{cost:.0f} us ({cost / len(commands):.2f} us per dispatch, finish {finish / len(commands):.2f})",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The short way: `load` a file, call it like a function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from liveshape.formats.source import FileSource
+from liveshape.metadata import TensorInfo
+from liveshape.runtime import Memory, Path, Program, Progress, Runtime
+
+if TYPE_CHECKING:
+    from liveshape.device import Device
+
+
+class Model:
+    """One method of a program as a function of arrays.
+
+    Example: `y = model(x)`, at any shape of x up to `model.inputs[0].bounds`.
+    """
+
+    def __init__(self, runtime: Runtime, program: Program, method: str) -> None:
+        self._runtime, self._program = runtime, program
+        self._method = program.load_method(method)
+        self.name = method
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run once: one output comes back as it is, several as a tuple.
+
+        Example: `logits = model(tokens, position)`.
+        """
+        outputs = self._method.execute(inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What a call takes: name, dtype, bounds, and whether the shape may be smaller than its bounds."""
+        return self._method.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What a call gives."""
+        return self._method.outputs
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of all methods of the file."""
+        return tuple(sorted(self._program.method_names))
+
+    def method(self, name: str) -> Model:
+        """Another method of the same file, loaded at the first use.
+
+        Example: `model.method("get_max_seq_len")() == 512`.
+        """
+        return Model(self._runtime, self._program, name)
+
+    @property
+    def device(self) -> Device:
+        """The device that methods of this file run on."""
+        return self._runtime.device
+
+    @property
+    def memory(self) -> Memory:
+        """The GPU memory of this method, in bytes."""
+        return self._method.memory
+
+    def close(self) -> None:
+        """Give the GPU memory of every method of the file back; none of them can be called after it."""
+        self._program.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        takes = ", ".join(str(info) for info in self.inputs)
+        gives = ", ".join(str(info) for info in self.outputs)
+        return f"Model({self.name}: ({takes}) -> ({gives}))"
+
+
+def load(
+    path: FileSource,
+    *,
+    device: Device | str | int | None = None,
+    data_path: Path | Sequence[Path] | None = None,
+    method: str = "forward",
+    progress: Progress | None = None,
+) -> Model:
+    """A method of a `.pte` as a callable. `device` is an index or a part of a name, as `liveshape devices` lists them.
+
+    `data_path` is one `.ptd` or several; `progress(done, total)` is told the bytes of weights uploaded.
+
+    Example: `y = load("model.pte")(x)`.
+    """
+    runtime = Runtime(device)
+    program = runtime.load_program(path, data_path=data_path, progress=progress)
+    try:
+        return Model(runtime, program, method)
+    except BaseException:
+        program.close()
+        raise

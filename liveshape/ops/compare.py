@@ -1,0 +1,96 @@
+"""What decides: compares, logic, bits, and where, with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
+from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.registry import Number, op
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, whole_of
+from liveshape.ops.shapes import broadcast_shapes, ceil_div
+
+WHERE = Kernel.load("where")
+_COMPARES = {
+    "eq": "EQUAL",
+    "ne": "NOT_EQUAL",
+    "lt": "LESS",
+    "le": "LESS_EQUAL",
+    "gt": "GREATER",
+    "ge": "GREATER_EQUAL",
+}
+
+
+def compare_scalar(function: str, x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+    """out = function(x, value); a whole number that no element can equal compares as an infinite float."""
+    out.shape = x.shape
+    inside = INT32_MIN <= value <= INT32_MAX
+    whole = are_whole(x) and inside and value % 1 == 0
+    if not inside and are_whole(x):
+        value = value * float("inf")
+    vectors = ceil_div(x.numel, 4)
+    yield BINARY_SCALAR(
+        out,
+        x,
+        vectors=vectors,
+        number=0.0 if whole else float_of(value),
+        whole=whole_of(value) if whole else 0,
+        OP=function,
+        WHOLE=whole,
+        SWAP=False,
+        threads=vectors,
+    )
+
+
+def _register_compare(name: str, function: str) -> None:
+    @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out")
+    def compare(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+        yield from binary(function, a, b, out)
+
+    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out")
+    def compare_with(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+        yield from compare_scalar(function, x, value, out)
+
+
+def _register_logical(name: str, function: str) -> None:
+    @op(f"aten.{name}.default", f"aten::{name}.out")
+    def logical(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+        yield from binary(function, a, b, out)
+
+
+def _register_bitwise(name: str, function: str) -> None:
+    @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out")
+    def bitwise(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+        yield from binary(function, a, b, out)
+
+    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out")
+    def bitwise_with(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+        yield from binary_scalar(function, x, value, out)
+
+
+for _name, _function in _COMPARES.items():
+    _register_compare(_name, _function)
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    _register_logical(_name, _name.upper())
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    _register_bitwise(_name, _name.upper())
+
+
+@op("aten.logical_not.default", "aten::logical_not.out")
+def logical_not(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    yield from compare_scalar("EQUAL", x, 0, out)
+
+
+@op("aten.bitwise_not.default", "aten::bitwise_not.out")
+def bitwise_not(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    # All bits of a boolean are its one bit.
+    yield from binary_scalar("BITWISE_XOR", x, 1 if x.dtype == "bool" else -1, out)
+
+
+@op("aten.where.self", "aten::where.self_out")
+def where(condition: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    are_whole(condition, a, b, out)
+    out.shape = shape = broadcast_shapes(condition.shape, a.shape, b.shape)
+    yield WHERE(out, condition, a, b, **broadcast_walk(shape, condition.shape, a.shape, b.shape))

@@ -1,0 +1,35 @@
+"""Conversions between element types, and the copies that only change a memory order we do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch
+from liveshape.ops.copies import copy_values
+from liveshape.ops.registry import op
+
+
+def converted(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    """x in out's type; types that are stored alike share memory."""
+    out.shape = x.shape
+    yield from copy_values(x, out)
+
+
+@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default", alias=True)
+def to_copy(
+    x: Tensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: Tensor
+) -> Iterator[Dispatch]:
+    yield from converted(x, out)
+
+
+@op(
+    "aten::_to_copy.out",
+    "dim_order_ops::_to_dim_order_copy.out",
+    "dim_order_ops._clone_dim_order.default",
+    "dim_order_ops::_clone_dim_order.out",
+    alias=True,
+)
+def to_copy_out(x: Tensor, non_blocking: Any, order: Any, out: Tensor) -> Iterator[Dispatch]:
+    yield from converted(x, out)

@@ -1,0 +1,158 @@
+"""Operators that look elements up: embedding, index_select, gather, and indexing with tensors.
+
+PyTorch raises on an index outside of its dimension. A kernel cannot: it reads nothing and gives NaN (zero for
+integers), and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.dtypes import prod, storage_type
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape, Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.copies import as_dtype, copy_values
+from liveshape.ops.movement import permute_copy
+from liveshape.ops.registry import Tensors, op
+from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
+from liveshape.planning import Scratch
+
+INDEX_SELECT = Kernel.load("index_select")
+GATHER = Kernel.load("gather")
+LINEAR_INDEX = Kernel.load("linear_index")
+INDEX_PUT = Kernel.load("index_put")
+INDEX_ADD = Kernel.load("index_add")
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+@op("aten.embedding.default", "aten::embedding.out")
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: Tensor
+) -> Iterator[Dispatch]:
+    rows, width = weight.shape
+    out.shape = (*indices.shape, width)
+    yield _look_up(out, weight, indices, 1, rows, width)
+
+
+@op("aten.index_select.default", "aten::index_select.out")
+def index_select(x: Tensor, dim: int, index: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    if index.rank > 1:
+        raise ShapeError(f"index_select takes an index of one dimension, {index.shape} was given")
+    axis = axis_of(dim, x.rank)
+    lead, tail = x.shape[:axis], x.shape[axis + 1 :]
+    size = x.shape[axis] if x.rank else 1
+    out.shape = (*lead, index.numel, *tail) if x.rank else ()
+    yield _look_up(out, x, index, prod(lead), size, prod(tail))
+
+
+@op("aten.gather.default", "aten::gather.out")
+def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: Any, out: Tensor) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    fits = all(
+        have <= most for other, (have, most) in enumerate(zip(index.shape, x.shape, strict=False)) if other != axis
+    )
+    if index.rank != x.rank or not fits:
+        raise ShapeError(f"index {index.shape} does not fit {x.shape} outside of dimension {dim}")
+    out.shape = index.shape
+    strides = strides_of(x.shape)
+    walk = tuple(0 if other == axis else stride for other, stride in enumerate(strides))
+    sizes, (merged,) = merge_dims(index.shape, walk)
+    count = index.numel
+    yield GATHER(
+        out, x, index, count=count, rank=len(sizes), size=x.shape[axis] if x.rank else 1,
+        stride=strides[axis] if x.rank else 1, invalid=_invalid(x), sizes=sizes, strides=merged, threads=count,
+    )  # fmt: skip
+
+
+@op("aten.index.Tensor", "aten::index.Tensor_out")
+def index_tensor(x: Tensor, indices: Tensors, out: Tensor) -> Steps:
+    """x[i, j, :, ...]: the indices broadcast together and take the place of the dimensions they index."""
+    axes = _indexed_axes(x, indices)
+    chosen = [indices[axis] for axis in axes]
+    apart = axes != tuple(range(axes[0], axes[0] + len(axes)))
+    order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
+    if apart:  # indices with dimensions between them go to the front, so their dimensions do
+        turned: Tensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
+        yield from permute_copy(x, order, turned)
+        x = turned
+        axes = tuple(range(len(axes)))
+    linear = yield from _linear(x, axes, chosen)
+    first, past = axes[0], axes[-1] + 1
+    picked = broadcast_shapes(*(index.shape for index in chosen))
+    out.shape = (*x.shape[:first], *picked, *x.shape[past:])
+    outer, size, inner = prod(x.shape[:first]), prod(x.shape[first:past]), prod(x.shape[past:])
+    yield _look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
+
+
+@op("aten.index_put.default", "aten::index_put.out")
+def index_put(x: Tensor, indices: Tensors, values: Tensor, accumulate: bool, out: Tensor) -> Steps:
+    axes = _indexed_axes(x, indices)
+    chosen = [indices[axis] for axis in axes]
+    if axes != tuple(range(axes[0], axes[0] + len(axes))):
+        raise UnsupportedError(f"index_put at dimensions {axes} of {x.shape}: they must follow each other")
+    values = yield from as_dtype(values, out.dtype)
+    linear = yield from _linear(x, axes, chosen, wrapped=True)
+    first, past = axes[0], axes[-1] + 1
+    picked = broadcast_shapes(*(index.shape for index in chosen))
+    shape = (*x.shape[:first], *picked, *x.shape[past:])
+    if broadcast_shapes(values.shape, shape) != shape:
+        raise ShapeError(f"values {values.shape} do not broadcast to the indexed {shape}")
+    out.shape = x.shape
+    yield from copy_values(x, out)
+    sizes, (strides,) = merge_dims(shape, broadcast_strides(values.shape, shape))
+    kernel, count = (INDEX_ADD, x.numel) if accumulate else (INDEX_PUT, prod(shape))
+    yield kernel(
+        out, linear, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
+        size=prod(x.shape[first:past]), rank=len(sizes), sizes=sizes, strides=strides, threads=count,
+    )  # fmt: skip
+
+
+@op("aten.index_put_.default", "aten::index_put_", mutates=("x",))
+def index_put_(x: Tensor, indices: Tensors, values: Tensor, accumulate: bool, out: Tensor) -> Steps:
+    yield from index_put(x, indices, values, accumulate, out)
+
+
+def _look_up(
+    out: Tensor, x: Tensor, index: Tensor, outer: int, size: int, inner: int, picks: int = -1, wrap: bool = False
+) -> Dispatch:
+    picks = index.numel if picks < 0 else picks
+    vector = 4 if inner % 4 == 0 else 1
+    count = outer * picks * (inner // vector)
+    return INDEX_SELECT(
+        out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=_invalid(x),
+        WRAP=wrap, VEC=vector, threads=count,
+    )  # fmt: skip
+
+
+def _invalid(x: Tensor) -> float:
+    return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
+
+
+def _indexed_axes(x: Tensor, indices: Tensors) -> Shape:
+    axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
+    if not axes or len(indices) > x.rank:
+        raise ShapeError(f"{len(axes)} indices given for {x.shape}")
+    if any(indices[axis].dtype == "bool" for axis in axes):
+        raise UnsupportedError("a mask selects as many elements as the data says; use where, or export without it")
+    return axes
+
+
+def _linear(
+    x: Tensor, axes: Shape, chosen: list[Tensor], wrapped: bool = False
+) -> Generator[Dispatch | Scratch, Any, Tensor]:
+    """The indices of neighbouring dimensions as one index into those dimensions merged; -1 where one is outside."""
+    if len(chosen) == 1 and not wrapped:
+        return chosen[0]
+    bound = broadcast_shapes(*(index.max_shape for index in chosen))
+    linear: Tensor = yield Scratch("int32", bound)
+    shape = broadcast_shapes(*(index.shape for index in chosen))
+    for position, (axis, index) in enumerate(zip(axes, chosen, strict=True)):
+        sizes, (strides,) = merge_dims(shape, broadcast_strides(index.shape, shape))
+        yield LINEAR_INDEX(
+            linear, index, count=prod(shape), rank=len(sizes), size=x.shape[axis], sizes=sizes, strides=strides,
+            FIRST=position == 0, threads=prod(shape),
+        )  # fmt: skip
+    return linear

@@ -1,0 +1,174 @@
+"""Operators that write regions of their output: concatenation, padding, and copies into a part of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.dtypes import is_packed, prod, storage_type
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape, Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.copies import as_dtype, copy_strided, copy_values
+from liveshape.ops.registry import Ints, Number, Tensors, op
+from liveshape.ops.shapes import (
+    MAX_RANK,
+    axis_of,
+    broadcast_strides,
+    index_in,
+    slice_bounds,
+    strides_of,
+    without,
+)
+from liveshape.planning import Scratch
+
+PAD = Kernel.load("pad")
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+@op("aten.cat.default", "aten::cat.out")
+def cat(tensors: Tensors, dim: int, out: Tensor) -> Steps:
+    parts = []
+    for tensor in tensors:
+        parts.append(((yield from as_dtype(tensor, out.dtype)), tensor.shape))
+    # An empty tensor of one dimension joins anything: PyTorch keeps that for old programs.
+    shapes = [shape for _, shape in parts if shape != (0,)]
+    if not shapes:
+        out.shape = (0,)
+        return
+    axis = axis_of(dim, len(shapes[0]))
+    if not shapes[0] or any(without(shape, axis) != without(shapes[0], axis) for shape in shapes):
+        raise ShapeError(f"shapes {', '.join(map(str, shapes))} cannot be joined along dimension {dim}")
+    total = sum(shape[axis] for shape in shapes)
+    out.shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+    strides = strides_of(out.shape)
+    start = 0
+    for part, shape in parts:
+        if shape != (0,) or len(shapes[0]) == 1:
+            yield from copy_strided(part, out, shape, (0, strides_of(shape)), (start * strides[axis], strides))
+            start = start + shape[axis]
+
+
+@op("aten.stack.default", "aten::stack.out")
+def stack(tensors: Tensors, dim: int, out: Tensor) -> Steps:
+    parts = []
+    for tensor in tensors:
+        parts.append((yield from as_dtype(tensor, out.dtype)))
+    shape = tensors[0].shape
+    if any(tensor.shape != shape for tensor in tensors):
+        raise ShapeError(f"shapes {', '.join(str(tensor.shape) for tensor in tensors)} cannot be stacked")
+    axis = axis_of(dim, len(shape) + 1)
+    out.shape = (*shape[:axis], len(tensors), *shape[axis:])
+    strides = strides_of(out.shape)
+    for position, part in enumerate(parts):
+        target = position * strides[axis], without(strides, axis)
+        yield from copy_strided(part, out, shape, (0, strides_of(shape)), target)
+
+
+@op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out")
+def constant_pad_nd(x: Tensor, pad: Ints, value: Number, out: Tensor) -> Iterator[Dispatch]:
+    if len(pad) % 2 or len(pad) > 2 * x.rank:
+        raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
+    whole = x.rank - len(pad) // 2
+    # Pairs of before and after, the last dimension first.
+    before = (0,) * whole + tuple(reversed(pad[0::2]))
+    after = (0,) * whole + tuple(reversed(pad[1::2]))
+    shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"pad {pad} cuts more than {x.shape} has")
+    out.shape = shape
+    if not any(pad):
+        yield from copy_values(x, out)
+        return
+    if is_packed(x.dtype):
+        raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
+    sizes, starts, extents = _merge_whole(shape, before, x.shape)
+    integer = storage_type(out.dtype) in ("i32", "u32")
+    count = prod(shape)
+    yield PAD(
+        out,
+        x,
+        count=count,
+        rank=len(sizes),
+        high=value // 65536 if integer else 0,
+        low=value % 65536 if integer else value,
+        sizes=sizes,
+        before=starts,
+        extents=extents,
+        INTEGER=integer,
+        threads=count,
+    )
+
+
+def _merge_whole(shape: Shape, before: Shape, extents: Shape) -> tuple[Shape, Shape, Shape]:
+    """Merge every dimension that nothing is added to or cut from into the one outside of it."""
+    merged: list[tuple[int, int, int]] = []
+    for size, low, extent in zip(shape, before, extents, strict=True):
+        if merged and low == 0 and size == extent:
+            merged[-1] = (merged[-1][0] * size, merged[-1][1] * size, merged[-1][2] * size)
+        else:
+            merged.append((size, low, extent))
+    if len(merged) > MAX_RANK:
+        raise UnsupportedError(f"padding {len(merged)} dimensions of {shape}, kernels take {MAX_RANK}")
+    sizes, starts, lengths = zip(*merged, strict=True)
+    return sizes, starts, lengths
+
+
+@op("aten.slice_scatter.default", "aten::slice_scatter.out")
+def slice_scatter(
+    x: Tensor, source: Tensor, dim: int, start: int | None, end: int | None, step: int, out: Tensor
+) -> Steps:
+    part = yield from as_dtype(source, out.dtype)
+    axis = axis_of(dim, x.rank)
+    first, count = slice_bounds(start, end, step, x.shape[axis])
+    region = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    if source.shape != region:
+        raise ShapeError(f"{source.shape} is written to a slice of shape {region}")
+    strides = strides_of(x.shape)
+    steps = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
+    out.shape = x.shape
+    yield from copy_values(x, out)
+    yield from copy_strided(part, out, region, (0, strides_of(region)), (first * strides[axis], steps))
+
+
+@op("aten.select_scatter.default", "aten::select_scatter.out")
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, out: Tensor) -> Steps:
+    part = yield from as_dtype(source, out.dtype)
+    axis = axis_of(dim, x.rank)
+    region = without(x.shape, axis)
+    if source.shape != region:
+        raise ShapeError(f"{source.shape} is written to a selection of shape {region}")
+    strides = strides_of(x.shape)
+    target = index_in(index, x.shape[axis]) * strides[axis], without(strides, axis)
+    out.shape = x.shape
+    yield from copy_values(x, out)
+    yield from copy_strided(part, out, region, (0, strides_of(region)), target)
+
+
+@op("aten.copy.default", "aten::copy.out")
+def copy(x: Tensor, source: Tensor, non_blocking: Any, out: Tensor) -> Steps:
+    part = yield from as_dtype(source, out.dtype)
+    out.shape = shape = x.shape
+    yield from copy_strided(part, out, shape, (0, _broadcast_to(source.shape, shape)), (0, strides_of(shape)))
+
+
+@op("aten.copy_.default", "aten::copy_", mutates=("x",))
+def copy_(x: Tensor, source: Tensor, non_blocking: Any, out: Tensor) -> Steps:
+    yield from copy(x, source, non_blocking, out)
+
+
+@op("executorch_prim::et_copy_index.tensor", mutates=("x",))
+def copy_index(x: Tensor, source: Tensor, index: int, out: Tensors) -> Iterator[Dispatch]:
+    """Row `index` of x, which holds that many rows and this one from now on: how a mapped loop collects its results."""
+    x.shape = (index + 1, *source.shape)
+    yield from copy_strided(
+        source, x, source.shape, (0, strides_of(source.shape)), (index * source.numel, strides_of(source.shape))
+    )
+
+
+def _broadcast_to(shape: Shape, target: Shape) -> Shape:
+    lead = len(target) - len(shape)
+    if lead < 0 or any(size not in (1, wanted) for size, wanted in zip(shape, target[lead:], strict=True)):
+        raise ShapeError(f"{shape} cannot be copied to {target}")
+    return broadcast_strides(shape, target)

@@ -1,0 +1,151 @@
+"""Matrix products. One plan serves them all: a batch of [M, K] times [K, N] or [N, K], with a fused addend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.dtypes import prod
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape, Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.registry import Number, op
+from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
+
+MATMUL_ROWS = Kernel.load("matmul_rows")
+MATMUL_TILED = Kernel.load("matmul_tiled")
+
+FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
+TILE_COLUMNS = 64
+ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
+
+
+def product(
+    x: Tensor,
+    weight: Tensor,
+    out: Tensor,
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    *,
+    transposed: bool,
+    addend: Tensor | None = None,
+    alpha: Number = 1,
+    beta: Number = 1,
+) -> Iterator[Dispatch]:
+    """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once."""
+    if beta == 0:
+        addend = None  # as in torch: a NaN that is multiplied by nothing does not count
+    strides: Shape = (0, 0, 0)
+    if addend is not None:
+        strides = broadcast_strides(addend.shape, (batch, rows, columns))
+    values: dict[str, Any] = {
+        "batch": batch,
+        "rows": rows,
+        "columns": columns,
+        "depth": depth,
+        "x_stride": 0 if x.numel == rows * depth else rows * depth,
+        "weight_stride": 0 if weight.numel == columns * depth else columns * depth,
+        "addend_batch_stride": strides[0],
+        "addend_row_stride": strides[1],
+        "addend_column_stride": strides[2],
+        "alpha": alpha,
+        "beta": beta,
+        "TRANSPOSED": transposed,
+        "ADDEND": addend is not None,
+    }
+    # An absent addend still needs a buffer in its place; the left factor is there and only read.
+    tensors = (out, x, weight, x if addend is None else addend)
+    if rows <= FEW_ROWS:
+        units = batch * ceil_div(columns, 4) if rows else 0
+        parts = (64 if depth >= 1024 else 16) if transposed else 16
+        vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
+        yield MATMUL_ROWS(
+            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, PARTS=parts, INNER=transposed, VEC=vector,
+            threads=units * parts,
+        )  # fmt: skip
+        return
+    vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
+    tile = 64
+    while tile > 16 and (rows <= tile // 2 or _tiles(batch, rows, columns, tile) < ENOUGH_TILES):
+        tile = tile // 2
+    yield MATMUL_TILED(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=_tiles(batch, rows, columns, tile))
+
+
+def _tiles(batch: int, rows: int, columns: int, tile: int) -> int:
+    return batch * ceil_div(rows, tile) * ceil_div(columns, TILE_COLUMNS)
+
+
+def _check_depth(a: Tensor, b: Tensor, fits: bool) -> None:
+    if not fits:
+        raise ShapeError(f"a product of shapes {a.shape} and {b.shape} does not exist")
+
+
+@op("aten.mm.default", "aten::mm.out")
+def mm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
+    (rows, depth), columns = x.shape, other.shape[1]
+    out.shape = (rows, columns)
+    yield from product(x, other, out, 1, rows, columns, depth, transposed=False)
+
+
+@op("aten.bmm.default", "aten::bmm.out")
+def bmm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
+    (batch, rows, depth), columns = x.shape, other.shape[2]
+    out.shape = (batch, rows, columns)
+    yield from product(x, other, out, batch, rows, columns, depth, transposed=False)
+
+
+@op("aten.linear.default", "aten::linear.out")
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Iterator[Dispatch]:
+    _check_depth(x, weight, x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1])
+    *lead, depth = x.shape
+    columns = weight.shape[0]
+    out.shape = (*lead, columns)
+    yield from product(x, weight, out, 1, prod(lead), columns, depth, transposed=True, addend=bias)
+
+
+@op("aten.addmm.default", "aten::addmm.out")
+def addmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+    _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
+    (rows, depth), columns = x.shape, other.shape[1]
+    _check_addend(addend, (rows, columns))
+    out.shape = (rows, columns)
+    yield from product(
+        x, other, out, 1, rows, columns, depth, transposed=False, addend=addend, alpha=alpha, beta=beta
+    )  # fmt: skip
+
+
+@op("aten.baddbmm.default", "aten::baddbmm.out")
+def baddbmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+    _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
+    (batch, rows, depth), columns = x.shape, other.shape[2]
+    _check_addend(addend, (batch, rows, columns))
+    out.shape = (batch, rows, columns)
+    yield from product(
+        x, other, out, batch, rows, columns, depth, transposed=False, addend=addend, alpha=alpha, beta=beta
+    )  # fmt: skip
+
+
+@op("aten.matmul.default", "aten::matmul.out")
+def matmul(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    """Vectors count as one row on the left and one column on the right, which the result then lacks."""
+    left = x.shape if x.rank > 1 else (1, *x.shape)
+    right = other.shape if other.rank > 1 else (*other.shape, 1)
+    _check_depth(x, other, x.rank >= 1 and other.rank >= 1 and left[-1] == right[-2])
+    lead = broadcast_shapes(left[:-2], right[:-2])
+    batch, rows, columns, depth = prod(lead), left[-2], right[-1], left[-1]
+    for factor in (left, right):
+        if prod(factor[:-2]) not in (1, batch):
+            raise UnsupportedError(
+                f"a batch of {x.shape} and {other.shape} broadcasts along some of its dimensions only"
+            )
+    out.shape = (*lead, *((rows,) if x.rank > 1 else ()), *((columns,) if other.rank > 1 else ()))
+    yield from product(x, other, out, batch, rows, columns, depth, transposed=False)
+
+
+def _check_addend(addend: Tensor, shape: Shape) -> None:
+    if broadcast_shapes(addend.shape, shape) != shape:
+        raise ShapeError(f"the addend {addend.shape} does not broadcast to the product {shape}")

@@ -1,0 +1,180 @@
+"""Operators that read a tensor along other strides: each is one strided copy per output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liveshape.errors import ShapeError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch
+from liveshape.ops.copies import copy_strided
+from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.shapes import (
+    axis_of,
+    broadcast_strides,
+    ceil_div,
+    index_in,
+    slice_bounds,
+    strides_of,
+    without,
+)
+
+
+@op("aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out")
+def permute_copy(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+    axes = tuple(axis_of(dim, x.rank) for dim in dims)
+    if tuple(sorted(axes)) != tuple(range(x.rank)):
+        raise ShapeError(f"{dims} is not an order of the {x.rank} dimensions of {x.shape}")
+    strides = strides_of(x.shape)
+    out.shape = tuple(x.shape[axis] for axis in axes)
+    turned = tuple(strides[axis] for axis in axes)
+    yield from copy_strided(x, out, out.shape, (0, turned), (0, strides_of(out.shape)))
+
+
+@op("aten.transpose_copy.int", "aten.transpose.int", "aten::transpose_copy.int_out")
+def transpose_copy(x: Tensor, dim0: int, dim1: int, out: Tensor) -> Iterator[Dispatch]:
+    if x.rank == 0:
+        yield from permute_copy(x, (), out)
+        return
+    one, other = axis_of(dim0, x.rank), axis_of(dim1, x.rank)
+    swap = {one: other, other: one}
+    yield from permute_copy(x, tuple(swap.get(axis, axis) for axis in range(x.rank)), out)
+
+
+@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out")
+def t_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    if x.rank > 2:
+        raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
+    yield from permute_copy(x, tuple(reversed(range(x.rank))), out)
+
+
+@op("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out")
+def slice_copy(x: Tensor, dim: int, start: int | None, end: int | None, step: int, out: Tensor) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    first, count = slice_bounds(start, end, step, x.shape[axis])
+    strides = strides_of(x.shape)
+    out.shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    steps = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
+    yield from copy_strided(x, out, out.shape, (first * strides[axis], steps), (0, strides_of(out.shape)))
+
+
+@op("aten.narrow_copy.default", "aten::narrow_copy.out")
+def narrow_copy(x: Tensor, dim: int, start: int, length: int, out: Tensor) -> Iterator[Dispatch]:
+    first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
+    yield from slice_copy(x, dim, first, first + length, 1, out)
+
+
+@op("aten.select_copy.int", "aten::select_copy.int_out")
+def select_copy(x: Tensor, dim: int, index: int, out: Tensor) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    strides = strides_of(x.shape)
+    start = index_in(index, x.shape[axis]) * strides[axis]
+    out.shape = without(x.shape, axis)
+    yield from copy_strided(x, out, out.shape, (start, without(strides, axis)), (0, strides_of(out.shape)))
+
+
+@op("aten.split_with_sizes_copy.default", "aten::split_with_sizes_copy.out")
+def split_with_sizes_copy(x: Tensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    if sum(sizes) != x.shape[axis] or len(sizes) != len(out):
+        raise ShapeError(f"sizes {sizes} do not split dimension {dim} of {x.shape} into {len(out)} parts")
+    start = 0
+    for part, size in zip(out, sizes, strict=True):
+        yield from slice_copy(x, dim, start, start + size, 1, part)
+        start = start + size
+
+
+@op("aten.split_copy.Tensor", "aten::split_copy.Tensor_out")
+def split_copy(x: Tensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
+    # A live size may need fewer parts than the bound does; the rest are empty.
+    for position, part in enumerate(out):
+        yield from slice_copy(x, dim, position * split_size, (position + 1) * split_size, 1, part)
+
+
+@op("aten.chunk.default")
+def chunk(x: Tensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
+    yield from split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
+
+
+@op("aten.unbind_copy.int", "aten::unbind_copy.int_out")
+def unbind_copy(x: Tensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
+    if x.shape[axis_of(dim, x.rank)] != len(out):
+        raise ShapeError(f"dimension {dim} of {x.shape} is unbound to {len(out)} tensors")
+    for index, part in enumerate(out):
+        yield from select_copy(x, dim, index, part)
+
+
+@op("aten.expand_copy.default", "aten::expand_copy.out")
+def expand_copy(x: Tensor, size: Ints, implicit: bool, out: Tensor) -> Iterator[Dispatch]:
+    lead = len(size) - x.rank
+    given = (1,) * lead + x.shape
+    shape = tuple(given[axis] if wanted == -1 else wanted for axis, wanted in enumerate(size))
+    if lead < 0 or any(have not in (1, wanted) for have, wanted in zip(given, shape, strict=True)):
+        raise ShapeError(f"{x.shape} cannot be expanded to {size}")
+    out.shape = shape
+    yield from copy_strided(x, out, shape, (0, broadcast_strides(x.shape, shape)), (0, strides_of(shape)))
+
+
+@op("aten.repeat.default", "aten::repeat.out")
+def repeat(x: Tensor, repeats: Ints, out: Tensor) -> Iterator[Dispatch]:
+    lead = len(repeats) - x.rank
+    if lead < 0 or any(times < 0 for times in repeats):
+        raise ShapeError(f"{x.shape} cannot be repeated {repeats} times")
+    sizes = (1,) * lead + x.shape
+    steps = (0,) * lead + strides_of(x.shape)
+    out.shape = tuple(times * size for times, size in zip(repeats, sizes, strict=True))
+    # Each dimension becomes two: which copy, which stays in place in x, and which element of it.
+    shape = tuple(part for pair in zip(repeats, sizes, strict=True) for part in pair)
+    reads = tuple(part for step in steps for part in (0, step))
+    yield from copy_strided(x, out, shape, (0, reads), (0, strides_of(shape)))
+
+
+@op("aten.flip.default", "aten::flip.out")
+def flip(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+    axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
+    strides = strides_of(x.shape)
+    out.shape = x.shape
+    start = sum((x.shape[axis] - 1) * strides[axis] for axis in axes)
+    reads = tuple(-stride if axis in axes else stride for axis, stride in enumerate(strides))
+    yield from copy_strided(x, out, x.shape, (start, reads), (0, strides))
+
+
+@op("aten.roll.default", "aten::roll.out")
+def roll(x: Tensor, shifts: Ints, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+    # Without dims the elements roll as one row.
+    shape = x.shape if dims else (x.numel,)
+    strides = strides_of(shape)
+    out.shape = x.shape
+    regions = [((0,) * len(shape), (0,) * len(shape), shape)]  # first index in x, in out, and sizes
+    for shift, axis in zip(shifts, (axis_of(dim, x.rank) for dim in dims or (0,)), strict=True):
+        size = shape[axis]
+        ahead = shift % size if size else 0
+        cuts = ((0, ahead, size - ahead), (size - ahead, 0, ahead))
+        regions = [
+            (_put(first, axis, first[axis] + start), _put(place, axis, to), _put(extent, axis, length))
+            for first, place, extent in regions
+            for start, to, length in cuts
+        ]
+    for first, place, extent in regions:
+        source, target = _dot(first, strides), _dot(place, strides)
+        yield from copy_strided(x, out, extent, (source, strides), (target, strides))
+
+
+@op("aten.unfold_copy.default", "aten::unfold_copy.out")
+def unfold_copy(x: Tensor, dim: int, size: int, step: int, out: Tensor) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    if step < 1 or size > x.shape[axis]:
+        raise ShapeError(f"windows of {size}, {step} apart, do not fit dimension {dim} of {x.shape}")
+    strides = strides_of(x.shape)
+    windows = (x.shape[axis] - size) // step + 1
+    out.shape = (*x.shape[:axis], windows, *x.shape[axis + 1 :], size)
+    reads = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :], strides[axis])
+    yield from copy_strided(x, out, out.shape, (0, reads), (0, strides_of(out.shape)))
+
+
+def _put(values: Ints, axis: int, value: int) -> Ints:
+    return (*values[:axis], value, *values[axis + 1 :])
+
+
+def _dot(index: Ints, strides: Ints) -> int:
+    return sum(i * stride for i, stride in zip(index, strides, strict=True))

@@ -1,0 +1,33 @@
+"""Softmax and its logarithm along any dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liveshape.dtypes import prod
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.reduction import share_parts
+from liveshape.ops.registry import op
+from liveshape.ops.shapes import axis_of
+
+SOFTMAX = Kernel.load("softmax")
+
+
+def _softmax(x: Tensor, dim: int, out: Tensor, *, log: bool) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    axis = axis_of(dim, x.rank)
+    length = x.shape[axis] if x.rank else 1
+    inner = prod(x.shape[axis + 1 :])
+    rows = prod(x.shape[:axis]) * inner if length else 0
+    yield SOFTMAX(out, x, rows=rows, length=length, inner=inner, LOG=log, **share_parts(rows, length, inner == 1))
+
+
+@op("aten._softmax.default", "aten::_softmax.out")
+def softmax(x: Tensor, dim: int, half_to_float: bool, out: Tensor) -> Iterator[Dispatch]:
+    yield from _softmax(x, dim, out, log=False)
+
+
+@op("aten._log_softmax.default", "aten::_log_softmax.out")
+def log_softmax(x: Tensor, dim: int, half_to_float: bool, out: Tensor) -> Iterator[Dispatch]:
+    yield from _softmax(x, dim, out, log=True)

@@ -1,0 +1,117 @@
+"""Functions of one tensor, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.errors import UnsupportedError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.binary import binary
+from liveshape.ops.registry import Number, op
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
+from liveshape.ops.shapes import broadcast_shapes, ceil_div
+from liveshape.planning import Scratch
+
+UNARY = Kernel.load("unary")
+_INFINITY = float("inf")
+# Each is a case of unary_functions.wgsl under the same name in capitals.
+_PLAIN = (
+    *("abs", "neg", "sign", "square", "reciprocal", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
+    *("exp", "expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sigmoid", "silu", "hardswish", "hardsigmoid"),
+)
+
+
+def unary(
+    function: str, x: Tensor, out: Tensor, *numbers: Number, bounds: tuple[int, int] = (INT32_MIN, INT32_MAX)
+) -> Iterator[Dispatch]:
+    """out = function(x); `numbers` are the function's constants, `bounds` those of a clamp of whole numbers."""
+    out.shape = x.shape
+    vectors = ceil_div(x.numel, 4)
+    yield UNARY(
+        out,
+        x,
+        numbers=tuple([float_of(number) for number in numbers]),
+        bounds=bounds,
+        vectors=vectors,
+        OP=function,
+        WHOLE=are_whole(x, out),
+        threads=vectors,
+    )
+
+
+def _register(name: str) -> None:
+    @op(f"aten.{name}.default", f"aten::{name}.out")
+    def plain(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+        yield from unary(name.upper(), x, out)
+
+
+for _name in _PLAIN:
+    _register(_name)
+
+
+@op("aten.clamp.default", "aten::clamp.out")
+def clamp(x: Tensor, low: Number | None, high: Number | None, out: Tensor) -> Iterator[Dispatch]:
+    if are_whole(out):
+        least = INT32_MIN if low is None else saturated(low)
+        most = INT32_MAX if high is None else saturated(high)
+        yield from unary("CLAMP", x, out, bounds=(least, most))
+    else:
+        yield from unary("CLAMP", x, out, -_INFINITY if low is None else low, _INFINITY if high is None else high)
+
+
+@op("aten.clamp.Tensor", "aten::clamp.Tensor_out")
+def clamp_tensor(
+    x: Tensor, low: Tensor | None, high: Tensor | None, out: Tensor
+) -> Generator[Dispatch | Scratch, Any, None]:
+    if low is not None and high is not None:
+        raised: Tensor = yield Scratch(out.dtype, broadcast_shapes(x.max_shape, low.max_shape))
+        yield from binary("MAXIMUM", x, low, raised)
+        yield from binary("MINIMUM", raised, high, out)
+    elif low is not None:
+        yield from binary("MAXIMUM", x, low, out)
+    elif high is not None:
+        yield from binary("MINIMUM", x, high, out)
+    else:
+        yield from unary("IDENTITY", x, out)
+
+
+@op("aten.hardtanh.default", "aten::hardtanh.out")
+def hardtanh(x: Tensor, low: Number, high: Number, out: Tensor) -> Iterator[Dispatch]:
+    yield from clamp(x, low, high, out)
+
+
+@op("aten.relu.default", "aten::relu.out")
+def relu(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    yield from clamp(x, 0, None, out)
+
+
+@op("aten.leaky_relu.default", "aten::leaky_relu.out")
+def leaky_relu(x: Tensor, slope: float, out: Tensor) -> Iterator[Dispatch]:
+    yield from unary("LEAKY_RELU", x, out, slope)
+
+
+@op("aten.hardshrink.default", "aten::hardshrink.out")
+def hardshrink(x: Tensor, width: float, out: Tensor) -> Iterator[Dispatch]:
+    yield from unary("HARDSHRINK", x, out, width)
+
+
+@op("aten.elu.default", "aten::elu.out")
+def elu(x: Tensor, alpha: float, scale: float, input_scale: float, out: Tensor) -> Iterator[Dispatch]:
+    yield from unary("ELU", x, out, alpha, scale, input_scale)
+
+
+@op("aten.logit.default", "aten::logit.out")
+def logit(x: Tensor, eps: float | None, out: Tensor) -> Iterator[Dispatch]:
+    yield from unary("LOGIT", x, out, -1.0 if eps is None else eps)
+
+
+@op("aten.gelu.default", "aten::gelu.out")
+def gelu(x: Tensor, approximate: str, out: Tensor) -> Iterator[Dispatch]:
+    names = {"none": "GELU", "tanh": "GELU_TANH"}
+    if approximate not in names:
+        raise UnsupportedError(f"gelu approximate={approximate!r} is not one of 'none', 'tanh'")
+    yield from unary(names[approximate], x, out)

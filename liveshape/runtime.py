@@ -1,0 +1,384 @@
+"""The calls of executorch.runtime, without torch: change the import line and a program runs here, numpy in and out.
+
+from liveshape.runtime import Runtime
+
+program = Runtime.get().load_program("model.pte")
+outputs = program.load_method("forward").execute([x])
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from liveshape.dtypes import prod
+from liveshape.errors import FormatError, InputError, NoAdapterError, UnsupportedError
+from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
+from liveshape.formats import Program as File
+from liveshape.formats.source import FileSource
+from liveshape.graph import Graph, Storage, Tensor
+from liveshape.metadata import (
+    MethodMeta,
+    MethodNotFoundError,
+    TensorInfo,
+    TensorMeta,
+    inputs_of,
+    is_constant,
+    outputs_of,
+)
+
+if TYPE_CHECKING:
+    from liveshape.device import Device
+    from liveshape.executor import Executor
+
+_LOG = logging.getLogger("liveshape")
+
+Progress = Callable[[int, int], None]
+Path = str | os.PathLike[str]
+
+
+class Verification(enum.Enum):
+    """How much of a file to check. Taken for compatibility: liveshape always checks every offset and length."""
+
+    Minimal = 0
+    InternalConsistency = 1
+
+
+@dataclass(frozen=True)
+class Memory:
+    """GPU memory of a method in bytes, and what its activations would take otherwise.
+
+    Example: `print(f"{method.memory.total:,} bytes")`.
+    """
+
+    weights: int
+    state: int  # caches and other tensors that outlive a call
+    activations: int
+    staging: int  # what results are read back through
+    params: int
+    unshared: int  # the activations, had each tensor memory of its own
+    file_plan: int  # the activations, by the plan that the exporter wrote into the file
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.state + self.activations + self.staging + self.params
+
+
+def memory_of(executor: Executor) -> Memory:
+    """What an executor takes on its device.
+
+    Example: `memory_of(Executor(graph, device)).weights`.
+    """
+    graph, plan = executor.graph, executor.memory
+    kept = {tensor.storage for tensor in graph.tensors if tensor.storage.persistent and tensor.storage.block >= 0}
+    state = sum(storage.nbytes for storage in kept & _changing(graph))
+    return Memory(
+        weights=plan.persistent_bytes - state,
+        state=state,
+        activations=plan.activation_bytes,
+        staging=executor.staging_bytes,
+        params=executor.arena_bytes,
+        unshared=plan.unshared_bytes,
+        file_plan=graph.file_bytes,
+    )
+
+
+def _changing(graph: Graph) -> set[Storage]:
+    """The memory that some node writes. A view only shares the memory of its source."""
+    found: set[Storage] = set()
+    for node in graph.nodes:
+        sources = {value.storage for value in node.inputs if isinstance(value, Tensor)} if node.alias else set()
+        found |= {value.storage for value in node.written if isinstance(value, Tensor)} - sources
+    return found
+
+
+class Method:
+    """A method, ready to run. Its buffers belong to one call at a time, so a lock lets threads in one by one.
+
+    Different methods may run in different threads at once.
+    """
+
+    def __init__(self, plan: ExecutionPlan, run: Callable[[Sequence[Any]], list[Any]], memory: Memory) -> None:
+        self._plan = plan
+        self._run: Callable[[Sequence[Any]], list[Any]] | None = run
+        self._lock = threading.Lock()
+        self.memory = memory
+
+    def execute(self, inputs: Sequence[Any] = ()) -> list[Any]:
+        """Run once. Inputs are numpy arrays, torch tensors, lists or numbers; arrays and numbers come back.
+
+        Example: `logits, = method.execute([tokens, position])`.
+        """
+        with self._lock:
+            if self._run is None:
+                raise InputError(f"{self._plan.name}: the program was closed; load it again")
+            return self._run(inputs)
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """The same as `execute`, with the inputs one by one.
+
+        Example: `logits, = method(tokens, position)`.
+        """
+        return self.execute(inputs)
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """What the method takes and gives, with the calls of executorch.runtime."""
+        return MethodMeta(self._plan)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What the method takes."""
+        return inputs_of(self._plan)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What the method gives."""
+        return outputs_of(self._plan)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._run = None
+
+    def __repr__(self) -> str:
+        return f"Method({self._plan.name!r})"
+
+
+class Program:
+    """An open `.pte` and its `.ptd` files. A method takes GPU memory when it is first loaded, and is then kept."""
+
+    def __init__(self, runtime: Runtime, file: File, data: Mapping[str, memoryview], progress: Progress | None) -> None:
+        self._runtime, self._progress = runtime, progress
+        self.file, self.data = file, data
+        self._methods: dict[str, Method] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def method_names(self) -> set[str]:
+        """The names of all methods.
+
+        Example: `"forward" in program.method_names`.
+        """
+        return {plan.name for plan in self.file.plans}
+
+    def load_method(self, name: str) -> Method:
+        """The method of this name: planned, its weights uploaded and its kernels compiled at the first call.
+
+        Example: `program.load_method("forward").execute([x])`.
+        """
+        with self._lock:
+            if name not in self._methods:
+                self._methods[name] = self._load(self._plan(name))
+            return self._methods[name]
+
+    def metadata(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it.
+
+        Example: `program.metadata("forward").input_tensor_meta(0).sizes()`.
+        """
+        return MethodMeta(self._plan(method_name))
+
+    def inputs(self, method_name: str) -> tuple[TensorInfo, ...]:
+        """What a method takes, without loading it.
+
+        Example: `program.inputs("forward")[0].bounds`.
+        """
+        return inputs_of(self._plan(method_name))
+
+    def outputs(self, method_name: str) -> tuple[TensorInfo, ...]:
+        """What a method gives, without loading it.
+
+        Example: `program.outputs("forward")[0].dtype`.
+        """
+        return outputs_of(self._plan(method_name))
+
+    def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
+        """Not available: liveshape keeps no ETDump."""
+        raise UnsupportedError("liveshape writes no ETDump")
+
+    def close(self) -> None:
+        """Give the memory of all methods back and let go of the files."""
+        with self._lock:
+            for method in self._methods.values():
+                method._close()
+            self._methods.clear()
+            self.file.close()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _plan(self, name: str) -> ExecutionPlan:
+        for plan in self.file.plans:
+            if plan.name == name:
+                return plan
+        listing = ", ".join(plan.name for plan in self.file.plans)
+        raise MethodNotFoundError(f"the program has no method {name!r}; it has {listing}")
+
+    def _load(self, plan: ExecutionPlan) -> Method:
+        # The operators are needed to run a method, not to open a file.
+        from liveshape.lowering import lower
+
+        if is_constant(plan):
+            graph = lower(self.file, plan.name, self.data)
+            return Method(plan, functools.partial(_constant_values, graph), Memory(0, 0, 0, 0, 0, 0, 0))
+        from liveshape.executor import Executor
+
+        device = self._runtime.device
+        graph = lower(self.file, plan.name, self.data, device.limits)
+        executor = Executor(graph, device, progress=self._progress)
+        return Method(plan, executor.execute, memory_of(executor))
+
+
+def _constant_values(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of a method that computes nothing, straight from the file."""
+    if inputs:
+        raise InputError(f"{graph.name} takes 0 inputs, {len(inputs)} were given")
+    return [_constant_array(value) if isinstance(value, Tensor) else value for value in graph.outputs]
+
+
+def _constant_array(tensor: Tensor) -> Any:
+    flat = np.frombuffer(tensor.constant or b"", np.dtype(tensor.dtype), prod(tensor.max_shape))
+    return flat.reshape(tensor.max_shape).copy()
+
+
+class BackendRegistry:
+    """Which delegates can run: those of VulkanPartitioner, where an adapter exists."""
+
+    @property
+    def registered_backend_names(self) -> list[str]:
+        """The delegate ids that liveshape runs.
+
+        Example: `Runtime.get().backend_registry.registered_backend_names == ["VulkanBackend"]`.
+        """
+        from liveshape.lowering import BACKEND
+
+        return [BACKEND]
+
+    def is_available(self, backend_name: str) -> bool:
+        """Whether delegates of this id can run on this machine.
+
+        Example: `Runtime.get().backend_registry.is_available("VulkanBackend")`.
+        """
+        from liveshape.device import list_adapters
+
+        return backend_name in self.registered_backend_names and bool(list_adapters())
+
+
+class OperatorRegistry:
+    """Which operators can run."""
+
+    @property
+    def operator_names(self) -> set[str]:
+        """The exported names, of delegates (`aten.add.Tensor`) and of portable programs (`aten::add.out`).
+
+        Example: `"aten::add.out" in Runtime.get().operator_registry.operator_names`.
+        """
+        from liveshape.ops import OPS
+
+        return {name for name in OPS if not name.startswith("liveshape.")}
+
+
+class Runtime:
+    """Loads programs onto one device, which is opened when the first method that computes is loaded.
+
+    Example: `Runtime(device="nvidia").load_program("model.pte")`.
+    """
+
+    def __init__(self, device: Device | str | int | None = None) -> None:
+        self.backend_registry = BackendRegistry()
+        self.operator_registry = OperatorRegistry()
+        self._device = device
+
+    @staticmethod
+    @functools.lru_cache(maxsize=1)
+    def get() -> Runtime:
+        """The runtime of this process, on the default device."""
+        return Runtime()
+
+    @property
+    def device(self) -> Device:
+        """The open device."""
+        if self._device is None or isinstance(self._device, (str, int)):
+            try:
+                from liveshape.device import open_device
+            except ImportError as error:
+                raise NoAdapterError(f"wgpu could not be loaded: {error}") from error
+            self._device = open_device(self._device)
+        return self._device
+
+    def load_program(
+        self,
+        data: FileSource,
+        *,
+        verification: Any = Verification.InternalConsistency,
+        enable_etdump: bool = False,
+        debug_buffer_size: int = 0,
+        data_path: Path | Sequence[Path] | None = None,
+        progress: Progress | None = None,
+    ) -> Program:
+        """Open a `.pte` from a path, bytes or a binary file; `data_path` is one `.ptd` or several.
+
+        `progress(done, total)` is told the bytes of weights uploaded while a method loads.
+
+        Example: `runtime.load_program("model.pte", data_path="weights.ptd").method_names`.
+        """
+        if enable_etdump:
+            _LOG.warning("liveshape writes no ETDump: enable_etdump is ignored")
+        with _naming(data):
+            file = open_program(data)
+        return Program(self, file, read_tensor_data(data_path), progress)
+
+
+@contextmanager
+def _naming(source: object) -> Iterator[None]:
+    """Put the path of a file that cannot be read in front of the reason."""
+    try:
+        yield
+    except (FormatError, UnsupportedError) as error:
+        if not isinstance(source, (str, os.PathLike)):
+            raise
+        raise type(error)(f"{os.fspath(source)}: {error}") from error
+
+
+def read_tensor_data(data_path: Path | Sequence[Path] | None) -> dict[str, memoryview]:
+    """The data of one `.ptd` or several by key; the files stay mapped while a view of them lives.
+
+    Example: `read_tensor_data(["base.ptd", "adapter.ptd"])`.
+    """
+    paths = () if data_path is None else (data_path,) if isinstance(data_path, (str, os.PathLike)) else data_path
+    found: dict[str, memoryview] = {}
+    for path in paths:
+        with _naming(path), open_tensor_data(path) as file:
+            for key, entry in file.entries.items():
+                if key in found and found[key] != entry.data:
+                    raise InputError(f"{os.fspath(path)}: another file has other data under {key!r}; give one of them")
+                found[key] = entry.data
+    return found
+
+
+__all__ = [
+    "BackendRegistry",
+    "Memory",
+    "Method",
+    "MethodMeta",
+    "OperatorRegistry",
+    "Program",
+    "Runtime",
+    "TensorMeta",
+    "Verification",
+]

@@ -1,0 +1,107 @@
+"""How commands print: rich tables on a terminal, aligned plain text elsewhere, and a bar for long uploads."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from liveshape.executor import Progress
+
+_PATIENCE = 1.0  # seconds before a bar is worth showing
+
+
+def size_text(nbytes: int) -> str:
+    """Bytes for people.
+
+    >>> size_text(512), size_text(33024), size_text(3 << 30)
+    ('512 B', '32.2 KiB', '3.0 GiB')
+    """
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    amount, unit = nbytes / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "method"), counted(8, "method")
+    ('1 method', '8 methods')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table under a title; without a terminal it is plain text that `grep` and `awk` can read.
+
+    >>> print_table("methods", ("name", "inputs"), [("forward", 1)])
+    methods
+      name     inputs
+      forward  1
+    """
+    cells = [[str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich import box
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(*columns, title=escape(title.strip()), title_justify="left", box=box.SIMPLE_HEAD)
+        for row in cells:
+            table.add_row(*(escape(cell) for cell in row))
+        Console().print(table)
+        return
+    lines = [list(columns), *cells]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
+    print(title)
+    for line in lines:
+        print(("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))).rstrip())
+
+
+def print_json(document: Any) -> None:
+    """A document of plain values, indented.
+
+    >>> print_json({"ok": True})
+    {
+      "ok": true
+    }
+    """
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+@contextmanager
+def upload_bar() -> Iterator[Progress]:
+    """A callback for weight uploads: a passing bar on a terminal's stderr, once they take longer than a second.
+
+    Example: `with upload_bar() as progress: load("model.pte", progress=progress)`.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("weights", total=None)
+    start = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        if not bar.live.is_started and time.monotonic() - start > _PATIENCE and done < total:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+        if done >= total:  # nothing may be printed under a bar that still moves
+            bar.stop()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

@@ -1,0 +1,312 @@
+"""`liveshape inspect`: what is in a program, what it needs and what it lacks. Nothing runs, so it needs no GPU."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from liveshape.device import Buffer, Device, open_device
+from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
+from liveshape.executor import Executor
+from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
+from liveshape.graph import Graph, Limits, Tensor
+from liveshape.lowering import Problem, examine
+from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.runtime import Memory, Runtime, memory_of
+from liveshape.tools.console import counted, print_json, print_table, size_text
+
+
+@dataclass(frozen=True)
+class DataRead:
+    """A place where the plan looks at a value: free where the host has it, a round trip to the device where not."""
+
+    node: str
+    tensor: str
+    free: bool
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The data that a method takes from its files."""
+
+    count: int
+    nbytes: int
+    largest: str
+    largest_bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything about one method. `memory` is None where parts of the method could not be planned at all."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    delegates: int
+    nodes: int
+    operators: dict[str, int]
+    portable: dict[str, int]
+    portable_between_delegates: dict[str, int]
+    problems: list[Problem]
+    constants: Constants
+    reads: list[DataRead]
+    memory: Memory | None
+    largest_buffer: int
+    kernels: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The limits to plan for, and whose they are."""
+
+    name: str | None
+    limits: Limits
+
+
+def inspect(
+    program: str,
+    *,
+    data: Sequence[str] = (),
+    method: str | None = None,
+    device: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Print what is in a program, every method or one of them; 0 if all of it can run, 4 if not.
+
+    Example: `inspect("model.pte", method="forward")`.
+    """
+    with Runtime().load_program(program, data_path=list(data)) as opened:
+        file, tensors = opened.file, opened.data
+        if method is not None:
+            opened.metadata(method)  # says which methods there are if this is none of them
+        target = _target(device)
+        plans = [plan for plan in file.plans if method in (None, plan.name)]
+        reports = [study(file, plan, tensors, target.limits) for plan in plans if not is_constant(plan)]
+        constants = {plan.name: opened.load_method(plan.name).execute() for plan in plans if is_constant(plan)}
+    if as_json:
+        print_json(_document(program, target, reports, constants))
+    else:
+        print(f"{program}: {size_text(os.path.getsize(program))}, {counted(len(file.plans), 'method')}")
+        print(_target_text(target))
+        if constants:
+            rows = [(name, ", ".join(_short(value) for value in values)) for name, values in constants.items()]
+            print_table("\nconstant methods", ("name", "returns"), rows)
+        for report in reports:
+            _print(report, target)
+    return 4 if any(report.problems for report in reports) else 0
+
+
+def _target(device: str | None) -> Target:
+    try:
+        opened = open_device(device)
+    except NoAdapterError:
+        if device is not None:
+            raise
+        return Target(None, Limits())
+    return Target(opened.adapter.name, opened.limits)
+
+
+# Study
+
+
+class _PaperDevice:
+    """Takes every request of an executor and makes nothing, so that what a graph needs is what it would ask for."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.largest = 0
+        self.variants: set[Any] = set()
+
+    def buffer(self, nbytes: int, label: str) -> Buffer:
+        self.largest = max(self.largest, nbytes)
+        return Buffer(((None, 0, nbytes),), nbytes)
+
+    def arena(self, nbytes: int) -> _Paper:
+        return _Paper(nbytes)
+
+    def staging(self, nbytes: int) -> _Paper:
+        return _Paper(nbytes)
+
+    def stream(self, buffer: Buffer, pieces: Iterable[Any]) -> None:
+        """Upload nothing: the pieces are not even read."""
+
+    def flush(self) -> None:
+        """Nothing is under way."""
+
+    def pipeline(self, variant: Any) -> tuple[None, None]:
+        self.variants.add(variant)
+        return None, None
+
+    def bind(self, variant: Any, buffers: Any, arena: Any) -> None:
+        """A bind group takes no memory worth counting."""
+
+
+@dataclass(frozen=True)
+class _Paper:
+    size: int
+
+
+def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
+    """Everything about one method of an open file, planned at its bounds for these limits.
+
+    Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
+    """
+    graph, problems = examine(file, plan.name, data, limits)
+    paper = _PaperDevice(limits)
+    memory = None
+    try:
+        memory = memory_of(Executor(graph, cast(Device, paper)))
+    except UnsupportedError as error:
+        # Nodes are counted already; naming the operator again would count it twice.
+        problems = problems + [Problem(node, "", reason) for node, reason in error.details]
+    except LiveshapeError as error:
+        problems = [*problems, Problem(graph.name, "", str(error))]
+    # Arithmetic of live scalars is the host's and free; the rest are operators that the partitioner left out.
+    portable = [
+        (at, each.op)
+        for at, each in enumerate(plan.instructions)
+        if isinstance(each, KernelCall) and not each.op.startswith("executorch_prim::")
+    ]
+    calls = [at for at, each in enumerate(plan.instructions) if isinstance(each, DelegateCall)]
+    between = [name for at, name in portable if calls and calls[0] < at < calls[-1]]
+    named = [node.name for node in graph.nodes] + [problem.operator for problem in problems if problem.operator]
+    return Report(
+        name=plan.name,
+        inputs=inputs_of(plan),
+        outputs=outputs_of(plan),
+        delegates=len(plan.delegates),
+        nodes=len(graph.nodes),
+        operators=dict(Counter(named).most_common()),
+        portable=dict(Counter(name for _, name in portable).most_common()),
+        portable_between_delegates=dict(Counter(between).most_common()),
+        problems=problems,
+        constants=_constants(graph),
+        reads=_reads(graph),
+        memory=memory,
+        largest_buffer=paper.largest,
+        kernels=len(paper.variants),
+    )
+
+
+def _constants(graph: Graph) -> Constants:
+    held = [tensor for tensor in graph.tensors if tensor.constant is not None]
+    largest = max(held, key=lambda tensor: len(tensor.constant or b""), default=None)
+    return Constants(
+        count=len(held),
+        nbytes=sum(len(tensor.constant or b"") for tensor in held),
+        largest="" if largest is None else f"{largest.name} ({largest.dtype} {shape_text(largest.max_shape)})",
+        largest_bytes=0 if largest is None else len(largest.constant or b""),
+    )
+
+
+def _reads(graph: Graph) -> list[DataRead]:
+    return [
+        DataRead(
+            node.label, tensor.name, tensor in graph.inputs or (tensor.constant is not None and not tensor.mutable)
+        )
+        for node in graph.nodes
+        if (node.reads_data or node.control) and isinstance(tensor := node.args[0], Tensor)
+    ]
+
+
+# Print
+
+
+def _document(
+    program: str, target: Target, reports: Sequence[Report], constants: dict[str, list[Any]]
+) -> dict[str, Any]:
+    return {
+        "program": program,
+        "bytes": os.path.getsize(program),
+        "device": target.name,
+        "limits": asdict(target.limits),
+        "constant_methods": {name: [_plain(value) for value in values] for name, values in constants.items()},
+        "methods": [asdict(report) for report in reports],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _short(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{value.dtype} {shape_text(shape)}" if shape is not None and value.size > 8 else str(_plain(value))
+
+
+def _target_text(target: Target) -> str:
+    if target.name is None:
+        return "no adapter here: limits are the least that every WebGPU device has"
+    return f"limits are those of {target.name}"
+
+
+def _print(report: Report, target: Target) -> None:
+    shown = [
+        (info.name, info.dtype, shape_text(info.bounds), _kind(info)) for info in (*report.inputs, *report.outputs)
+    ]
+    print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
+    lacking = {problem.operator for problem in report.problems}
+    rows = [(name, count, "NOT SUPPORTED" if name in lacking else "") for name, count in report.operators.items()]
+    print_table(
+        f"\n{report.name}: {counted(report.nodes, 'operator')}, {counted(report.delegates, 'delegate')}",
+        ("operator", "count", ""),
+        rows,
+    )
+    if report.problems:
+        listing = [(problem.node, problem.reason) for problem in report.problems]
+        print_table(f"\n{report.name}: {counted(len(listing), 'part')} CANNOT RUN", ("node", "reason"), listing)
+        print("  export with an operator_allowlist that leaves these out, or with other shapes or dtypes")
+    constants = report.constants
+    largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
+    print(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
+    _print_memory(report, target.limits)
+    _print_reads(report)
+    if report.portable:
+        between = sum(report.portable_between_delegates.values())
+        names = ", ".join(f"{name} x{count}" for name, count in report.portable.items())
+        print(f"{report.name}: portable operators ({between} between delegates), in the same graph: {names}")
+
+
+def _kind(info: TensorInfo) -> str:
+    return "dynamic" if info.dynamic else "static" if info.is_tensor else "number"
+
+
+def _print_memory(report: Report, limits: Limits) -> None:
+    memory = report.memory
+    if memory is None:
+        print(f"{report.name}: the memory need is not known while it cannot be planned")
+        return
+    rows = [
+        ("weights", size_text(memory.weights), ""),
+        ("state", size_text(memory.state), "caches, kept from call to call"),
+        (
+            "activations",
+            size_text(memory.activations),
+            f"{size_text(memory.unshared)} unshared, {size_text(memory.file_plan)} by the plan of the file",
+        ),
+        ("staging", size_text(memory.staging), "results on their way to the host"),
+        ("params", size_text(memory.params), ""),
+        ("total", size_text(memory.total), f"{counted(report.kernels, 'kernel')} to compile"),
+    ]
+    title = "memory" if not report.problems else "memory, at least, without the parts that cannot run"
+    print_table(f"\n{report.name}: {title}", ("what", "bytes", ""), rows)
+    allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"
+    parts = -(-report.largest_buffer // limits.max_binding_bytes)
+    verdict = "fits" if parts <= 1 else f"is split over {parts} bindings"
+    print(f"  the largest buffer has {size_text(report.largest_buffer)}, {allowed}: it {verdict}")
+
+
+def _print_reads(report: Report) -> None:
+    if not report.reads:
+        return
+    rows = [
+        (each.node, each.tensor, "free: the host has it" if each.free else "ROUND TRIP: waits for the device")
+        for each in report.reads
+    ]
+    print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
+
+
+__all__ = ["Constants", "DataRead", "Report", "inspect", "study"]

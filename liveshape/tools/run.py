@@ -1,0 +1,250 @@
+"""`liveshape run`: one method on given or random inputs, its outputs in numbers, and its time."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from liveshape.errors import InputError
+from liveshape.metadata import TensorInfo, shape_text
+from liveshape.model import Model
+from liveshape.runtime import Runtime
+from liveshape.tools.console import counted, print_json, print_table, upload_bar
+
+_SHAPE = re.compile(r"\d+(x\d+)*")
+_SCALAR = "scalar"
+# Integers are mostly token ids, indices and positions: small ones are inside of every table.
+_INTEGERS_BELOW = 8
+
+
+def run(
+    program: str,
+    *,
+    data: Sequence[str] = (),
+    method: str = "forward",
+    device: str | None = None,
+    input_shapes: str | None = None,
+    input_files: Sequence[str] | None = None,
+    seed: int = 0,
+    repeat: int = 1,
+    output_file: str | None = None,
+    show: str = "summary",
+    as_json: bool = False,
+) -> int:
+    """Run a method `repeat` times and print what came out of the last run; 0 if it ran.
+
+    Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
+    """
+    _check_output_file(output_file)
+    runtime = Runtime(device)
+    with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
+        # A wrong shape is told before any weight is uploaded.
+        inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
+        start = time.perf_counter()
+        model = Model(runtime, opened, method)
+        loaded = time.perf_counter() - start
+        outputs: tuple[Any, ...] = ()
+        milliseconds: list[float] = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            result = model(*inputs)
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+            outputs = result if isinstance(result, tuple) else (result,)
+        if output_file is not None:
+            _save(output_file, outputs)
+        if as_json:
+            print_json(_document(program, model, inputs, outputs, loaded, milliseconds, show))
+        else:
+            _print(model, inputs, outputs, loaded, milliseconds, show)
+            if output_file is not None:
+                print(f"outputs written to {output_file}")
+    return 0
+
+
+# Inputs
+
+
+def make_inputs(
+    takes: Sequence[TensorInfo], shapes: str | None, files: Sequence[str] | None, seed: int = 0
+) -> list[Any]:
+    """The inputs of a call: from files, or random at the given shapes, or random at the bounds.
+
+    Example: `make_inputs(model.inputs, "1x7x64,1", None)`.
+    """
+    wanted = parse_shapes(shapes, takes) if shapes is not None else [info.bounds for info in takes]
+    if files:
+        return _from_files(files, takes, wanted)
+    random = np.random.default_rng(seed)
+    return [_random(info, shape, random) for info, shape in zip(takes, wanted, strict=True)]
+
+
+def parse_shapes(text: str, takes: Sequence[TensorInfo]) -> list[tuple[int, ...]]:
+    """One shape per input from `1x7x64,1`; errors show what this program takes.
+
+    >>> parse_shapes("1x7", [TensorInfo("input 0", "int64", (1, 9), dynamic=True)])
+    [(1, 7)]
+    """
+    items = [item.strip() for item in text.split(",")] if text.strip() else []
+    if len(items) != len(takes):
+        raise InputError(_explain(text, f"{counted(len(items), 'shape')} for {counted(len(takes), 'input')}", takes))
+    shapes = []
+    for item, info in zip(items, takes, strict=True):
+        if item != _SCALAR and not _SHAPE.fullmatch(item):
+            raise InputError(_explain(text, f"{item!r} is not a shape", takes))
+        shape = () if item == _SCALAR else tuple(int(size) for size in item.split("x"))
+        fits = len(shape) == len(info.bounds) and all(
+            size <= most for size, most in zip(shape, info.bounds, strict=True)
+        )
+        if not fits or (not info.dynamic and shape != info.bounds):
+            raise InputError(_explain(text, f"{item} does not fit {info}", takes))
+        shapes.append(shape)
+    return shapes
+
+
+def _explain(text: str, problem: str, takes: Sequence[TensorInfo]) -> str:
+    listing = "".join(f"\n  {info}" for info in takes) or "\n  nothing"
+    example = ",".join(shape_text(info.bounds) for info in takes)
+    advice = f"for example: --input-shapes {example}" if takes else "leave --input-shapes out"
+    return (
+        f"--input-shapes {text!r}: {problem}\n"
+        f"write one shape per input, sizes joined by x, inputs by commas, {_SCALAR} for no dimensions\n"
+        f"this method takes:{listing}\n{advice}"
+    )
+
+
+def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generator) -> Any:
+    if not info.is_tensor:
+        return {"bool": False, "float": 0.0}.get(info.dtype, 0)
+    if info.dtype == "bool":
+        return random.random(shape) < 0.5
+    if info.dtype.startswith("float"):
+        return random.standard_normal(shape).astype(info.dtype)
+    few = int(np.prod(shape)) <= 1
+    return np.asarray(random.integers(0, 1 if few else _INTEGERS_BELOW, shape)).astype(info.dtype)
+
+
+def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    found: list[Any] = []
+    for path in (name for item in files for name in item.split(",") if name):
+        suffix = os.path.splitext(path)[1].lower()
+        try:
+            if suffix == ".npy":
+                found.append(np.load(path, allow_pickle=False))
+            elif suffix == ".npz":
+                with np.load(path, allow_pickle=False) as archive:
+                    found.extend(archive[name] for name in archive.files)
+            elif suffix == ".bin" and len(found) < len(takes):
+                position = len(found)
+                found.append(np.fromfile(path, takes[position].dtype).reshape(shapes[position]))
+            else:
+                raise TypeError("inputs are .npy, .npz or .bin files, one per input")
+        except (ValueError, TypeError, EOFError) as error:
+            raise InputError(f"{path}: {error}") from error
+    if len(found) != len(takes):
+        listing = "".join(f"\n  {info}" for info in takes)
+        raise InputError(f"--inputs gives {counted(len(found), 'array')}, this method takes {len(takes)}:{listing}")
+    return found
+
+
+# Outputs
+
+
+def _check_output_file(path: str | None) -> None:
+    if path is not None and os.path.splitext(path)[1].lower() not in (".npy", ".npz"):
+        raise InputError(f"--output-file {path}: write .npz for all outputs, .npy for a single one")
+
+
+def _save(path: str, outputs: Sequence[Any]) -> None:
+    if path.lower().endswith(".npz"):
+        named: dict[str, Any] = {f"output_{position}": np.asarray(value) for position, value in enumerate(outputs)}
+        np.savez(path, **named)
+    elif len(outputs) == 1:
+        np.save(path, np.asarray(outputs[0]))
+    else:
+        raise InputError(f"--output-file {path}: a .npy holds one array, there are {len(outputs)}; write a .npz")
+
+
+def summary(name: str, value: Any) -> dict[str, Any]:
+    """An output in numbers; least, greatest and mean are of its finite values.
+
+    >>> summary("output 0", np.array([1.0, np.nan]))["nan"]
+    1
+    """
+    array = np.asarray(value)
+    kind = str(array.dtype) if isinstance(value, np.ndarray) else type(value).__name__
+    document: dict[str, Any] = {"name": name, "dtype": kind, "shape": list(array.shape)}
+    if array.dtype.kind not in "biuf":
+        return {**document, "value": str(value)}
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    for key in ("min", "max", "mean"):
+        document[key] = float(getattr(finite, key)()) if finite.size else None
+    return {**document, "nan": int(np.isnan(wide).sum()), "inf": int(np.isinf(wide).sum())}
+
+
+def _document(
+    program: str,
+    model: Model,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    loaded: float,
+    milliseconds: list[float],
+    show: str,
+) -> dict[str, Any]:
+    rows = [summary(f"output {position}", value) for position, value in enumerate(outputs)]
+    if show == "all":
+        for row, value in zip(rows, outputs, strict=True):
+            row["values"] = _plain(np.asarray(value).tolist())
+    return {
+        "program": program,
+        "method": model.name,
+        "device": _device_name(model),
+        "inputs": [{"dtype": str(np.asarray(each).dtype), "shape": list(np.shape(each))} for each in inputs],
+        "outputs": rows if show != "none" else [],
+        "load_milliseconds": 1e3 * loaded,
+        "milliseconds": milliseconds,
+        "memory": asdict(model.memory),
+    }
+
+
+def _plain(values: Any) -> Any:
+    """Nested lists without the numbers that JSON does not have."""
+    if isinstance(values, list):
+        return [_plain(value) for value in values]
+    return None if isinstance(values, float) and not np.isfinite(values) else values
+
+
+def _print(
+    model: Model, inputs: Sequence[Any], outputs: Sequence[Any], loaded: float, milliseconds: list[float], show: str
+) -> None:
+    shapes = ", ".join(shape_text(np.shape(value)) for value in inputs) or "no inputs"
+    print(f"{model.name}({shapes}) on {_device_name(model) or 'no device: its outputs are constants'}")
+    if show != "none":
+        rows = [summary(f"output {position}", value) for position, value in enumerate(outputs)]
+        print_table("outputs", ("name", "dtype", "shape", "min", "max", "mean", ""), [_cells(row) for row in rows])
+    if show == "all":
+        for position, value in enumerate(outputs):
+            text = np.array2string(np.asarray(value), threshold=1 << 62)
+            print(f"output {position}:\n{text}")
+    first, rest = milliseconds[0], milliseconds[1:]
+    again = f", then {median(rest):.2f} ms (median of {len(rest)}), best {min(rest):.2f} ms" if rest else ""
+    print(f"loaded in {1e3 * loaded:.0f} ms; first run {first:.2f} ms{again}")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if "value" in row:
+        return row["name"], row["dtype"], "", "", "", "", row["value"]
+    numbers = tuple("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean"))
+    trouble = ", ".join(f"{row[key]} {key}" for key in ("nan", "inf") if row[key])
+    return row["name"], row["dtype"], shape_text(row["shape"]), *numbers, trouble
+
+
+def _device_name(model: Model) -> str | None:
+    return model.device.adapter.name if model.memory.total else None

@@ -1,0 +1,161 @@
+// The functions of two operands, in floats and in whole numbers. Flags are 1 or 0, alpha belongs to ADD and SUB.
+const ADD: u32 = 0u;
+const SUB: u32 = 1u;
+const MUL: u32 = 2u;
+const DIV: u32 = 3u;
+const FLOOR_DIVIDE: u32 = 4u;
+const TRUNC_DIVIDE: u32 = 5u;
+const REMAINDER: u32 = 6u;
+const FMOD: u32 = 7u;
+const MINIMUM: u32 = 8u;
+const MAXIMUM: u32 = 9u;
+const POWER: u32 = 10u;
+const ATAN2: u32 = 11u;
+const EQUAL: u32 = 12u;
+const NOT_EQUAL: u32 = 13u;
+const LESS: u32 = 14u;
+const LESS_EQUAL: u32 = 15u;
+const GREATER: u32 = 16u;
+const GREATER_EQUAL: u32 = 17u;
+const LOGICAL_AND: u32 = 18u;
+const LOGICAL_OR: u32 = 19u;
+const LOGICAL_XOR: u32 = 20u;
+const BITWISE_AND: u32 = 21u;
+const BITWISE_OR: u32 = 22u;
+const BITWISE_XOR: u32 = 23u;
+
+// Never a != b on floats: what naga makes of it is false where either is NaN.
+fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
+    let zero = vec4<f32>(0.0);
+    switch (OP) {
+        case ADD: { return a + alpha * b; }
+        case SUB: { return a - alpha * b; }
+        case MUL: { return a * b; }
+        case DIV: { return a / b; }
+        case FLOOR_DIVIDE: { return floor_divide(a, b); }
+        case TRUNC_DIVIDE: { return trunc(a / b); }
+        case REMAINDER: {
+            let rest = float_fmod(a, b);
+            return select(rest, rest + b, (rest != zero) & ((rest < zero) != (b < zero)));
+        }
+        case FMOD: { return float_fmod(a, b); }
+        case MINIMUM: { return select(min(a, b), a + b, is_nan(a) | is_nan(b)); }
+        case MAXIMUM: { return select(max(a, b), a + b, is_nan(a) | is_nan(b)); }
+        case POWER: { return float_power(a, b); }
+        case ATAN2: { return arc_tangent_of_two(a, b); }
+        case EQUAL: { return flags(a == b); }
+        case NOT_EQUAL: { return flags(!(a == b)); }
+        case LESS: { return flags(a < b); }
+        case LESS_EQUAL: { return flags(a <= b); }
+        case GREATER: { return flags(a > b); }
+        case GREATER_EQUAL: { return flags(a >= b); }
+        case LOGICAL_AND: { return flags(!((a == zero) | (b == zero))); }
+        case LOGICAL_OR: { return flags(!((a == zero) & (b == zero))); }
+        case LOGICAL_XOR: { return flags((a == zero) != (b == zero)); }
+        default: { return zero; }
+    }
+}
+
+fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
+    let zero = vec4<i32>(0);
+    switch (OP) {
+        case ADD: { return a + alpha * b; }
+        case SUB: { return a - alpha * b; }
+        case MUL: { return a * b; }
+        case DIV, TRUNC_DIVIDE: { return a / b; }
+        case FLOOR_DIVIDE: { return a / b - select(zero, vec4<i32>(1), (a % b != zero) & ((a < zero) != (b < zero))); }
+        case REMAINDER: {
+            let rest = a % b;
+            return select(rest, rest + b, (rest != zero) & ((rest < zero) != (b < zero)));
+        }
+        case FMOD: { return a % b; }
+        case MINIMUM: { return min(a, b); }
+        case MAXIMUM: { return max(a, b); }
+        case POWER: { return whole_power(a, b); }
+        case EQUAL: { return vec4<i32>(flags(a == b)); }
+        case NOT_EQUAL: { return vec4<i32>(flags(a != b)); }
+        case LESS: { return vec4<i32>(flags(a < b)); }
+        case LESS_EQUAL: { return vec4<i32>(flags(a <= b)); }
+        case GREATER: { return vec4<i32>(flags(a > b)); }
+        case GREATER_EQUAL: { return vec4<i32>(flags(a >= b)); }
+        case LOGICAL_AND: { return vec4<i32>(flags((a != zero) & (b != zero))); }
+        case LOGICAL_OR: { return vec4<i32>(flags((a != zero) | (b != zero))); }
+        case LOGICAL_XOR: { return vec4<i32>(flags((a != zero) != (b != zero))); }
+        case BITWISE_AND: { return a & b; }
+        case BITWISE_OR: { return a | b; }
+        case BITWISE_XOR: { return a ^ b; }
+        default: { return zero; }
+    }
+}
+
+// Long division, twelve bits of the quotient at a time: their products with both halves of b are exact.
+fn float_fmod(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    let zero = vec4<f32>(0.0);
+    let top = vec4<u32>(0xfffff000u);
+    let divisor = abs(b);
+    let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(divisor) & top);
+    var rest = abs(a);
+    for (var round = 0u; round < 32u; round++) {
+        // A little less than the quotient, so that what is taken off is never too much.
+        let quotient = trunc(min(rest / divisor * 0.999999, vec4<f32>(1.0e30)));
+        if (!any(quotient >= vec4<f32>(1.0))) {
+            break;
+        }
+        let digits = bitcast<vec4<f32>>(bitcast<vec4<u32>>(quotient) & top);
+        rest = (rest - digits * high) - digits * (divisor - high);
+    }
+    rest = select(rest, rest - divisor, rest >= divisor);
+    let result = select(rest, abs(a), divisor > abs(a));
+    let undefined = is_nan(a) | is_nan(b) | is_infinite(a) | is_infinite(a / b) | (b == zero);
+    return with_sign(select(result, not_a_number(), undefined), a);
+}
+
+fn floor_divide(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    let zero = vec4<f32>(0.0);
+    let rest = float_fmod(a, b);
+    let below = (rest != zero) & ((rest < zero) != (b < zero));
+    let quotient = (a - rest) / b - select(zero, vec4<f32>(1.0), below);
+    let whole = select(round(quotient), with_sign(zero, a / b), quotient == zero);
+    return select(whole, a / b, (b == zero) | (is_infinite(a / b) & !is_infinite(a)));
+}
+
+fn float_power(base: vec4<f32>, exponent: vec4<f32>) -> vec4<f32> {
+    let zero = vec4<f32>(0.0);
+    let one = vec4<f32>(1.0);
+    let whole = trunc(exponent) == exponent;
+    let odd = whole & (abs(exponent) < vec4<f32>(16777216.0)) & (trunc(exponent * 0.5) * 2.0 != exponent);
+    var magnitude = exponential(exponent * logarithm(abs(base)));
+    // Small whole exponents by multiplication, to the last digits.
+    let small = whole & (abs(exponent) < vec4<f32>(64.0));
+    if (any(small)) {
+        var product = one;
+        var factor = abs(base);
+        var rest = vec4<u32>(select(zero, abs(exponent), small));
+        for (var bit = 0u; bit < 6u; bit++) {
+            product = select(product, product * factor, (rest & vec4<u32>(1u)) != vec4<u32>(0u));
+            factor = factor * factor;
+            rest = rest >> vec4<u32>(1u);
+        }
+        magnitude = select(magnitude, select(product, 1.0 / product, exponent < zero), small);
+    }
+    magnitude = select(magnitude, sqrt(abs(base)), exponent == vec4<f32>(0.5));
+    magnitude = select(magnitude, one, abs(base) == one);
+    let signed = select(magnitude, with_sign(magnitude, base), odd);
+    let undefined = (base < zero) & !whole & !is_infinite(base) & !is_infinite(exponent);
+    let result = select(signed, not_a_number(), undefined | is_nan(base) | is_nan(exponent));
+    return select(result, one, (exponent == zero) | (base == one));
+}
+
+fn whole_power(base: vec4<i32>, exponent: vec4<i32>) -> vec4<i32> {
+    var product = vec4<i32>(1);
+    var factor = base;
+    var rest = vec4<u32>(abs(exponent));
+    while (any(rest != vec4<u32>(0u))) {
+        product = select(product, product * factor, (rest & vec4<u32>(1u)) != vec4<u32>(0u));
+        factor = factor * factor;
+        rest = rest >> vec4<u32>(1u);
+    }
+    // One over a whole number is whole only for 1 and -1.
+    let unit = abs(base) == vec4<i32>(1);
+    return select(product, select(vec4<i32>(0), product, unit), exponent < vec4<i32>(0));
+}

@@ -1,0 +1,65 @@
+// What the two matmul kernels share: four neighbours of either factor at a time, and the fused end.
+// The right factor is [N, K] where TRANSPOSED (the weight of a linear layer), else [K, N].
+override TRANSPOSED: bool = false;
+override ADDEND: bool = false;
+
+struct Params {
+    batch: u32,
+    rows: u32, // M
+    columns: u32, // N
+    depth: u32, // K
+    x_stride: u32, // elements between the left factors of a batch; 0 where they are one
+    weight_stride: u32,
+    addend_batch_stride: u32,
+    addend_row_stride: u32,
+    addend_column_stride: u32,
+    alpha: f32,
+    beta: f32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<T>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+@group(0) @binding(2) var<storage, read> weight: array<V>;
+@group(0) @binding(3) var<storage, read> addend: array<T>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+fn x_one(i: u32) -> f32 {
+    return V_at(V_math(x[i / V_lanes]), i % V_lanes);
+}
+
+fn x_four(i: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        let four = V_math(x[i / V_lanes]);
+        return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
+    }
+    return vec4<f32>(x_one(i), x_one(i + 1u), x_one(i + 2u), x_one(i + 3u));
+}
+
+fn weight_one(i: u32) -> f32 {
+    return V_at(V_math(weight[i / V_lanes]), i % V_lanes);
+}
+
+fn weight_four(i: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        let four = V_math(weight[i / V_lanes]);
+        return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
+    }
+    return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
+}
+
+// Zero beyond the first `count` of four: what lies there may be NaN.
+fn first_of(four: vec4<f32>, count: u32) -> vec4<f32> {
+    return select(vec4<f32>(), four, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(count));
+}
+
+fn put(batch: u32, row: u32, column: u32, product: f32) {
+    if (row >= params.rows || column >= params.columns) {
+        return;
+    }
+    var value = product * params.alpha;
+    if (ADDEND) {
+        let place = batch * params.addend_batch_stride + row * params.addend_row_stride
+            + column * params.addend_column_stride;
+        value += params.beta * f32(addend[place]);
+    }
+    out[(batch * params.rows + row) * params.columns + column] = T(value);
+}

@@ -1,0 +1,49 @@
+// out is x shifted by `before` in every dimension, and a constant where that lies outside of x.
+override WG: u32 = 64;
+override INTEGER: bool = false; // an integer constant comes in two halves that f32 holds exactly
+
+struct Params {
+    count: u32,
+    rank: u32,
+    high: f32,
+    low: f32,
+    sizes: array<vec4<u32>, 2>,
+    before: array<vec4<i32>, 2>,
+    extents: array<vec4<i32>, 2>,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<T>;
+@group(0) @binding(1) var<storage, read> x: array<T>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, grid) * WG + lane;
+    if (i >= params.count) {
+        return;
+    }
+    var rest = i;
+    var source = 0;
+    var stride = 1;
+    var inside = true;
+    for (var axis = params.rank; axis > 0u; axis--) {
+        let dim = axis - 1u;
+        let size = params.sizes[dim >> 2u][dim & 3u];
+        let extent = params.extents[dim >> 2u][dim & 3u];
+        let index = i32(rest % size) - params.before[dim >> 2u][dim & 3u];
+        rest = rest / size;
+        inside = inside && index >= 0 && index < extent;
+        source += index * stride;
+        stride *= extent;
+    }
+    if (inside) {
+        out[i] = x[u32(source)];
+    } else if (INTEGER) {
+        out[i] = T(i32(params.high) * 65536 + i32(params.low));
+    } else {
+        out[i] = T(params.low);
+    }
+}

@@ -1,0 +1,32 @@
+// out = OP(x), four elements a thread.
+// include special_functions
+// include unary_functions
+override WG: u32 = 64;
+override OP: u32 = IDENTITY;
+override WHOLE: bool = false; // whole numbers are computed in i32, all others in f32
+
+struct Params {
+    numbers: vec4<f32>,
+    bounds: vec2<i32>,
+    vectors: u32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, grid) * WG + lane;
+    if (i >= params.vectors) {
+        return;
+    }
+    if (WHOLE) {
+        out[i] = vec4<TOut>(of_wholes(vec4<i32>(x[i]), params.bounds));
+    } else {
+        out[i] = vec4<TOut>(of_floats(vec4<f32>(x[i]), params.numbers));
+    }
+}

@@ -1,0 +1,267 @@
+"""The commands: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import liveshape
+from liveshape import device
+from liveshape.cli import main
+from tests.runtime.files import LENGTH, portable, several
+from tests.support.programs import programs
+
+Capture = pytest.CaptureFixture[str]
+
+
+def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_adapters", list)
+
+
+# The command itself
+
+
+def test_the_module_is_the_command() -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "liveshape", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LIVESHAPE_DEBUG": ""})
+
+    assert run("--version").stdout == f"liveshape {liveshape.__version__}\n"
+    missing = run("inspect", "/nonexistent/model.pte")
+    assert missing.returncode == 2
+    assert missing.stderr == "liveshape: /nonexistent/model.pte: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", [(), ("devices",), ("inspect",), ("run",), ("demo",)])
+def test_help_teaches_with_examples(capsys: Capture, command: tuple[str, ...]) -> None:
+    code, out, _ = call(capsys, *command, "--help")
+    assert code == 0
+    assert "examples:" in out
+    assert f"liveshape {' '.join(command)}" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("fly",), ("run",), ("run", "m.pte", "--repeat", "0"), ("run", "m.pte", "-z")]
+)
+def test_wrong_usage_is_2(capsys: Capture, arguments: tuple[str, ...]) -> None:
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert "usage:" in err
+
+
+def test_a_bad_file_is_2_and_a_traceback_is_for_debugging(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bad.pte"
+    path.write_bytes(several().read_bytes()[:100])
+    monkeypatch.setenv("LIVESHAPE_DEBUG", "0")
+    code, _, err = call(capsys, "inspect", path)
+    assert code == 2
+    assert "bad.pte" in err
+    assert "Traceback" not in err
+    monkeypatch.setenv("LIVESHAPE_DEBUG", "1")
+    with pytest.raises(liveshape.FormatError):
+        main(["inspect", str(path)])
+
+
+# devices
+
+
+def test_devices_lists_and_chooses(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "devices")
+    adapters = device.list_adapters()
+    assert code == 0
+    assert all(adapter.name in out for adapter in adapters)
+    code, out, _ = call(capsys, "devices", "--json", "--device", adapters[-1].index)
+    document = json.loads(out)
+    assert (code, document["chosen"]) == (0, adapters[-1].index)
+    assert document["adapters"][-1]["max_buffer_bytes"] == adapters[-1].max_buffer_bytes
+
+
+def test_devices_without_the_wanted_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVESHAPE_DEVICE", "no such gpu")
+    code, out, err = call(capsys, "devices")
+    assert code == 3
+    assert "adapters" in out
+    assert "no such gpu" in err
+
+
+@pytest.mark.usefixtures("no_adapter")
+def test_no_adapter_is_3_with_the_fix(capsys: Capture) -> None:
+    for arguments in (("devices",), ("run", several()), ("inspect", several(), "--device", "nvidia")):
+        code, _, err = call(capsys, *arguments)
+        assert code == 3
+        assert "driver" in err
+
+
+# inspect
+
+
+def test_inspect_shows_what_is_there(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several())
+    assert code == 0
+    for part in ("get_max_seq_len", "input 0", "1x43x64", "dynamic", "et_vk.rms_norm.default", "256 B", "activations"):
+        assert part in out
+
+
+def test_inspect_as_json(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several(), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["constant_methods"]["get_eos_ids"] == [1, 2]
+    forward, sums = document["methods"]
+    assert forward["operators"] == {"et_vk.rms_norm.default": 1, "aten.add.Tensor": 1}
+    assert forward["inputs"][0] == {"name": "input 0", "dtype": "float32", "bounds": [1, LENGTH, 64], "dynamic": True}
+    assert forward["constants"]["nbytes"] == 256
+    assert (sums["name"], sums["problems"]) == ("sums", [])
+
+
+def test_inspect_predicts_the_memory_of_a_load(capsys: Capture) -> None:
+    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
+    with liveshape.load(several()) as model:
+        used = vars(model.memory)
+    assert document["methods"][0]["memory"] == used
+
+
+@pytest.mark.usefixtures("no_adapter")
+def test_inspect_needs_no_gpu(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several())
+    assert code == 0
+    assert "no adapter here" in out
+
+
+def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.ops import OPS
+
+    monkeypatch.delitem(OPS, "aten.add.Tensor")
+    monkeypatch.delitem(OPS, "et_vk.rms_norm.default")
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
+    assert code == 4
+    assert "2 parts CANNOT RUN" in out
+    assert "aten.add.Tensor (node" in out
+    assert call(capsys, "run", several())[0] == 4
+
+
+def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.errors import UnsupportedError
+    from liveshape.kernel import Kernel
+
+    def refuse(*given: Any) -> Any:
+        raise UnsupportedError("not this one; nor that one")
+
+    monkeypatch.setattr(Kernel, "variant", refuse)
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward", "--json")
+    problems = json.loads(out)["methods"][0]["problems"]
+    assert code == 4
+    assert ["rms_norm" in problem["node"] for problem in problems] == [True, False]
+    assert all("not this one; nor that one" in problem["reason"] for problem in problems)
+
+
+def test_inspect_tells_free_reads_from_round_trips(capsys: Capture) -> None:
+    def reads(name: str) -> list[bool]:
+        document = json.loads(call(capsys, "inspect", programs()[name].pte(), "--json")[1])
+        return [read["free"] for read in document["methods"][0]["reads"]]
+
+    assert set(reads("position")) == {True}
+    assert set(reads("computed_position")) == {False}
+
+
+def test_inspect_shows_portable_operators(capsys: Capture) -> None:
+    document = json.loads(call(capsys, "inspect", portable(), "--json")[1])
+    assert document["methods"][0]["portable"] == {"aten::add.out": 2}
+
+
+# run
+
+
+def test_run_with_random_inputs(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "run", several(), "--input-shapes", "1x7x64", "--repeat", 3)
+    assert code == 0
+    assert "forward(1x7x64)" in out
+    assert "median of 2" in out
+    code, out, _ = call(capsys, "run", several(), "--json", "--print-output", "all", "--num-executions", 2)
+    document = json.loads(out)
+    assert (code, len(document["milliseconds"])) == (0, 2)
+    assert np.shape(document["outputs"][0]["values"]) == (1, LENGTH, 64)
+
+
+def test_run_with_files(capsys: Capture, tmp_path: Path) -> None:
+    x, y = np.full((5, 8), 2, np.float32), np.full((5, 8), 3, np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "y.npz", y=y)
+    x.tofile(tmp_path / "x.bin")
+    result = tmp_path / "out.npz"
+    common = ("run", several(), "--method", "sums", "--print", "none", "--output-file", result)
+    assert call(capsys, *common, "--inputs", tmp_path / "x.npy", tmp_path / "y.npz")[0] == 0
+    with np.load(result) as outputs:
+        np.testing.assert_array_equal(outputs["output_0"], x + y)
+        np.testing.assert_array_equal(outputs["output_1"], y + 1.5)
+    raw = f"{tmp_path / 'x.bin'},{tmp_path / 'x.bin'}"
+    assert call(capsys, *common, "--inputs", raw, "--input-shapes", "5x8,5x8")[0] == 0
+    with np.load(result) as outputs:
+        np.testing.assert_array_equal(outputs["output_0"], x + x)
+
+
+def test_run_is_repeatable_by_its_seed(capsys: Capture, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        call(capsys, "run", several(), "--seed", seed, "--output-file", tmp_path / f"{name}.npy")
+    first, again, other = (np.load(tmp_path / f"{name}.npy") for name in "abc")
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.usefixtures("no_adapter")
+def test_run_a_constant_method_without_a_gpu(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "run", several(), "--method", "get_max_seq_len")
+    assert code == 0
+    assert str(LENGTH) in out
+
+
+@pytest.mark.parametrize("shapes", ["1x7", "1x7x64,1", "1,7,64", "1x44x64", "seven", "-1x7x64", ""])
+def test_a_wrong_shape_is_explained_with_the_inputs_of_the_program(capsys: Capture, shapes: str) -> None:
+    code, _, err = call(capsys, "run", several(), f"--input-shapes={shapes}")
+    assert code == 2
+    assert "input 0: float32 up to 1x43x64" in err
+    assert "--input-shapes 1x43x64" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--output-file", "out.txt"), ".npz"),
+        (("--method", "sums", "--output-file", "out.npy"), "a .npy holds one array"),
+        (("--method", "backward"), "it has forward"),
+        (("--inputs", "x.txt"), ".npy, .npz or .bin"),
+        (("--inputs", "missing.npy"), "No such file"),
+    ],
+)
+def test_wrong_input_is_2(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "run", several(), *arguments)
+    assert code == 2
+    assert message in err
+
+
+def test_values_that_are_no_numbers_are_counted(capsys: Capture, tmp_path: Path) -> None:
+    x = np.zeros((1, 2, 64), np.float32)
+    x[0, 0, 0] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    document = json.loads(call(capsys, "run", several(), "--inputs", tmp_path / "x.npy", "--json")[1])
+    assert document["outputs"][0]["nan"] == 64
+    assert document["outputs"][0]["max"] == 0

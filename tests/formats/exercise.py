@@ -1,0 +1,44 @@
+"""Everything that liveshape does with the bytes of a file before a GPU is involved, in one call for the fuzz tests."""
+
+from __future__ import annotations
+
+from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
+
+
+def exercise_program(data: bytes) -> None:
+    """Open a program and touch all of it: values, data, delegates. Later stages that read files belong here, too."""
+    with open_program(data) as program:
+        graphs: dict[int, VkGraph] = {}
+        for view in program.named_data.values():
+            len(view)
+        for plan in program.plans:
+            for value in plan.values:
+                if isinstance(value, TensorSpec):
+                    program.tensor_data(value)
+            for delegate in plan.delegates:
+                # One blob may serve many delegates; reading it once for each would cost more than the file paid for.
+                if id(delegate.blob) not in graphs:
+                    graphs[id(delegate.blob)] = parse_vkgraph(delegate.blob)
+        for graph in graphs.values():
+            exercise_graph(graph, program)
+
+
+def exercise_graph(graph: VkGraph, program: Program) -> None:
+    """Use a graph as its reader may: every id without a check, every constant by key or inline."""
+    for call in graph.chain:
+        for index in call.args:
+            graph.values[index]
+    for index in (*graph.input_ids, *graph.output_ids):
+        graph.values[index]
+    for constant in graph.constants:
+        data = constant.data if constant.key is None else program.named_data.get(constant.key)
+        if constant.key is None:
+            assert data is not None
+            assert len(data) == constant.length
+
+
+def exercise_tensor_data(data: bytes) -> None:
+    """Open tensor data and touch all of it."""
+    with open_tensor_data(data) as weights:
+        for entry in weights.entries.values():
+            len(entry.data)

@@ -1,0 +1,154 @@
+"""A .wgsl file is the only declaration of its bindings, Params and constants. No GPU."""
+
+from __future__ import annotations
+
+import struct
+from importlib import resources
+
+import pytest
+
+from liveshape.errors import PlanError, UnsupportedError
+from liveshape.graph import Limits, Tensor
+from liveshape.kernel import Kernel
+
+SOURCE = """
+// T: f32, f16
+override WG: u32 = 128;
+override OP: u32 = 0;
+struct Params {
+    count: u32, // a comment: not a field
+    scale: f32,
+    offsets: vec2<i32>,
+    sizes: array<vec4<u32>, 2>,
+    last: i32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<V>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+@group(0) @binding(2) var<storage, read> ids: array<i32>;
+@group(0) @binding(3) var<uniform> params: Params;
+@compute @workgroup_size(WG)
+fn main() { out[ids[x_of(0u)]] = V(x[ids[0u] + 1u]); }
+"""
+VALUES = {"count": 7, "scale": 0.5, "offsets": (-1, 2), "sizes": (1, 2, 3), "last": -9}
+
+
+def kernel() -> Kernel:
+    return Kernel.parse("sample", SOURCE)
+
+
+def tensors(dtype: str = "float32", ids: str = "int32", numel: int = 64) -> tuple[Tensor, ...]:
+    return Tensor("out", dtype, (numel,)), Tensor("x", dtype, (numel,)), Tensor("ids", ids, (4,))
+
+
+def test_the_file_declares_everything() -> None:
+    sample = kernel()
+    assert [(b.name, b.writes, b.element, b.vector) for b in sample.bindings] == [
+        ("out", True, "T", "V"),
+        ("x", False, "T", "V"),
+        ("ids", False, "i32", ""),
+    ]
+    assert list(sample.fields) == ["count", "scale", "offsets", "sizes", "last"]
+    assert sample.group_size == 128
+
+
+def test_params_follow_the_uniform_layout_of_wgsl() -> None:
+    packed = kernel().pack(VALUES)
+    assert packed == struct.pack("<Ifii8Ii12x", 7, 0.5, -1, 2, 1, 2, 3, 0, 0, 0, 0, 0, -9)
+    assert kernel().param_bytes == len(packed) == 64
+
+
+def test_one_source_serves_every_dtype_and_width() -> None:
+    sample, limits = kernel(), Limits()
+    single = sample.variant(sample(*tensors(), threads=1, VEC=1, **VALUES), limits)
+    wide = sample.variant(sample(*tensors("float16"), threads=1, VEC=4, OP=3, **VALUES), limits)
+    assert "alias T = f32;" in single.source
+    assert "enable f16" not in single.source
+    assert "alias V = T;" in single.source
+    assert wide.source.startswith("enable f16;")
+    assert "alias V = vec4<T>;" in wide.source
+    assert "const OP: u32 = 3u;" in wide.source
+    assert "alias T_math = f32;" in wide.source
+    assert sample.variant(sample(*tensors(), threads=9, VEC=1, **VALUES), limits) is single
+
+
+def test_workgroups_are_clamped_to_the_device() -> None:
+    sample = kernel()
+    small = sample.variant(sample(*tensors(), threads=1, **VALUES), Limits(max_invocations=100))
+    assert small.group_size == 64
+    assert "const WG: u32 = 64u;" in small.source
+
+
+def test_halves_widen_where_the_device_has_none() -> None:
+    sample = kernel()
+    limits = Limits(half=False)
+    wide = sample.variant(sample(*tensors("float16"), threads=1, **VALUES), limits)
+    assert "alias T = f32;" in wide.source
+
+
+def test_bindings_above_the_limit_are_split_into_segments() -> None:
+    sample = kernel()
+    limits = Limits(max_binding_bytes=100)  # segments of 64 bytes: sixteen f32 elements
+    split = sample.variant(sample(*tensors(numel=40), threads=1, VEC=1, **VALUES), limits)
+    assert split.segments == (3, 3, 1)
+    assert split.writes == (True, True, True, False, False, False, False)
+    assert "out_put(ids[x_of(0u)], V(x_at(ids[0u] + 1u));" in split.source.replace(
+        "V(x_at(ids[0u] + 1u)));", "V(x_at(ids[0u] + 1u));"
+    )
+    assert "case 1u: { return x_1[i & 15u]; }" in split.source
+    assert "i >> 4u" in split.source
+    with pytest.raises(UnsupportedError, match="would bind 9 buffers"):
+        sample.variant(sample(*tensors(numel=64), threads=1, VEC=1, **VALUES), limits)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": 1}, "has no parameter colour"),
+        ({"count": None}, "needs count"),
+        ({"sizes": tuple(range(9))}, "sizes holds 8 numbers, 9 were given"),
+    ],
+)
+def test_wrong_names_are_errors(change: dict[str, object], message: str) -> None:
+    values = {name: value for name, value in {**VALUES, **change}.items() if value is not None}
+    with pytest.raises(PlanError, match=message):
+        _use(values)
+
+
+def _use(values: dict[str, object]) -> None:
+    sample = kernel()
+    sample.variant(sample(*tensors(), threads=1, **values), Limits())
+    sample.pack(values)
+
+
+def test_wrong_dtypes_and_counts_are_errors() -> None:
+    sample = kernel()
+    with pytest.raises(UnsupportedError, match=r"takes f32 or f16 for out, not int32 \(out\)"):
+        sample.variant(sample(*tensors("int32"), threads=1, **VALUES), Limits())
+    with pytest.raises(UnsupportedError, match=r"takes i32 for ids, not float32"):
+        sample.variant(sample(*tensors(ids="float32"), threads=1, **VALUES), Limits())
+    with pytest.raises(PlanError, match=r"binds \(out, x, ids\), 2 tensors were given"):
+        sample.variant(sample(*tensors()[:2], threads=1, **VALUES), Limits())
+    with pytest.raises(PlanError, match="needs either groups= or threads="):
+        sample.variant(sample(*tensors(), **VALUES), Limits())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("@binding(1)", "@binding(5)", "numbered 0, 1, 2"),
+        ("array<i32>;", "atomic<i32>;", "binding ids must be array"),
+        ("scale: f32", "scale: f16", "must be made of u32, i32 or f32"),
+    ],
+)
+def test_a_bad_file_is_refused_at_import(old: str, new: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Kernel.parse("sample", SOURCE.replace(old, new))
+
+
+def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
+    names = [entry.name for entry in resources.files("liveshape.wgsl").iterdir() if entry.name.endswith(".wgsl")]
+    assert names
+    for name in names:
+        text = resources.files("liveshape.wgsl").joinpath(name).read_text("utf-8")
+        if "@compute" in text:
+            assert Kernel.load(name.removesuffix(".wgsl")).bindings

@@ -1,0 +1,338 @@
+"""Sharing memory is never seen: random programs leave the same contents with aliasing and shared blocks as without.
+
+Two interpreters run each program on tokens instead of numbers. The first gives every tensor memory of its own; the
+second has only the blocks of the plan. They must agree on everything a node reads and on every result. No GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from liveshape.dtypes import stored_alike
+from liveshape.graph import Graph, Node, Tensor
+from liveshape.memory import alias_views, plan_memory
+
+SIZES = (1, 4, 5, 16, 64)
+KINDS = ("float32", "float32", "float32", "int32", "bool", "uint8")
+Token = Any
+
+
+@dataclass
+class Program:
+    """A graph under construction: nodes in order, and how often each jump back is taken."""
+
+    nodes: list[Node] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    state: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    turns: dict[int, int] = field(default_factory=dict)
+
+    def tensor(self, kind: str, size: int) -> Tensor:
+        made = Tensor(f"t{len(self.tensors)}", kind, (size,))
+        self.tensors.append(made)
+        return made
+
+    def node(self, name: str, args: tuple[Any, ...], **flags: Any) -> Node:
+        index = len(self.nodes)
+        made = Node(index, f"{name} {index}", name, lambda *_: None, args, **flags)
+        self.nodes.append(made)
+        return made
+
+    def graph(self) -> Graph:
+        return Graph("random", self.nodes, list(self.tensors), list(self.inputs), list(self.outputs))
+
+
+class Writer:
+    """Draws the nodes of a program; `known` are the tensors that surely hold something at this point."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        self.draw = draw
+        self.program = Program()
+
+    def write(self) -> Program:
+        program, draw = self.program, self.draw
+        known: list[Tensor] = []
+        for _ in range(draw(st.integers(1, 3))):
+            program.inputs.append(self.fresh())
+        for _ in range(draw(st.integers(0, 2))):
+            kept = self.fresh()
+            kept.storage.persistent = True
+            program.state.append(kept)
+        known += program.inputs + program.state
+        self.block(known, depth=0)
+        count = draw(st.integers(1, min(4, len(known))))
+        program.outputs = draw(st.lists(st.sampled_from(known), min_size=count, max_size=count))
+        return program
+
+    def fresh(self) -> Tensor:
+        return self.program.tensor(self.draw(st.sampled_from(KINDS)), self.draw(st.sampled_from(SIZES)))
+
+    def some(self, known: list[Tensor], most: int = 3) -> tuple[Tensor, ...]:
+        return tuple(self.draw(st.lists(st.sampled_from(known), min_size=1, max_size=most)))
+
+    def block(self, known: list[Tensor], depth: int) -> None:
+        kinds = ["view", "view", "compute", "compute", "outputs", "rewrite", "move", "mutate", "update"]
+        for _ in range(self.draw(st.integers(0 if depth else 1, 5 if depth else 9))):
+            kind = self.draw(st.sampled_from([*kinds, *(["branch", "loop"] if depth < 2 else [])]))
+            getattr(self, kind)(known, depth)
+
+    def view(self, known: list[Tensor], depth: int) -> None:
+        source = self.draw(st.sampled_from(known))
+        kind = source.dtype if self.draw(st.integers(0, 3)) else self.draw(st.sampled_from(KINDS))
+        target = self.program.tensor(kind, source.max_shape[0])
+        self.program.node("view", (source, target), alias=True)
+        known.append(target)
+
+    def compute(self, known: list[Tensor], depth: int) -> None:
+        node = self.program.node("compute", (*self.some(known), self.fresh()))
+        for _ in range(self.draw(st.integers(0, 2))):
+            node.scratch.append(Tensor("scratch", "float32", (self.draw(st.sampled_from(SIZES)),)))
+        known.append(node.args[-1])
+
+    def outputs(self, known: list[Tensor], depth: int) -> None:
+        made = tuple(self.fresh() for _ in range(self.draw(st.integers(2, 3))))
+        self.program.node("split", (*self.some(known), made))
+        known.extend(made[: self.draw(st.integers(1, len(made)))])
+
+    def rewrite(self, known: list[Tensor], depth: int) -> None:
+        target = self.draw(st.sampled_from(known))
+        sources = tuple(tensor for tensor in self.some(known) if tensor is not target)
+        self.program.node("rewrite", (*sources, target))
+
+    def move(self, known: list[Tensor], depth: int) -> None:
+        source, target = self.draw(st.sampled_from(known)), self.draw(st.sampled_from(known))
+        if source is not target:
+            self.program.node("move", (source, target), alias=True)
+
+    def mutate(self, known: list[Tensor], depth: int) -> None:
+        """As copy_ and index_put_ do: the result is the first argument."""
+        target = self.draw(st.sampled_from(known))
+        sources = tuple(tensor for tensor in self.some(known) if tensor is not target)
+        self.program.node("mutate", (target, *sources, target), mutates=(0,))
+
+    def update(self, known: list[Tensor], depth: int) -> None:
+        """As attention with a cache does: it writes the cache and something else."""
+        target = self.draw(st.sampled_from(known))
+        sources = tuple(tensor for tensor in self.some(known) if tensor is not target)
+        node = self.program.node("update", (target, *sources, self.fresh()), mutates=(0,))
+        known.append(node.args[-1])
+
+    def branch(self, known: list[Tensor], depth: int) -> None:
+        """What a side of a branch makes stays in it; both sides may write what was there before."""
+        leave = self.program.node("jump", (None, 0, None), control=True)
+        self.block(list(known), depth + 1)
+        skip = self.program.node("jump", ("never", 0, None), control=True)
+        leave.args = (None, len(self.program.nodes), None)
+        self.block(list(known), depth + 1)
+        skip.args = ("never", len(self.program.nodes), None)
+
+    def loop(self, known: list[Tensor], depth: int) -> None:
+        start = len(self.program.nodes)
+        self.block(known, depth + 1)
+        again = self.program.node("jump", ("count", start, None), control=True)
+        self.program.turns[again.index] = self.draw(st.integers(0, 2))
+
+
+@st.composite
+def programs(draw: Callable[[Any], Any]) -> Program:
+    return Writer(draw).write()
+
+
+class Plain:
+    """Every tensor has memory of its own, and a view copies."""
+
+    def __init__(self, program: Program) -> None:
+        self.memory: dict[Tensor, Token] = {tensor: ("state", tensor.name) for tensor in program.state}
+
+    def begin(self, program: Program, call: int) -> None:
+        for tensor in program.inputs:
+            self.memory[tensor] = ("input", tensor.name, call)
+
+    def read(self, tensor: Tensor) -> Token:
+        return self.memory[tensor]
+
+    def write(self, tensor: Tensor, token: Token) -> None:
+        self.memory[tensor] = token
+
+    def scratch(self, node: Node) -> None:
+        pass
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        self.memory[target] = self.memory[source]
+
+
+class Blocks(Plain):
+    """The memory of the plan: what is not persistent is lost between calls."""
+
+    def __init__(self, program: Program) -> None:
+        self.blocks: dict[int, Token] = {tensor.storage.block: ("state", tensor.name) for tensor in program.state}
+        self.kept = {tensor.storage.block for tensor in program.state}
+
+    def begin(self, program: Program, call: int) -> None:
+        self.blocks = {block: token for block, token in self.blocks.items() if block in self.kept}
+        for tensor in program.inputs:
+            self.blocks[tensor.storage.block] = ("input", tensor.name, call)
+
+    def read(self, tensor: Tensor) -> Token:
+        return self.blocks.get(tensor.storage.block, "nothing")
+
+    def write(self, tensor: Tensor, token: Token) -> None:
+        self.blocks[tensor.storage.block] = token
+
+    def scratch(self, node: Node) -> None:
+        for tensor in node.scratch:
+            self.blocks[tensor.storage.block] = ("scratch", node.index)
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        if target.storage is not source.storage:
+            self.blocks[target.storage.block] = self.blocks.get(source.storage.block, "nothing")
+
+
+def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list[Any]:
+    """One call: everything that nodes read and that the caller gets, in order."""
+    memory.begin(program, call)
+    seen: list[Any] = []
+    decisions = iter(choices * 50)
+    turns = dict(program.turns)
+    at = 0
+    while at < len(program.nodes):
+        node = program.nodes[at]
+        at += 1
+        if node.control:
+            condition, target, _ = node.args
+            if condition == "count":
+                if turns[node.index] > 0:
+                    turns[node.index] -= 1
+                    at = target
+                else:
+                    turns[node.index] = program.turns[node.index]
+            elif condition == "never" or not next(decisions):
+                at = target
+            continue
+        reads = tuple(memory.read(tensor) for tensor in node.inputs)
+        seen.append((node.label, reads))
+        memory.scratch(node)
+        if node.alias:
+            memory.copy(node.args[0], node.args[-1])
+        else:
+            for position, tensor in enumerate(dict.fromkeys(node.written)):
+                memory.write(tensor, (node.index, position, hash(reads)))
+    return [*seen, *(memory.read(tensor) for tensor in program.outputs)]
+
+
+def check_apart(program: Program) -> None:
+    """A dispatch may not bind one buffer twice if it writes it, so a node's memory must be apart within the node."""
+    for node in program.nodes:
+        if node.control or (node.alias and node.args[0].storage is node.args[-1].storage):
+            continue
+        written = {tensor.storage: tensor.storage.block for tensor in (*node.written, *node.scratch)}
+        assert len(set(written.values())) == len(written), f"{node.label} writes a block twice"
+        for tensor in node.inputs:
+            if tensor not in node.written:
+                assert tensor.storage.block not in written.values(), f"{node.label} reads what it writes"
+
+
+def naive_bytes(program: Program, graph: Graph) -> int:
+    """A plan as files have it: no views, a tensor goes into the first block that is free for its whole life."""
+    spans: dict[Tensor, list[int]] = {}
+    for tensor in program.inputs:
+        spans.setdefault(tensor, []).append(-1)
+    for node in program.nodes:
+        for tensor in (*node.inputs, *node.written, *node.scratch):
+            spans.setdefault(tensor, []).append(node.index)
+    for tensor in program.outputs:
+        spans.setdefault(tensor, []).append(len(program.nodes))
+    for node in program.nodes:
+        if node.control and node.args[1] <= node.index:
+            for places in spans.values():
+                if min(places) <= node.index and max(places) >= node.args[1]:
+                    places += [node.args[1], node.index]
+    blocks: list[tuple[int, list[tuple[int, int]]]] = []
+    for tensor, places in sorted(spans.items(), key=lambda item: min(item[1])):
+        if tensor.storage.persistent:
+            continue
+        low, high = min(places), max(places)
+        for position, (size, tenants) in enumerate(blocks):
+            if all(high < start or low > stop for start, stop in tenants):
+                blocks[position] = max(size, tensor.storage.nbytes), [*tenants, (low, high)]
+                break
+        else:
+            blocks.append((tensor.storage.nbytes, [(low, high)]))
+    return sum(size for size, _ in blocks)
+
+
+@settings(max_examples=400, deadline=None)
+@given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
+def test_sharing_is_never_seen(program: Program, choices: list[bool], aliasing: bool) -> None:
+    graph = program.graph()
+    naive = naive_bytes(program, graph)
+    if aliasing:
+        alias_views(graph)
+    plan = plan_memory(graph)
+    check_apart(program)
+    plain, shared = Plain(program), Blocks(program)
+    for call in range(3):
+        taken = choices[call:] + choices[:call]
+        assert run(program, shared, taken, call) == run(program, plain, taken, call)
+    assert plan.activation_bytes <= naive
+    assert plan.activation_bytes <= plan.unshared_bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(programs())
+def test_blocks_hold_their_tensors(program: Program) -> None:
+    graph = program.graph()
+    alias_views(graph)
+    plan = plan_memory(graph)
+    for tensor in graph.tensors:
+        block = tensor.storage.block
+        if block >= 0:
+            assert plan.blocks[block] >= tensor.storage.nbytes
+    assert sum(plan.blocks) == plan.activation_bytes + plan.persistent_bytes
+
+
+@settings(max_examples=200, deadline=None)
+@given(programs())
+def test_aliases_are_stored_alike(program: Program) -> None:
+    graph = program.graph()
+    before = {tensor: tensor.storage for tensor in graph.tensors}
+    count = alias_views(graph)
+    moved = [tensor for tensor in graph.tensors if tensor.storage is not before[tensor]]
+    assert len(moved) == count
+    for tensor in moved:
+        peers = [other for other in graph.tensors if other.storage is tensor.storage]
+        assert all(stored_alike(tensor.dtype, other.dtype) for other in peers)
+
+
+def test_a_chain_of_views_costs_nothing() -> None:
+    program = Program()
+    first = program.tensor("float32", 64)
+    program.inputs.append(first)
+    for _ in range(5):
+        program.node("view", (program.tensors[-1], program.tensor("float32", 64)), alias=True)
+    program.outputs.append(program.tensors[-1])
+    graph = program.graph()
+    assert alias_views(graph) == 5
+    assert plan_memory(graph).activation_bytes == first.storage.nbytes
+
+
+def test_a_view_of_a_state_that_changes_later_is_a_snapshot() -> None:
+    program = Program()
+    state, given_now = program.tensor("float32", 4), program.tensor("float32", 4)
+    state.storage.persistent = True
+    program.state.append(state)
+    program.inputs.append(given_now)
+    before, after = program.tensor("float32", 4), program.tensor("float32", 4)
+    program.node("view", (state, before), alias=True)
+    program.node("copy_", (state, given_now, state), mutates=(0,))
+    program.node("view", (state, after), alias=True)
+    program.outputs += [before, after]
+    assert alias_views(program.graph()) == 1
+    assert before.storage is not state.storage
+    assert after.storage is state.storage

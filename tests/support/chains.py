@@ -1,0 +1,54 @@
+"""A small builder for graphs of several nodes, for tests of the engine itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from liveshape import ops
+from liveshape.graph import Graph, Limits, Node, SymInt, Tensor
+
+
+class Chain:
+    """Adds values and nodes in program order; `graph` closes it."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.nodes: list[Node] = []
+        self.values: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def tensor(self, shape: tuple[int, ...], dtype: str = "float32", name: str = "") -> Tensor:
+        return self._keep(Tensor(name or f"value {len(self.values)}", dtype, shape, half=self.limits.half))
+
+    def input(self, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
+        tensor = self.tensor(shape, dtype, f"input {len(self.inputs)}")
+        self.inputs.append(tensor)
+        return tensor
+
+    def scalar(self, given: bool = False) -> SymInt:
+        value = self._keep(SymInt(f"value {len(self.values)}"))
+        if given:
+            self.inputs.append(value)
+        return value
+
+    def constant(self, array: np.ndarray) -> Tensor:
+        data = memoryview(np.ascontiguousarray(array)).cast("B")
+        name = f"value {len(self.values)}"
+        tensor = Tensor(name, str(array.dtype), array.shape, constant=data, half=self.limits.half)
+        tensor.storage.persistent = True
+        return self._keep(tensor)
+
+    def node(self, operator: str, *args: Any) -> Any:
+        """Add a node; its output is the last argument, and comes back."""
+        index = len(self.nodes)
+        self.nodes.append(ops.OPS[operator].bind(index, f"{operator} (node {index})", args))
+        return args[-1]
+
+    def graph(self, *outputs: Any, name: str = "chain") -> Graph:
+        return Graph(name, self.nodes, self.values, self.inputs, list(outputs), self.limits)
+
+    def _keep(self, value: Any) -> Any:
+        self.values.append(value)
+        return value

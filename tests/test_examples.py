@@ -1,0 +1,25 @@
+"""The examples run as they stand, and the demo is right."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from liveshape.tools.demo import demo
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize("name", ["quickstart.py", "drop_in.py"])
+def test_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert "(1, 7, 64)" in capsys.readouterr().out
+
+
+def test_demo_is_right_at_every_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo() == 0
+    printed = capsys.readouterr().out
+    assert "0 buffers created, 0 pipelines compiled" in printed
+    assert "right at every live shape" in printed

@@ -1,0 +1,127 @@
+"""What imports what: the package is light, only device.py knows wgpu, only export/ knows torch, nothing points up."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import liveshape
+
+ROOT = Path(liveshape.__file__).parent
+
+# From the ground up: a module imports from its own line and from the lines above it.
+ORDER = [
+    ("errors",),
+    ("dtypes",),
+    ("formats",),
+    ("graph",),
+    ("wgsl",),
+    ("kernel",),
+    ("planning",),
+    ("memory",),
+    ("arrays",),
+    ("ops",),
+    ("lowering",),
+    ("warmup",),
+    ("device",),
+    ("executor",),
+    ("interpreter",),
+    ("metadata",),
+    ("runtime",),
+    ("model",),
+    ("demo",),
+    ("llm",),
+    ("tools",),
+    ("export",),
+    ("cli",),
+    ("__main__",),
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+HEAVY = ("torch", "executorch", "wgpu")
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package with its dotted name below `liveshape`."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports, inside of functions too, but not those for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    hidden = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: import from liveshape by its full name"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def loaded_by(statement: str) -> tuple[set[str], float]:
+    """The modules that a fresh interpreter has after a statement, and the seconds that it took."""
+    code = (
+        f"import sys, time; start = time.perf_counter()\n{statement}\nprint(time.perf_counter() - start, *sys.modules)"
+    )
+    seconds, *names = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return set(names), float(seconds)
+
+
+def test_importing_liveshape_is_light_and_quick() -> None:
+    runs = [loaded_by("import liveshape; liveshape.__version__") for _ in range(3)]
+    assert not runs[0][0] & {*HEAVY, "numpy", "rich"}
+    assert min(seconds for _, seconds in runs) < 0.5
+
+
+@pytest.mark.parametrize(
+    "name", ["formats", "graph", "planning", "kernel", "memory", "lowering", "runtime", "model", "cli"]
+)
+def test_no_gpu_and_no_torch_below_the_device(name: str) -> None:
+    assert not loaded_by(f"import liveshape.{name}")[0] & set(HEAVY)
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert all(getattr(liveshape, name) is not None for name in liveshape.__all__)
+    assert set(liveshape.__all__) <= set(dir(liveshape))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = liveshape.nothing
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = (ROOT.parent / "pyproject.toml").read_text()
+    assert re.findall(r'^version = "(.*)"$', project, re.MULTILINE) == [liveshape.__version__]
+
+
+def test_only_the_device_imports_wgpu_and_only_export_imports_torch() -> None:
+    for name, path in modules():
+        roots = {each.split(".")[0] for each in imported(path)}
+        assert "wgpu" not in roots or name == "device", f"{name} imports wgpu"
+        assert not roots & {"torch", "executorch", "torchao"} or name.startswith("export"), f"{name} imports torch"
+
+
+def test_nothing_points_up() -> None:
+    for name, path in modules():
+        own = name.split(".")[0]
+        if not own:
+            continue  # the package itself only names things
+        assert own in LEVEL, f"{name} has no place in ORDER yet"
+        for target in imported(path):
+            if target.startswith("liveshape.") and (other := target.split(".")[1]) not in vars(liveshape)["__all__"]:
+                assert other in LEVEL, f"{name} imports {target}, which has no place in ORDER yet"
+                assert LEVEL[other] <= LEVEL[own], f"{name} imports {other}, which is above it"
