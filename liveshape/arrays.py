@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.dtypes import prod, storage_type
+from liveshape.dtypes import is_packed, prod, storage_type
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
 
@@ -18,7 +18,6 @@ _STORED: dict[str, np.dtype[Any]] = {
     "i32": np.dtype("<i4"),
     "u32": np.dtype("<u4"),
 }
-_PACKED = ("int8", "uint8")
 
 
 def checked(value: Any, given: Any) -> Any:
@@ -68,7 +67,7 @@ def stored(array: Any, tensor: Tensor, half: bool) -> Any:
     flat = array.reshape(-1)
     if flat.dtype == np.int64 and flat.size and (flat.max() > 0x7FFFFFFF or flat.min() < -0x80000000):
         raise InputError(f"{tensor.name}: 64-bit values are kept in 32 bits on the device, {flat.max()} does not fit")
-    if tensor.dtype not in _PACKED:
+    if not is_packed(tensor.dtype):
         flat = flat.astype(_STORED[storage_type(tensor.dtype, half)], copy=False)
     data = flat.view(np.uint8)
     return data if data.size % 4 == 0 else np.pad(data, (0, -data.size % 4))
@@ -84,7 +83,7 @@ def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:
     """The array of a live shape from bytes that were read back."""
-    kind = np.dtype(tensor.dtype) if tensor.dtype in _PACKED else _STORED[storage_type(tensor.dtype, half)]
+    kind = np.dtype(tensor.dtype) if is_packed(tensor.dtype) else _STORED[storage_type(tensor.dtype, half)]
     if prod(shape) == 0:
         return np.empty(shape, tensor.dtype)
     flat = np.frombuffer(data, kind, prod(shape), place)

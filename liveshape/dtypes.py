@@ -24,6 +24,11 @@ def supported(dtype: str) -> bool:
     return dtype in _STORAGE
 
 
+def is_packed(dtype: str) -> bool:
+    """Whether four elements share a word, so that only a kernel made for it can read them."""
+    return dtype in _PACKED
+
+
 def storage_type(dtype: str, half: bool = True) -> str:
     """The WGSL type that holds one element (one packed word for int8 and uint8); without f16 halves widen to f32.
 
@@ -32,11 +37,6 @@ def storage_type(dtype: str, half: bool = True) -> str:
     """
     kind = _STORAGE[dtype]
     return "f32" if kind == "f16" and not half else kind
-
-
-def is_packed(dtype: str) -> bool:
-    """Whether four elements lie in one word."""
-    return dtype in _PACKED
 
 
 def stored_alike(one: str, other: str, half: bool = True) -> bool:

@@ -187,6 +187,10 @@ def _values(argument: Argument) -> list[Value]:
     return []
 
 
+def _is_volatile(node: Node) -> bool:
+    return any(len(value.writers) > 1 or (isinstance(value, SymInt) and value in node.inputs) for value in node.written)
+
+
 @dataclass(eq=False)
 class Graph:
     """A program: nodes in order, its values, and which of them the caller gives and gets."""
@@ -201,6 +205,8 @@ class Graph:
     pending: bytearray = field(init=False)
     data_nodes: tuple[int, ...] = field(init=False)
     controls: tuple[int, ...] = field(init=False)
+    volatile: tuple[int, ...] = field(init=False)  # planned whenever reached: another node undoes what they set
+    carried: tuple[tuple[SymInt, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.pending = bytearray(b"\x01" * len(self.nodes))
@@ -219,6 +225,19 @@ class Graph:
             value.pending = self.pending
         self.data_nodes = tuple(node.index for node in self.nodes if node.reads_data)
         self.controls = tuple(node.index for node in self.nodes if node.control)
+        self.volatile = tuple(node.index for node in self.nodes if _is_volatile(node))
+        self.carried = self._carried()
+
+    def _carried(self) -> tuple[tuple[SymInt, Any], ...]:
+        """Scalars that are read before they are written, as loop counters are, and what a call begins with."""
+        known = {value for value in self.inputs if isinstance(value, SymInt)}
+        found: dict[SymInt, Any] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if isinstance(value, SymInt) and value not in known and value.writers:
+                    found.setdefault(value, value.value)
+            known.update(value for value in node.written if isinstance(value, SymInt))
+        return tuple(found.items())
 
     @property
     def tensors(self) -> list[Tensor]:

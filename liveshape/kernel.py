@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
-from liveshape.dtypes import storage_type
+from liveshape.dtypes import is_packed, storage_type
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Limits, Tensor
 
@@ -209,7 +209,8 @@ class Kernel:
             kind = storage_type(tensor.dtype, limits.half)
             expected = binding.element if binding.element in _CONCRETE else types.setdefault(binding.element, kind)
             allowed = self.allowed.get(binding.element, (expected,))
-            if kind != expected or kind not in allowed:
+            by_element = binding.element not in _CONCRETE and is_packed(tensor.dtype)
+            if kind != expected or kind not in allowed or by_element:
                 raise UnsupportedError(
                     f"kernel {self.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
                     f"({tensor.name}); cast the tensor before export, or leave the operator out of the delegate"

@@ -15,6 +15,7 @@ import numpy as np
 
 from liveshape import ops
 from liveshape.dtypes import padded, prod, storage_bytes, stored_alike, supported
+from liveshape.elision import elided_views
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import (
     DelegateCall,
@@ -99,6 +100,9 @@ class _Lowering:
                 self.outer[index] = self._keep(SymInt(self.names.get(index, f"value {index}"), spec))
             elif isinstance(spec, TensorSpec):
                 self.outer[index] = self._keep(self._outer_tensor(index, spec))
+        of_start, of_results = elided_views(self.plan, self._written)
+        for base, views in of_start.items():
+            self._views(base, views)
         starts: list[int] = []
         jumps: list[tuple[Node, int]] = []
         for position, instruction in enumerate(self.plan.instructions):
@@ -117,6 +121,8 @@ class _Lowering:
                     jumps.append((node, instruction.target))
             elif not isinstance(instruction, FreeCall):
                 raise FormatError(f"{label} is of an unknown kind")
+            for base in dict.fromkeys(self._written(instruction)):
+                self._views(base, of_results.get(base, []))
         starts.append(len(self.nodes))
         for node, target in jumps:
             node.args = (node.args[0], starts[target], None)
@@ -129,6 +135,31 @@ class _Lowering:
     def _keep(self, value: Any) -> Any:
         self.values.append(value)
         return value
+
+    def _written(self, instruction: Any) -> list[int]:
+        """The values that an instruction writes, by index."""
+        if isinstance(instruction, MoveCall):
+            return [instruction.target]
+        indices: tuple[int, ...] = ()
+        if isinstance(instruction, KernelCall):
+            entry = ops.OPS.get(instruction.op)
+            indices = instruction.args[len(entry.parameters) - 1 :] if entry else instruction.args[-1:]
+            indices += tuple(instruction.args[position] for position in entry.mutates) if entry else ()
+        elif isinstance(instruction, DelegateCall) and self.plan.delegates[instruction.delegate].id == BACKEND:
+            count = len(self._parse(self.plan.delegates[instruction.delegate].blob).output_ids)
+            indices = instruction.args[len(instruction.args) - count :]
+        found: list[int] = []
+        for index in indices:
+            spec = self.plan.values[index]
+            found.extend(spec.ids if isinstance(spec, TensorListRef) else (index,))
+        return found
+
+    def _views(self, base: int, views: list[int]) -> None:
+        """Nodes for views that have no instruction."""
+        for index in views:
+            target = self.outer[index]
+            label = f"view (value {index} of value {base})"
+            self._node("aten.view_copy.default", label, (self.outer[base], target.max_shape, target))
 
     # Outer values
 
@@ -268,6 +299,11 @@ class _Lowering:
         else:
             self.problems.append(Problem(label, "move", f"{source!r} cannot be moved to {target!r}"))
 
+    def _parse(self, blob: memoryview) -> VkGraph:
+        if id(blob) not in self.parsed:
+            self.parsed[id(blob)] = parse_vkgraph(blob)
+        return self.parsed[id(blob)]
+
     def _delegate_call(self, call: DelegateCall, label: str) -> None:
         delegate = self.plan.delegates[call.delegate]
         if delegate.id != BACKEND:
@@ -277,8 +313,7 @@ class _Lowering:
         inlined = self.delegates.get(call.delegate)
         if inlined is None:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
-            graph = self.parsed.get(id(delegate.blob)) or parse_vkgraph(delegate.blob)
-            self.parsed[id(delegate.blob)] = graph
+            graph = self._parse(delegate.blob)
             calls = [each for each in self.plan.instructions if isinstance(each, DelegateCall)]
             once = sum(each.delegate == call.delegate for each in calls) == 1
             inlined = self.delegates[call.delegate] = _Inlined(self, graph, name, once)
@@ -305,13 +340,15 @@ class _Inlined:
     def call(self, args: list[Any], label: str) -> None:
         graph = self.graph
         given, taken = args[: len(graph.input_ids)], args[len(graph.input_ids) :]
-        # An input that no operator uses has no id, so there may be more arguments than ids; outputs are the last ones.
         if len(taken) != len(graph.output_ids):
-            given, taken = args[: len(args) - len(graph.output_ids)], args[len(args) - len(graph.output_ids) :]
-        if len(given) < len(graph.input_ids):
-            expected = len(graph.input_ids) + len(graph.output_ids)
-            raise FormatError(f"delegate ({label}): {len(args)} arguments given, {expected} expected")
-        for index, value in zip(graph.input_ids, given, strict=False):
+            # Outputs that became one value, or a buffer that is written back: the file does not say which is which.
+            reason = (
+                f"it is called with {len(args)} arguments, its graph has {len(graph.input_ids)} inputs and "
+                f"{len(graph.output_ids)} outputs; return no value twice, and keep state in ops that write in place"
+            )
+            self.lowering.problems.append(Problem(f"delegate ({label})", BACKEND, reason))
+            return
+        for index, value in zip(graph.input_ids, given, strict=True):
             if self.once and self._alike(index, value):
                 self.values[index] = value
             else:

@@ -63,7 +63,10 @@ class Planner:
         self._build()
 
     def _build(self) -> None:
-        """Plan everything at the bound: learns the scratch and finds every operator that cannot run here."""
+        """Plan every node at the bound: learns the scratch and finds every operator that cannot run here.
+
+        Data is not known yet, so a live scalar may contradict the bounds; the first call plans such a node anew.
+        """
         troubles: list[tuple[str, str]] = []
         for node in self.graph.nodes:
             for value in (*node.inputs, *node.outputs):
@@ -73,13 +76,21 @@ class Planner:
                 self._plan(node, _nothing_yet)
             except UnsupportedError as error:
                 troubles.append((node.label, str(error).removeprefix(f"{node.label}: ")))
-            self.graph.pending[node.index] = 1
+            except LiveshapeError:
+                if not node.live:
+                    raise
+            for value in node.outputs:
+                if isinstance(value, Tensor):
+                    value.shape = value.max_shape
         if troubles:
             raise UnsupportedError("; ".join(f"{label}: {reason}" for label, reason in troubles), tuple(troubles))
+        self.graph.invalidate()
         self.built = True
 
     def begin(self) -> None:
-        """Start a call: nodes that look at data are due again even if no shape moved."""
+        """Start a call: loop counters are set back, and nodes that look at data are due even if no shape moved."""
+        for value, initial in self.graph.carried:
+            value.value = initial
         for index in self.graph.data_nodes:
             self.graph.pending[index] = 1
 
@@ -89,13 +100,17 @@ class Planner:
         If an operator raises, every node is due again and the error names the node.
         """
         pending, nodes = self.graph.pending, self.graph.nodes
+        for index in self.graph.volatile:
+            if start <= index < stop:
+                pending[index] = 1
         index = pending.find(1, start, stop)
         if index < 0:
             return
         try:
             while index >= 0:
-                self._plan(nodes[index], read)
+                # Cleared first: a node that changes what it reads is due again in the next turn of its loop.
                 pending[index] = 0
+                self._plan(nodes[index], read)
                 index = pending.find(1, index + 1, stop)
         except BaseException:
             self.graph.invalidate()

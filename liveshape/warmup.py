@@ -9,28 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import LiveshapeError
-from liveshape.graph import Tensor
+from liveshape.graph import SymInt, Tensor
 from liveshape.planning import Planner, Read, Step
 
-# One row, the few rows that take a route of their own, and every remainder modulo four.
-_TRIALS = (1, 2, 3, 4, 5, 6, 7, 8)
+# The few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
+_TRIALS = (*range(1, 9), *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
 
 
 def small_routes(planner: Planner) -> Iterator[Step]:
     """Steps at small live shapes; afterwards every shape is back at its bound and every node is due."""
     inputs = [value for value in planner.graph.inputs if isinstance(value, Tensor) and not value.static]
+    scalars = [value for value in planner.graph.inputs if isinstance(value, SymInt)]
     bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
     for bound in bounds:
         # The size below the bound meets the routes of large shapes with an odd remainder.
-        for trial in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
-            yield from _trial(planner, inputs, bound, trial)
-    _restore(planner, inputs)
+        for size in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
+            # Live scalars are positions and lengths more often than not: both ends of what the size allows.
+            for number in {0, size - 1, size} if scalars else {0}:
+                _restore(planner)
+                for tensor in inputs:
+                    tensor.shape = tuple(size if most == bound else most for most in tensor.max_shape)
+                for value in scalars:
+                    value.value = number
+                yield from _steps(planner)
+    _restore(planner)
 
 
-def _trial(planner: Planner, inputs: list[Tensor], bound: int, size: int) -> Iterator[Step]:
-    _restore(planner, inputs)
-    for tensor in inputs:
-        tensor.shape = tuple(size if most == bound else most for most in tensor.max_shape)
+def _steps(planner: Planner) -> Iterator[Step]:
     for node in planner.graph.nodes:
         try:
             planner.walk(node.index, node.index + 1, _no_data)
@@ -39,8 +44,8 @@ def _trial(planner: Planner, inputs: list[Tensor], bound: int, size: int) -> Ite
         yield from node.steps
 
 
-def _restore(planner: Planner, inputs: list[Tensor]) -> None:
-    for tensor in inputs:
+def _restore(planner: Planner) -> None:
+    for tensor in planner.graph.tensors:
         tensor.shape = tensor.max_shape
     planner.graph.invalidate()
 

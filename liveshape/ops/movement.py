@@ -172,6 +172,22 @@ def unfold_copy(x: Tensor, dim: int, size: int, step: int, out: Tensor) -> Itera
     yield from copy_strided(x, out, out.shape, (0, reads), (0, strides_of(out.shape)))
 
 
+@op("aten.diagonal_copy.default", "aten::diagonal_copy.out")
+def diagonal_copy(x: Tensor, offset: int, dim1: int, dim2: int, out: Tensor) -> Iterator[Dispatch]:
+    one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
+    if one == other:
+        raise ShapeError(f"a diagonal of {x.shape} lies between two dimensions, {dim1} and {dim2} are one")
+    strides = strides_of(x.shape)
+    down, right = (0, offset) if offset >= 0 else (-offset, 0)
+    rows, columns = x.shape[one] - down, x.shape[other] - right
+    length = rows if rows < columns else columns
+    kept = tuple(axis for axis in range(x.rank) if axis not in (one, other))
+    out.shape = (*(x.shape[axis] for axis in kept), length if length > 0 else 0)
+    reads = (*(strides[axis] for axis in kept), strides[one] + strides[other])
+    start = down * strides[one] + right * strides[other]
+    yield from copy_strided(x, out, out.shape, (start, reads), (0, strides_of(out.shape)))
+
+
 def _put(values: Ints, axis: int, value: int) -> Ints:
     return (*values[:axis], value, *values[axis + 1 :])
 

@@ -46,9 +46,27 @@ fn weight_four(i: u32) -> vec4<f32> {
     return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
 }
 
-// Zero beyond the first `count` of four: what lies there may be NaN.
-fn first_of(four: vec4<f32>, count: u32) -> vec4<f32> {
-    return select(vec4<f32>(), four, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(count));
+// Four neighbours of which only the first `count` exist: the others are zero and not even read.
+fn x_within(i: u32, count: u32) -> vec4<f32> {
+    if (count >= 4u) {
+        return x_four(i);
+    }
+    var four = vec4<f32>();
+    for (var lane = 0u; lane < count; lane++) {
+        four[lane] = x_one(i + lane);
+    }
+    return four;
+}
+
+fn weight_within(i: u32, count: u32) -> vec4<f32> {
+    if (count >= 4u) {
+        return weight_four(i);
+    }
+    var four = vec4<f32>();
+    for (var lane = 0u; lane < count; lane++) {
+        four[lane] = weight_one(i + lane);
+    }
+    return four;
 }
 
 fn put(batch: u32, row: u32, column: u32, product: f32) {

@@ -40,14 +40,14 @@ fn main(
         for (var k = part * 4u; k < params.depth; k += SHARE * 4u) {
             let left = params.depth - k;
             let block = mat4x4<f32>(
-                first_of(weight_four(row_0 + k), left),
-                first_of(weight_four(row_1 + k), left),
-                first_of(weight_four(row_2 + k), left),
-                first_of(weight_four(row_3 + k), left),
+                weight_within(row_0 + k, left),
+                weight_within(row_1 + k, left),
+                weight_within(row_2 + k, left),
+                weight_within(row_3 + k, left),
             );
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);
-                mine[r] += first_of(x_four(x_start + row * params.depth + k), left) * block;
+                mine[r] += x_within(x_start + row * params.depth + k, left) * block;
             }
         }
     } else {

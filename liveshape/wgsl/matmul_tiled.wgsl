@@ -22,7 +22,7 @@ fn load_x(lane: u32, start: u32, first_row: u32, first_k: u32) {
         let k = first_k + i % FOURS * 4u;
         var four = vec4<f32>();
         if (row < params.rows && k < params.depth) {
-            four = first_of(x_four(start + row * params.depth + k), params.depth - k);
+            four = x_within(start + row * params.depth + k, params.depth - k);
         }
         tile_x[(i / FOURS) * PITCH + i % FOURS] = four;
     }
@@ -34,22 +34,23 @@ fn load_weight_transposed(lane: u32, start: u32, first_column: u32, first_k: u32
         let k = first_k + i % FOURS * 4u;
         var four = vec4<f32>();
         if (column < params.columns && k < params.depth) {
-            four = first_of(weight_four(start + column * params.depth + k), params.depth - k);
+            four = weight_within(start + column * params.depth + k, params.depth - k);
         }
         tile_weight[(i / FOURS) * PITCH + i % FOURS] = four;
     }
 }
 
-// Columns past the last one get what follows in memory: they are never stored.
 fn load_weight_plain(lane: u32, start: u32, first_column: u32, first_k: u32) {
     for (var i = lane; i < COLUMN_THREADS * FOURS; i += WG) {
         let column = (i % COLUMN_THREADS) * 4u;
         let four = i / COLUMN_THREADS;
-        var block: mat4x4<f32>;
+        let left = max(params.columns, first_column + column) - first_column - column;
+        // The initializer is needed: naga zeroes a variable of a loop's body once, not at every turn.
+        var block = mat4x4<f32>();
         for (var j = 0u; j < 4u; j++) {
             let k = first_k + four * 4u + j;
             if (k < params.depth) {
-                block[j] = weight_four(start + k * params.columns + first_column + column);
+                block[j] = weight_within(start + k * params.columns + first_column + column, left);
             }
         }
         block = transpose(block);

@@ -336,3 +336,24 @@ def test_a_view_of_a_state_that_changes_later_is_a_snapshot() -> None:
     assert alias_views(program.graph()) == 1
     assert before.storage is not state.storage
     assert after.storage is state.storage
+
+
+def test_an_input_that_is_overwritten_keeps_its_own_memory() -> None:
+    program = Program()
+    first, second = program.tensor("float32", 4), program.tensor("float32", 4)
+    program.inputs += [first, second]
+    program.node("move", (second, first), alias=True)
+    program.outputs += [first, second]
+    assert alias_views(program.graph()) == 0
+
+
+def test_a_view_that_the_next_turn_of_a_loop_reads_is_a_copy() -> None:
+    program = Program()
+    source, kept, seen = (program.tensor("float32", 4) for _ in range(3))
+    program.inputs.append(source)
+    program.node("compute", (kept, seen))
+    program.node("view", (source, kept), alias=True)
+    program.node("compute", (seen, source))
+    program.node("jump", ("count", 0, None), control=True)
+    program.outputs.append(seen)
+    assert alias_views(program.graph()) == 0

@@ -129,14 +129,15 @@ def assert_close(got: Any, golden: Any, case: OpCase, context: str) -> None:
         )
 
 
-def sweep(case: OpCase, limits: Limits | None = None, device: Any = None) -> None:
-    """One graph at the bound, run up and down at every size, tails poisoned, nothing created after the first round."""
+def sweep(case: OpCase, limits: Limits | None = None, device: Any = None, rounds: int = 3) -> None:
+    """One graph at the bound, run up and down at every size, tails poisoned; nothing is created after the build."""
     device = device or open_device()
     executor = Executor(build(case, max(case.sizes), limits or device.limits), device)
     generator = np.random.default_rng(len(case.name))
-    order = [*case.sizes, *generator.permutation(case.sizes), *reversed(case.sizes)]
-    created = None
-    for turn, size in enumerate(int(size) for size in order):
+    order = [case.sizes, generator.permutation(case.sizes), tuple(reversed(case.sizes))][-rounds:]
+    counters = device.counters
+    created, bound = (counters.buffers, counters.pipelines), 0
+    for turn, size in enumerate(int(size) for row in order for size in row):
         specs = flat_specs(case.args_at(size))
         drawn = [spec.draw(generator) if isinstance(spec, In) else spec.value for spec in specs]
         tensors = [torch.from_numpy(array) for array in drawn if isinstance(array, np.ndarray)]
@@ -147,9 +148,8 @@ def sweep(case: OpCase, limits: Limits | None = None, device: Any = None) -> Non
         assert len(results) == len(expected)
         for position, (got, want) in enumerate(zip(results, expected, strict=True)):
             assert_close(got, want, case, f"{case.name} at {size}, output {position}")
-        if turn == len(case.sizes):
-            counters = device.counters
-            created = counters.buffers, counters.pipelines, counters.bind_groups
-        elif created is not None:
-            counters = device.counters
-            assert created == (counters.buffers, counters.pipelines, counters.bind_groups), "something was created"
+        now = counters.buffers, counters.pipelines
+        assert now == created, f"{case.name} at {size}: buffers and pipelines were {created}, are {now}"
+        if turn < len(case.sizes):
+            bound = counters.bind_groups
+        assert counters.bind_groups == bound, f"{case.name} at {size}: a bind group was made again"

@@ -22,6 +22,10 @@ def _special(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
     return values
 
 
+def _name(make: object) -> str:
+    return "any" if make is None else make.__name__.strip("_")
+
+
 def _few(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Many ties."""
     return generator.integers(-2, 3, shape)
@@ -253,7 +257,7 @@ CASES = [
         for dtype, make in (("bool", None), ("float32", _few), ("float32", _special), ("int32", _few))
         for case in (
             _case(
-                f"any {make}",
+                f"any {_name(make)}",
                 "aten::any.out",
                 dtype,
                 lambda s: (9, s),
@@ -264,7 +268,7 @@ CASES = [
                 wide=False,
             ),
             _case(
-                f"any dims {make}",
+                f"any dims {_name(make)}",
                 "aten::any.dims_out",
                 dtype,
                 lambda s: (2, s, 2),
@@ -275,7 +279,7 @@ CASES = [
                 wide=False,
             ),
             _case(
-                f"any all {make}",
+                f"any all {_name(make)}",
                 "aten::any.all_out",
                 dtype,
                 lambda s: (s,),
@@ -287,7 +291,7 @@ CASES = [
                 sizes=EMPTY,
             ),
             _case(
-                f"all {make}",
+                f"all {_name(make)}",
                 "aten.all.dim",
                 dtype,
                 lambda s: (s, 3),
@@ -298,7 +302,7 @@ CASES = [
                 wide=False,
             ),
             _case(
-                f"all all {make}",
+                f"all all {_name(make)}",
                 "aten.all.default",
                 dtype,
                 lambda s: (s,),

@@ -1,0 +1,29 @@
+// One thread per line: the running total of elements that lie `inner` apart, kept in the wide type of the output.
+override WG: u32 = 64;
+
+struct Params {
+    lines: u32,
+    length: u32,
+    inner: u32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(1) var<storage, read> x: array<TIn>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let line = group_index(group, grid) * WG + lane;
+    if (line >= params.lines) {
+        return;
+    }
+    let start = (line / params.inner) * params.length * params.inner + line % params.inner;
+    var total = TOut_math(0);
+    for (var i = 0u; i < params.length; i++) {
+        total += TOut_math(x[start + i * params.inner]);
+        out[start + i * params.inner] = TOut(total);
+    }
+}

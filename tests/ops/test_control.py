@@ -1,0 +1,81 @@
+"""Jumps and values that several nodes write: what one call or one turn of a loop left behind is never seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from liveshape import ops
+from liveshape.device import open_device
+from liveshape.executor import Executor
+from liveshape.graph import Graph, Node, SymInt, Tensor
+
+
+def graph(calls: list[tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -> Graph:
+    nodes: list[Node] = []
+    for index, (name, *args) in enumerate(calls):
+        nodes.append(ops.OPS[name].bind(index, f"{name} (node {index})", tuple(args)))
+    values = {value for node in nodes for value in (*node.inputs, *node.written)} | {*inputs, *outputs}
+    return Graph("control", nodes, list(values), inputs, outputs)
+
+
+def tensor(*shape: int) -> Tensor:
+    return Tensor(f"tensor {shape}", "float32", shape)
+
+
+def test_a_branch_sets_the_shape_of_its_own_side() -> None:
+    x, joined, out = tensor(9, 4), tensor(9, 4), tensor(9, 4)
+    flag = SymInt("flag")
+    calls = [
+        ("liveshape.jump_false", flag, 3, None),
+        ("aten.slice_copy.Tensor", x, 0, 0, 2, 1, joined),
+        ("liveshape.jump_false", False, 4, None),
+        ("liveshape.move", x, joined),
+        ("aten.flip.default", joined, (0,), out),
+    ]
+    executor = Executor(graph(calls, [flag, x], [out]), open_device())
+    data = np.arange(36, dtype=np.float32).reshape(9, 4)
+    for choice in (True, False, True, True, False):
+        executor.poison()
+        (got,) = executor.execute([choice, data])
+        np.testing.assert_array_equal(got, (data[:2] if choice else data)[::-1])
+
+
+def test_a_value_written_twice_has_both_shapes_in_turn() -> None:
+    x, twice, first, second = tensor(9, 4), tensor(9, 4), tensor(9, 4), tensor(9, 4)
+    calls = [
+        ("aten.slice_copy.Tensor", x, 0, 0, 3, 1, twice),
+        ("aten.flip.default", twice, (0,), first),
+        ("liveshape.move", x, twice),
+        ("aten.flip.default", twice, (0,), second),
+    ]
+    executor = Executor(graph(calls, [x], [first, second]), open_device())
+    data = np.arange(36, dtype=np.float32).reshape(9, 4)
+    for size in (9, 9, 5, 5, 9):
+        executor.poison()
+        got = executor.execute([data[:size]])
+        np.testing.assert_array_equal(got[0], data[:3][::-1])
+        np.testing.assert_array_equal(got[1], data[:size][::-1])
+
+
+def test_a_mapped_loop_counts_from_zero_in_every_call() -> None:
+    x, row, turned, collected, out = tensor(9, 4), tensor(4), tensor(4), tensor(9, 4), tensor(9, 4)
+    counter, rows, done = SymInt("counter"), SymInt("rows"), SymInt("done", False)
+    calls = [
+        ("sym_size.int", x, 0, rows),
+        ("aten.select_copy.int", x, 0, counter, row),
+        ("aten.flip.default", row, (0,), turned),
+        ("executorch_prim::et_copy_index.tensor", collected, turned, counter, ()),
+        ("add", counter, 1, counter),
+        ("eq", counter, rows, done),
+        ("liveshape.jump_false", done, 1, None),
+        ("sub", counter, rows, counter),
+        ("aten.flip.default", collected, (0,), out),
+    ]
+    executor = Executor(graph(calls, [x], [out]), open_device())
+    data = np.arange(36, dtype=np.float32).reshape(9, 4)
+    for size in (9, 2, 2, 7, 1, 9):
+        executor.poison()
+        (got,) = executor.execute([data[:size]])
+        np.testing.assert_array_equal(got, data[:size][::-1, ::-1])

@@ -1,0 +1,25 @@
+"""Operators on a device with much smaller limits: folded grids, clamped workgroups, split bindings, no f16."""
+
+from __future__ import annotations
+
+import pytest
+
+from liveshape.device import Device, _adapters, limits_of, open_device
+from liveshape.graph import Limits
+from tests.ops.cases import CASES
+from tests.support.graphs import OpCase, sweep
+
+# One case of each operator and dtype: what is tested here is the operator's kernels, not its arithmetic.
+FIRST = list({(case.op, "float16" in case.name): case for case in reversed(CASES)}.values())
+
+
+@pytest.fixture(scope="module")
+def tight() -> Device:
+    changes = {"max_groups": 64, "max_invocations": 32, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
+    limits: Limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes)
+    return Device(_adapters()[0], 0, limits=limits)
+
+
+@pytest.mark.parametrize("case", FIRST, ids=lambda case: case.name)
+def test_tight_limits(case: OpCase, tight: Device) -> None:
+    sweep(case, tight.limits, tight, rounds=1)
