@@ -58,6 +58,8 @@ class Executor:
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The memory that a tensor lives in."""
+        if tensor.storage.block < 0:
+            raise PlanError(f"{tensor.name} has no memory: nothing in {self.graph.name} uses it")
         return self._blocks[tensor.storage.block]
 
     # Build

@@ -8,7 +8,7 @@ const SHARE: u32 = min(PARTS, WG); // a device may clamp the workgroup below PAR
 const ACROSS: u32 = WG / SHARE;
 const STEP: u32 = select(ACROSS, 1u, INNER);
 
-var<workgroup> partial: array<Total, WG>;
+var<workgroup> of_parts: array<Total, WG>;
 
 fn part_of(lane: u32) -> u32 {
     return (lane / STEP) % SHARE;
@@ -21,15 +21,15 @@ fn unit_of(group: u32, lane: u32) -> u32 {
 // The total of the unit's parts, known to each of its threads.
 fn across_parts(lane: u32, mine: Total) -> Total {
     let part = part_of(lane);
-    partial[lane] = mine;
+    of_parts[lane] = mine;
     for (var half = SHARE / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (part < half) {
-            partial[lane] = combine(partial[lane], partial[lane + half * STEP]);
+            of_parts[lane] = combine(of_parts[lane], of_parts[lane + half * STEP]);
         }
     }
     workgroupBarrier();
-    let total = partial[lane - part * STEP];
+    let total = of_parts[lane - part * STEP];
     workgroupBarrier();
     return total;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from importlib import resources
 
@@ -152,3 +153,30 @@ def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
         text = resources.files("liveshape.wgsl").joinpath(name).read_text("utf-8")
         if "@compute" in text:
             assert Kernel.load(name.removesuffix(".wgsl")).bindings
+
+
+# Words that WGSL keeps for itself; naga lets some of them pass, browsers do not.
+RESERVED = frozenset(
+    """
+    NULL Self abstract active alignas alignof as asm asm_fragment async attribute auto await become cast catch class
+    co_await co_return co_yield coherent column_major common compile compile_fragment concept const_cast consteval
+    constexpr constinit crate debugger decltype delete demote demote_to_helper do dynamic_cast enum explicit export
+    extends extern external fallthrough filter final finally friend from fxgroup get goto groupshared highp impl
+    implements import inline instanceof interface layout lowp macro macro_rules match mediump meta mod module move mut
+    mutable namespace new nil noexcept noinline nointerpolation non_coherent noncoherent noperspective null nullptr of
+    operator package packoffset partial pass patch pixelfragment precise precision premerge priv protected pub public
+    readonly ref regardless register reinterpret_cast require resource restrict self set shared sizeof smooth snorm
+    static static_assert static_cast std subroutine super target template this thread_local throw trait try type
+    typedef typeid typename typeof union unless unorm unsafe unsized use using varying virtual volatile wgsl where with
+    writeonly yield
+    """.split()
+)
+
+
+def test_no_kernel_uses_a_reserved_word_as_a_name() -> None:
+    for entry in resources.files("liveshape.wgsl").iterdir():
+        if entry.name.endswith(".wgsl"):
+            text = re.sub(r"//[^\n]*", "", entry.read_text("utf-8"))
+            declared = re.findall(r"\b(?:let|var(?:<\w+>)?|const|override|fn|struct|alias)\s+(\w+)|\b(\w+)\s*:", text)
+            names = {name for pair in declared for name in pair if name}
+            assert not names & RESERVED, f"{entry.name}: {sorted(names & RESERVED)}"

@@ -1,0 +1,130 @@
+"""The inside of a delegate, inlined: its operators become nodes, its inputs and outputs the outer tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from liveshape import ops
+from liveshape.building import Builder
+from liveshape.dtypes import padded, prod, storage_bytes, stored_alike, supported
+from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
+from liveshape.graph import SymInt, Tensor
+
+BACKEND = "VulkanBackend"
+PREPACK = "et_vk.prepack.default"
+
+
+class Delegate:
+    """One delegate: its values, made once and shared by every call of it, so that its state is one."""
+
+    def __init__(self, builder: Builder, graph: VkGraph, prefix: str, once: bool) -> None:
+        self.builder = builder
+        self.graph = graph
+        self.prefix = prefix
+        self.once = once  # what a second call writes must not be the tensors that the first one gave
+        self.values: dict[int, Any] = {}
+        self.writes = self._writes()
+        sizes: dict[int, int] = {}
+        for value in graph.values:
+            if isinstance(value, VkTensor) and value.mem_obj_id >= 0 and value.constant_id < 0:
+                nbytes = padded(storage_bytes(value.dtype, prod(value.shape), builder.limits.half))
+                sizes[value.mem_obj_id] = max(sizes.get(value.mem_obj_id, 0), nbytes)
+        builder.file_bytes += sum(sizes.values())
+
+    def call(self, args: list[Any], label: str) -> None:
+        graph = self.graph
+        given, taken = args[: len(graph.input_ids)], args[len(graph.input_ids) :]
+        if len(taken) != len(graph.output_ids):
+            # Outputs that became one value, or a buffer that is written back: the file does not say which is which.
+            reason = (
+                f"it is called with {len(args)} arguments, its graph has {len(graph.input_ids)} inputs and "
+                f"{len(graph.output_ids)} outputs; return no value twice, and export buffers that change with "
+                "VulkanPartitioner({'alias_buffer_mutations': True})"
+            )
+            self.builder.refuse(f"delegate ({label})", BACKEND, reason)
+            return
+        for index, value in zip(graph.input_ids, given, strict=True):
+            if self.once and self._alike(index, value):
+                self.values[index] = value
+            else:
+                self.builder.move(value, self._value(index), f"delegate input ({label})")
+        late: list[tuple[Any, Any]] = []
+        for index, value in zip(graph.output_ids, taken, strict=True):
+            if self.writes[index] and index not in self.values and self.once and self._alike(index, value):
+                self.values[index] = value
+            else:
+                late.append((index, value))
+        for call in graph.chain:
+            if not self._is_packing(call):
+                node = f"{call.name} ({self.prefix}node {call.node_id})"
+                self.builder.node(call.name, node, tuple(self._value(index) for index in call.args))
+        for index, value in late:
+            self.builder.move(self._value(index), value, f"delegate output ({label})")
+
+    def _is_packing(self, call: OperatorCall) -> bool:
+        """Packing a constant happens at load: its result is the constant, or one of its own if either is written."""
+        if call.name != PREPACK or len(call.args) != 2:
+            return False
+        source, target = (self.graph.values[index] for index in call.args)
+        if not isinstance(source, VkTensor) or not isinstance(target, VkTensor) or source.constant_id < 0:
+            return False
+        if (source.dtype, source.shape) != (target.dtype, target.shape) or call.args[1] in self.graph.output_ids:
+            return False
+        if call.args[1] not in self.values:
+            apart = self.writes[call.args[0]] > 0 or self.writes[call.args[1]] > 1
+            packed = self._make(call.args[0]) if apart else self._value(call.args[0])
+            self.values[call.args[1]] = packed
+        return True
+
+    def _writes(self) -> Counter[int]:
+        """How many operators write each value, as their output or in place."""
+        found: Counter[int] = Counter()
+        for call in self.graph.chain:
+            entry = ops.OPS.get(call.name)
+            places = {*call.args[-1:], *(call.args[position] for position in (entry.mutates if entry else ()))}
+            for index in places:
+                value = self.graph.values[index]
+                found.update(value.ids if isinstance(value, ValueList) else (index,))
+        return found
+
+    def _alike(self, index: int, outer: Any) -> bool:
+        """Whether an inner value can be the outer one itself: same bound, same bytes on the device."""
+        inner = self.graph.values[index]
+        if isinstance(inner, VkSymInt):
+            return isinstance(outer, SymInt)
+        if not isinstance(inner, VkTensor) or not isinstance(outer, Tensor) or inner.constant_id >= 0:
+            return False
+        same = supported(inner.dtype) and stored_alike(inner.dtype, outer.dtype, self.builder.limits.half)
+        return same and inner.shape == outer.max_shape
+
+    def _value(self, index: int) -> Any:
+        if index not in self.values:
+            self.values[index] = self._make(index)
+        return self.values[index]
+
+    def _make(self, index: int) -> Any:
+        value, builder = self.graph.values[index], self.builder
+        if isinstance(value, VkSymInt):
+            return builder.keep(SymInt(f"{self.prefix}value {index}", value.value))
+        if isinstance(value, ValueList):
+            return tuple(self._value(item) for item in value.ids)
+        if not isinstance(value, VkTensor):
+            return value
+        label = f"{self.prefix}value {index}"
+        return builder.tensor(label, value.dtype, value.shape, self._constant(value, label))
+
+    def _constant(self, value: VkTensor, label: str) -> memoryview | None:
+        if value.constant_id < 0:
+            return None
+        constant = self.graph.constants[value.constant_id]
+        data = self.builder.named(constant.key or "", label) if constant.data is None else constant.data
+        expected = prod(value.shape) * np.dtype(value.dtype).itemsize if supported(value.dtype) else 0
+        if constant.length > expected or len(data) < constant.length:
+            # The exporter writes the whole storage of a view, from its start: the values are not where they belong.
+            reason = f"its data has {constant.length} bytes, {value.dtype} {value.shape} takes {expected}"
+            advice = "a parameter that is a view of a larger one is exported wrongly; make it a .clone() first"
+            self.builder.refuse(label, "constant", f"{reason}; {advice}")
+        return data
