@@ -95,7 +95,7 @@ def main() -> None:
     table.add_row("planning, S moved", f"{whole:.0f} us ({whole / count:.2f} us per node)")
 
     def prepare() -> None:
-        executor._prepare(0, count)
+        executor.encoder.commands(0, count)
 
     def replan(turn: int) -> None:
         move_length(turn)
@@ -103,7 +103,7 @@ def main() -> None:
 
     laid = median_us(prepare, replan, options.repeats)
     table.add_row("params and commands after S moved", f"{laid:.0f} us ({laid / count:.2f} us per node)")
-    commands = executor._prepare(0, count)
+    commands = executor.encoder.commands(0, count)
     for raw in (True, False):
         if raw and not device.raw:
             continue

@@ -19,6 +19,7 @@ import wgpu
 from liveshape.errors import DeviceError, NoAdapterError
 from liveshape.graph import Limits
 from liveshape.kernel import Variant
+from liveshape.planning import Step
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi
@@ -170,15 +171,25 @@ class Buffer:
     nbytes: int
 
 
-@dataclass(frozen=True)
 class Command:
-    """One dispatch, resolved to handles."""
+    """One dispatch, resolved to handles. `step` is what it came from, for messages."""
 
-    pipeline: Any
-    bind_group: Any
-    offset: int
-    grid: tuple[int, int, int]
-    label: str
+    __slots__ = ("bind_group", "grid", "offset", "pipeline", "pointer", "raw_bind_group", "raw_pipeline", "step")
+
+    def __init__(self, pipeline: Any, bind_group: Any, offset: int, pointer: Any, step: Step) -> None:
+        self.pipeline = pipeline
+        self.bind_group = bind_group
+        self.offset = offset
+        self.pointer = pointer
+        self.grid = step.grid
+        self.step = step
+        self.raw_pipeline = pipeline._internal if pointer is not None else None
+        self.raw_bind_group = bind_group._internal if pointer is not None else None
+
+    @property
+    def label(self) -> str:
+        """The node and the kernel."""
+        return f"{self.step.node.label}, kernel {self.step.variant.kernel.name}"
 
 
 @dataclass
@@ -258,9 +269,9 @@ class Device:
             piece, view = view[:size], view[size:]
             self._queue.write_buffer(handle, begin, piece)
 
-    def write_arena(self, arena: Any, data: bytes) -> None:
-        """Replace the params."""
-        self._queue.write_buffer(arena, 0, data)
+    def write_arena(self, arena: Any, offset: int, data: bytes) -> None:
+        """Put params into their place."""
+        self._queue.write_buffer(arena, offset, data)
 
     def stream(self, buffer: Buffer, pieces: Iterable[Any]) -> None:
         """Upload a long row of pieces while holding only a few of them in host memory."""
@@ -324,6 +335,15 @@ class Device:
         self.counters.bind_groups += 1
         return self._device.create_bind_group(layout=self.pipeline(variant)[1], entries=entries)
 
+    def command(self, variant: Variant, bind_group: Any, offset: int, step: Step) -> Command:
+        """A dispatch with its params at `offset` of the arena; -1 for a kernel without params."""
+        pointer = None
+        if _ffi is not None:
+            pointer = self._offsets.get(offset)
+            if pointer is None:
+                pointer = self._offsets[offset] = _ffi.new("uint32_t[1]", [max(offset, 0)])
+        return Command(self.pipeline(variant)[0], bind_group, offset, pointer, step)
+
     # Work
 
     def submit(
@@ -350,18 +370,16 @@ class Device:
         compute = encoder.begin_compute_pass()
         current = None
         if self.raw:
-            handle, offsets = compute._internal, self._offsets
+            handle = compute._internal
             set_pipeline = _lib.wgpuComputePassEncoderSetPipeline
             set_bind_group = _lib.wgpuComputePassEncoderSetBindGroup
             dispatch = _lib.wgpuComputePassEncoderDispatchWorkgroups
             for command in commands:
-                if command.pipeline is not current:
-                    current = command.pipeline
-                    set_pipeline(handle, current._internal)
-                pointer = offsets.get(command.offset)
-                if pointer is None:
-                    pointer = offsets[command.offset] = _ffi.new("uint32_t[1]", [command.offset])
-                set_bind_group(handle, 0, command.bind_group._internal, command.offset >= 0, pointer)
+                pipeline = command.raw_pipeline
+                if pipeline is not current:
+                    current = pipeline
+                    set_pipeline(handle, pipeline)
+                set_bind_group(handle, 0, command.raw_bind_group, command.offset >= 0, command.pointer)
                 dispatch(handle, *command.grid)
         else:
             for command in commands:

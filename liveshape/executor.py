@@ -10,14 +10,14 @@ import numpy as np
 from liveshape.arrays import checked, restored, stored, stored_pieces
 from liveshape.device import Buffer, Command, Device
 from liveshape.dtypes import padded, prod, storage_bytes
+from liveshape.encoding import Encoder
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
 from liveshape.memory import MemoryPlan, alias_views, plan_memory
-from liveshape.planning import Arena, Planner, Read, Step
+from liveshape.planning import Planner, Read
 from liveshape.warmup import small_routes
 
 Progress = Callable[[int, int], None]
-_SLOTS_PER_NODE = 8
 
 
 class Executor:
@@ -31,16 +31,10 @@ class Executor:
         self.aliased = alias_views(graph) if aliasing else 0
         self.planner = Planner(graph)
         self.memory: MemoryPlan = plan_memory(graph)
-        self._arena_layout = Arena(graph.limits.uniform_alignment)
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
-        slots = max(64, _SLOTS_PER_NODE * len(graph.nodes))
-        self.arena_bytes = slots * max(graph.limits.uniform_alignment, 256)
-        self._arena = device.arena(self.arena_bytes)
-        self._arena_now = b""
+        self.encoder = Encoder(self.planner, device, self.buffer_of)
         outputs = sum(padded(self._bytes(value, value.max_shape)) for value in self._output_tensors())
         self._staging = device.staging(max(outputs, 16))
-        self._bind_groups: dict[Any, Any] = {}
-        self._commands: dict[tuple[int, int], tuple[int, list[Command], bytes]] = {}
         self._cursor = 0
         self._upload_constants(progress)
         self._warm()
@@ -50,6 +44,11 @@ class Executor:
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
         return storage_bytes(tensor.dtype, prod(shape), self.graph.limits.half)
+
+    @property
+    def arena_bytes(self) -> int:
+        """The size of the buffer that holds params."""
+        return self.encoder.arena.nbytes
 
     @property
     def staging_bytes(self) -> int:
@@ -83,9 +82,9 @@ class Executor:
         """Compile every pipeline and make every bind group that a call may ask for, so that none waits for one."""
         for node in self.graph.nodes:
             for step in node.steps:
-                self._resolve(step, 0)
+                self.encoder.resolve(step)
         for step in small_routes(self.planner):
-            self._resolve(step, 0)
+            self.encoder.resolve(step)
 
     # One call
 
@@ -156,12 +155,12 @@ class Executor:
         return int(self._cursor)
 
     def _run(self, start: int, stop: int) -> None:
-        commands = self._prepare(start, stop)
+        commands = self.encoder.commands(start, stop)
         if commands:
             self.device.submit(commands, what=self.graph.name)
 
     def _finish(self, end: int) -> list[Any]:
-        commands = self._prepare(self._cursor, end)
+        commands = self.encoder.commands(self._cursor, end)
         results = iter(self._download([(value, value.shape) for value in self._output_tensors()], commands))
         return [
             next(results) if isinstance(value, Tensor) else value.value if isinstance(value, SymInt) else value
@@ -186,37 +185,6 @@ class Executor:
             restored(data, place, tensor, shape, self.graph.limits.half)
             for place, (tensor, shape) in zip(places, wanted, strict=True)
         ]
-
-    # Encoding
-
-    def _prepare(self, start: int, stop: int) -> list[Command]:
-        """Commands of nodes start..stop, made again only when something was planned again, and their params written."""
-        cached = self._commands.get((start, stop))
-        if cached is None or cached[0] != self.planner.version:
-            steps = [step for node in self.graph.nodes[start:stop] for step in node.steps]
-            params, offsets = self._arena_layout.lay(steps)
-            if len(params) > self.arena_bytes:
-                raise PlanError(
-                    f"{len(steps)} steps need {len(params):,} bytes of params, {self.arena_bytes:,} are there"
-                )
-            commands = [self._resolve(step, offset) for step, offset in zip(steps, offsets, strict=True)]
-            cached = self._commands[start, stop] = (self.planner.version, commands, params)
-        _, commands, params = cached
-        if params and params != self._arena_now:
-            self.device.write_arena(self._arena, params)
-            self._arena_now = params
-        return commands
-
-    def _resolve(self, step: Step, offset: int) -> Command:
-        variant, tensors = step.variant, step.tensors
-        key = (variant, *[tensor.storage for tensor in tensors])
-        bound = self._bind_groups.get(key)
-        if bound is None:
-            buffers = [(self.buffer_of(tensor), tensor.storage.nbytes) for tensor in tensors]
-            bound = self._bind_groups[key] = self.device.bind(variant, buffers, self._arena)
-        pipeline = self.device.pipeline(variant)[0]
-        label = f"{step.node.label}, kernel {variant.kernel.name}"
-        return Command(pipeline, bound, offset if variant.kernel.param_bytes else -1, step.grid, label)
 
     # Tests and state
 

@@ -89,11 +89,16 @@ class Tensor(Value):
     def check(self, shape: Shape) -> None:
         """Raise unless `shape` fits the allocation in every dimension."""
         bound = self.max_shape
-        if len(shape) != len(bound) or any(size < 0 or size > most for size, most in zip(shape, bound, strict=True)):
-            raise ShapeError(
-                f"{self.name}: live shape {shape} does not fit the allocated {bound}; "
-                "pass a smaller shape, or export with a larger bound"
-            )
+        if len(shape) == len(bound):
+            for size, most in zip(shape, bound, strict=True):
+                if size < 0 or size > most:
+                    break
+            else:
+                return
+        raise ShapeError(
+            f"{self.name}: live shape {shape} does not fit the allocated {bound}; "
+            "pass a smaller shape, or export with a larger bound"
+        )
 
     @property
     def numel(self) -> int:
@@ -149,6 +154,7 @@ class Node:
     mutates: tuple[int, ...] = ()
     steps: tuple[Any, ...] = ()
     scratch: list[Tensor] = field(default_factory=list)
+    twin: Any = None  # what the planner knows of nodes that plan alike
 
     def arguments(self) -> Sequence[Argument]:
         """The arguments of the generator at this moment: live scalars by value, outputs as objects."""

@@ -8,7 +8,7 @@ from types import GeneratorType
 from typing import Any
 
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
-from liveshape.graph import Graph, Node, Shape, Tensor
+from liveshape.graph import Graph, Node, Shape, Tensor, Value
 from liveshape.kernel import Dispatch, Variant, segments
 
 
@@ -47,6 +47,8 @@ class Step:
         return self.variant.label, tuple(tensor.name for tensor in self.tensors), self.params, self.grid
 
 
+_MOST_REMEMBERED = 4096  # plans; a position that only grows would fill any memory
+
 Reader = Callable[[Node, Read], Any]
 
 
@@ -60,7 +62,9 @@ class Planner:
         self.planned = 0  # nodes planned since the start, for tests and profiles
         self._kinds: dict[tuple[str, int], int] = {}
         self._variants: dict[tuple[Any, ...], Variant] = {}
+        self._remembered: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._build()
+        find_twins(graph)
 
     def _build(self) -> None:
         """Plan every node at the bound: learns the scratch and finds every operator that cannot run here.
@@ -117,9 +121,19 @@ class Planner:
             raise
 
     def _plan(self, node: Node, read: Reader) -> None:
+        """Plan one node. Operators are pure, so what a twin planned at the same live values holds here as well."""
         self.planned += 1
+        args = node.arguments()
+        twin: Twin | None = node.twin
+        key: tuple[Any, ...] = ()
+        if twin is not None:
+            key = (twin.number, *[tensor.shape for tensor in twin.inputs], *[args[place] for place in node.live])
+            known = self._remembered.get(key)
+            if known is not None:
+                self._repeat(node, twin, *known)
+                return
         try:
-            generator = node.run(*node.arguments())
+            generator = node.run(*args)
             steps = tuple(self._collect(node, generator, read)) if isinstance(generator, GeneratorType) else ()
         except LiveshapeError as error:
             if node.label in str(error):
@@ -127,6 +141,32 @@ class Planner:
             raise type(error)(f"{node.label}: {error}{_live(node)}") from error
         except Exception as error:
             raise PlanError(f"{node.label}: {type(error).__name__}: {error}{_live(node)}") from error
+        if steps or node.steps:
+            node.steps = steps
+            self.version += 1
+        if twin is not None:
+            self._remember(key, node, twin)
+
+    def _remember(self, key: tuple[Any, ...], node: Node, twin: Twin) -> None:
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered.clear()
+        places = {tensor: place for place, tensor in reversed(list(enumerate(twin.tensors)))}
+        outputs = [tensor.shape for tensor in twin.outputs]
+        rows = [
+            (step.variant, [places[tensor] for tensor in step.tensors], step.params, step.grid) for step in node.steps
+        ]
+        self._remembered[key] = outputs, rows
+
+    def _repeat(self, node: Node, twin: Twin, outputs: list[Shape], rows: list[tuple[Any, ...]]) -> None:
+        for tensor, shape in zip(twin.outputs, outputs, strict=True):
+            tensor.shape = shape
+        tensors = twin.tensors
+        steps = tuple(
+            [
+                Step(node, variant, tuple([tensors[place] for place in places]), params, grid)
+                for variant, places, params, grid in rows
+            ]
+        )
         if steps or node.steps:
             node.steps = steps
             self.version += 1
@@ -182,6 +222,42 @@ class Planner:
         return node.scratch[position]
 
 
+class Twin:
+    """A node's tensors at hand, and the number that it shares with every node that plans alike.
+
+    Equal numbers mean the same operator, constants, dtypes and bounds, and memory shared in the same pattern.
+    """
+
+    __slots__ = ("inputs", "number", "outputs", "tensors")
+
+    def __init__(self, node: Node, numbers: dict[Any, int]) -> None:
+        self.inputs = tuple(value for value in node.inputs if isinstance(value, Tensor))
+        self.outputs = tuple(value for value in node.outputs if isinstance(value, Tensor))
+        self.tensors = (*self.inputs, *self.outputs, *node.scratch)
+        seen: dict[Any, int] = {}
+        pattern = [
+            (seen.setdefault(tensor, len(seen)), seen.setdefault(tensor.storage, len(seen))) for tensor in self.tensors
+        ]
+        bounds = [(tensor.kind, tensor.max_shape) for tensor in self.tensors]
+        constants = tuple(_constant(argument) for argument in node.args)
+        likeness = (node.run, constants, tuple(pattern), tuple(bounds))
+        self.number = numbers.setdefault(likeness, len(numbers))
+
+
+def find_twins(graph: Graph) -> None:
+    """Let nodes that plan alike know of each other; those that look at data or set scalars stay alone."""
+    numbers: dict[Any, int] = {}
+    for node in graph.nodes:
+        if not (node.reads_data or node.control) and all(isinstance(value, Tensor) for value in node.outputs):
+            node.twin = Twin(node, numbers)
+
+
+def _constant(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(_constant(item) for item in argument)
+    return type(argument) if isinstance(argument, Value) else (type(argument), argument)
+
+
 def fold(groups: int, limit: int) -> tuple[int, int, int]:
     """Spread a linear number of workgroups over three dimensions with as little overshoot as can be.
 
@@ -206,27 +282,3 @@ def _nothing_yet(node: Node, request: Read) -> Any:
 def _live(node: Node) -> str:
     shapes = [f"{value.name} {value.shape}" for value in node.inputs if isinstance(value, Tensor)]
     return f" (live: {', '.join(shapes)})" if shapes else ""
-
-
-class Arena:
-    """Lays the params of a row of steps into one uniform buffer; equal params share a slot."""
-
-    def __init__(self, alignment: int) -> None:
-        self.alignment = alignment
-
-    def lay(self, steps: list[Step]) -> tuple[bytes, list[int]]:
-        """The bytes to upload and each step's offset in them."""
-        slots: dict[bytes, int] = {}
-        offsets: list[int] = []
-        pieces: list[bytes] = []
-        cursor, alignment = 0, self.alignment
-        for step in steps:
-            params = step.params
-            offset = slots.get(params)
-            if offset is None:
-                size = -(-len(params) // alignment) * alignment
-                offset = slots[params] = cursor
-                pieces.append(params.ljust(size, b"\0"))
-                cursor += size
-            offsets.append(offset)
-        return b"".join(pieces), offsets

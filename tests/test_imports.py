@@ -32,6 +32,7 @@ ORDER = [
     ("lowering",),
     ("warmup",),
     ("device",),
+    ("encoding",),
     ("executor",),
     ("metadata",),
     ("runtime",),

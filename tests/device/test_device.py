@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 
-from liveshape.device import Adapter, Command, Device, _adapters, choose_adapter, limits_of, list_adapters, open_device
+from liveshape.device import Adapter, Device, _adapters, choose_adapter, limits_of, list_adapters, open_device
 from liveshape.errors import DeviceError, InputError, ShapeError
 from liveshape.executor import Executor
 from liveshape.graph import Limits
@@ -131,8 +132,9 @@ def test_a_refused_dispatch_names_node_and_kernel(raw: bool) -> None:
     executor = Executor(graph, device)
     x = np.zeros((43, 48), np.float32)
     executor.execute([x])
-    good = executor._prepare(0, 2)
-    bad = Command(good[1].pipeline, good[1].bind_group, good[1].offset, (1 << 20, 1, 1), good[1].label)
+    good = executor.encoder.commands(0, 2)
+    bad = copy.copy(good[1])
+    bad.grid = (1 << 20, 1, 1)
     with pytest.raises(DeviceError, match=r"aten.add.Tensor \(node 1\), kernel binary"):
         device.submit([good[0], bad])
     run(executor, golden)

@@ -47,7 +47,7 @@ def test_case(suite: str, case: str) -> None:
 FIXTURES = ("dyn_rms", "dyn_rms_chain", "dyn_residual", "dyn_rmsmul", "dyn_sigmoid", "static_rms", "dyn_select")
 
 
-@pytest.mark.parametrize("family", (*FIXTURES, "dyn_fp32_linear"))
+@pytest.mark.parametrize("family", [*FIXTURES, "dyn_fp32_linear"])
 def test_dynamic_shape_oracle(family: str) -> None:
     fixtures = dynamic_shape_files([family])
     assert fixtures

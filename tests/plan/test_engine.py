@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
-from liveshape.graph import Graph
 from liveshape.ops.registry import OPS, op
-from liveshape.planning import Arena, Planner, Scratch, Step, fold
+from liveshape.planning import Planner, Scratch, fold
 from tests.support.chains import Chain
 
 MAX = 43
@@ -212,15 +211,3 @@ def test_fold_covers_every_group_with_little_overshoot(groups: int, limit: int) 
 def test_fold_refuses_what_no_grid_holds() -> None:
     with pytest.raises(PlanError, match="do not fit a grid"):
         fold(5**3 + 1, 5)
-
-
-def test_equal_params_share_a_slot() -> None:
-    chain = Chain()
-    x = chain.input((1, MAX, 8))
-    graph: Graph = chain.graph(rms(chain, rms(chain, rms(chain, x))))
-    Planner(graph)
-    steps: list[Step] = [step for node in graph.nodes for step in node.steps]
-    params, offsets = Arena(256).lay(steps)
-    assert offsets == [0, 0, 0]
-    assert len(params) == 256
-    assert params.startswith(steps[0].params)
