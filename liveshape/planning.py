@@ -232,7 +232,8 @@ class Twin:
 
     def __init__(self, node: Node, numbers: dict[Any, int]) -> None:
         self.inputs = tuple(value for value in node.inputs if isinstance(value, Tensor))
-        self.outputs = tuple(value for value in node.outputs if isinstance(value, Tensor))
+        # An operator may set the shape of what it writes in place, too.
+        self.outputs = tuple(value for value in node.written if isinstance(value, Tensor))
         self.tensors = (*self.inputs, *self.outputs, *node.scratch)
         seen: dict[Any, int] = {}
         pattern = [
