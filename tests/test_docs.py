@@ -1,0 +1,35 @@
+"""The documents say what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from liveshape.tools.operators import document
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_list_of_operators_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "operators.md").read_text() == document()
+
+
+def test_the_map_names_every_module() -> None:
+    text = (ROOT / "docs" / "structure.md").read_text().replace("\\", "")
+    for path in (ROOT / "liveshape").glob("*.py"):
+        assert f"**{path.name}**" in text, f"docs/structure.md says nothing about {path.name}"
+    for path in (ROOT / "liveshape").iterdir():
+        if path.is_dir() and (path / "__init__.py").exists():
+            assert f"**{path.name}/**" in text, f"docs/structure.md says nothing about {path.name}/"
+
+
+def test_the_readme_names_only_commands_that_exist() -> None:
+    from liveshape.cli import _parser
+
+    readme = (ROOT / "README.md").read_text()
+    known = set(re.findall(r"^\s{4}(\w+)\s{2,}", _parser().format_help(), re.MULTILINE))
+    used = set(re.findall(r"^(?:\$ )?liveshape (\w+)", readme, re.MULTILINE))
+    assert used
+    assert used <= known, f"{used - known} are in README.md, not in the command"
+    for example in re.findall(r"examples/[\w/]+\.py", readme):
+        assert (ROOT / example).exists(), example
