@@ -39,13 +39,18 @@ def checked(value: Any, given: Any) -> Any:
                 f"{value.name} is {value.dtype}, {array.dtype} was given; convert it with .astype('{value.dtype}')"
             )
         array = array.astype(value.dtype)
-    if value.static and array.shape != value.max_shape:
+    check_shape(value, array.shape)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def check_shape(value: Tensor, shape: Shape) -> None:
+    """Raise unless an input may have this shape."""
+    if value.static and shape != value.max_shape:
         raise InputError(
-            f"{value.name} has the fixed shape {value.max_shape}, {array.shape} was given; "
+            f"{value.name} has the fixed shape {value.max_shape}, {shape} was given; "
             "export with a dynamic dimension to vary it"
         )
-    value.check(array.shape)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    value.check(shape)
 
 
 def _as_array(given: Any) -> Any:

@@ -347,14 +347,24 @@ class Device:
     # Work
 
     def submit(
-        self, commands: Sequence[Command], copies: Sequence[tuple[Buffer, int, int, Any, int]] = (), what: str = "step"
+        self,
+        commands: Sequence[Command],
+        copies: Sequence[tuple[Buffer, int, int, Any, int]] = (),
+        what: str = "step",
+        arrivals: Sequence[tuple[Buffer, int, Buffer]] = (),
     ) -> None:
-        """Run the commands in one pass, then copy (buffer, start, bytes, staging, place) rows, in one submit.
+        """In one submit: copy (buffer, bytes, to) arrivals, run the commands in one pass, then copy
+        (buffer, start, bytes, staging, place) rows.
 
         An error of the device is raised here and names the command that caused it.
         """
         try:
             encoder = self._device.create_command_encoder(label=what)
+            for buffer, nbytes, to in arrivals:
+                for (handle, begin, size), (into, at, _) in zip(
+                    _ranges(buffer, 0, nbytes), _ranges(to, 0, nbytes), strict=True
+                ):
+                    encoder.copy_buffer_to_buffer(handle, begin, into, at, size)
             if commands:
                 self._encode(encoder, commands)
             for buffer, start, nbytes, staging, target in copies:

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.arrays import checked, restored, stored, stored_pieces
-from liveshape.device import Buffer, Command, Device
-from liveshape.dtypes import padded, prod, storage_bytes
+from liveshape.arrays import check_shape, checked, stored, stored_pieces
+from liveshape.device import Buffer, Device
+from liveshape.dtypes import padded, prod, storage_bytes, stored_alike
 from liveshape.encoding import Encoder
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
 from liveshape.memory import MemoryPlan, alias_views, plan_memory
 from liveshape.planning import Planner, Read
+from liveshape.results import DeviceTensor, Staging, Transfer
 from liveshape.warmup import small_routes
 
 Progress = Callable[[int, int], None]
@@ -34,7 +35,9 @@ class Executor:
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
         self.encoder = Encoder(self.planner, device, self.buffer_of)
         outputs = sum(padded(self._bytes(value, value.max_shape)) for value in self._output_tensors())
-        self._staging = device.staging(max(outputs, 16))
+        self._staging = Staging(device, graph.limits.half, max(outputs, 16))
+        self._arrivals: list[tuple[Buffer, int, Buffer]] = []
+        self.calls = 0
         self._cursor = 0
         self._upload_constants(progress)
         self._warm()
@@ -52,8 +55,8 @@ class Executor:
 
     @property
     def staging_bytes(self) -> int:
-        """The size of the buffer that results are read through."""
-        return int(self._staging.size)
+        """The size of the buffers that results are read through."""
+        return self._staging.nbytes
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The memory that a tensor lives in."""
@@ -90,6 +93,10 @@ class Executor:
 
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
         """Run once; arrays in, arrays out, both at their live shapes."""
+        return self.start(inputs).result()
+
+    def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending:
+        """Run once without waiting. `wanted` are the outputs to bring to the host, all by default."""
         self._set_inputs(inputs)
         self.planner.begin()
         index = self._cursor = 0
@@ -99,7 +106,7 @@ class Executor:
                 stop = next((control for control in self.graph.controls if control >= index), end)
                 self.planner.walk(index, stop, self._read)
                 index = stop if stop == end else self._jump(self.graph.nodes[stop])
-            return self._finish(end)
+            return self._finish(end, wanted)
         finally:
             for value in self.graph.inputs:
                 if isinstance(value, Tensor):
@@ -111,9 +118,16 @@ class Executor:
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
         # Validate all, then commit: a refused call leaves nothing half done.
         ready: list[tuple[Any, Any, Any]] = []
+        self._arrivals = []
         for value, given in zip(graph.inputs, inputs, strict=True):
+            if isinstance(given, DeviceTensor) and isinstance(value, Tensor):
+                self._arrivals.append(self._arrival(value, given))
+                continue
             host = checked(value, given)
             ready.append((value, host, stored(host, value, graph.limits.half) if isinstance(value, Tensor) else None))
+        for value, given in zip(graph.inputs, inputs, strict=True):
+            if isinstance(given, DeviceTensor):
+                value.shape = given.shape
         for value, host, data in ready:
             if isinstance(value, SymInt):
                 value.value = host
@@ -139,9 +153,25 @@ class Executor:
     def _element(self, tensor: Tensor, element: int) -> Any:
         """One element from the device: only the word that holds it travels."""
         place = self._bytes(tensor, (element,))
-        copies = [(self.buffer_of(tensor), place & ~3, 4, self._staging, 0)]
-        self.device.submit((), copies, self.graph.name)
-        return restored(self.device.read(self._staging, 4), place & 3, tensor, (1,), self.graph.limits.half)[0].item()
+        copies = [(self.buffer_of(tensor), place & ~3, 4, 0)]
+        transfer = self._staging.submit(
+            (), copies, 4, [(place & 3, tensor, (1,))], self.graph.name, self._take_arrivals()
+        )
+        return transfer.wait()[0][0].item()
+
+    def _arrival(self, value: Tensor, given: DeviceTensor) -> tuple[Buffer, int, Buffer]:
+        """The copy that brings a tensor of the device to an input."""
+        given.check()
+        if given.device is not self.device:
+            raise InputError(f"{value.name} lies on {given.device}, {self.graph.name} runs on {self.device}")
+        if not stored_alike(given.dtype, value.dtype, self.graph.limits.half):
+            raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
+        check_shape(value, given.shape)
+        return given.buffer, (given.nbytes + 3) & ~3, self.buffer_of(value)
+
+    def _take_arrivals(self) -> list[tuple[Buffer, int, Buffer]]:
+        arrivals, self._arrivals = self._arrivals, []
+        return arrivals
 
     def _jump(self, node: Node) -> int:
         """Take a conditional jump: the condition is a live scalar or one element on the device."""
@@ -157,34 +187,18 @@ class Executor:
     def _run(self, start: int, stop: int) -> None:
         commands = self.encoder.commands(start, stop)
         if commands:
-            self.device.submit(commands, what=self.graph.name)
+            self.device.submit(commands, (), self.graph.name, self._take_arrivals())
 
-    def _finish(self, end: int) -> list[Any]:
+    def _finish(self, end: int, wanted: Sequence[int] | None) -> Pending:
         commands = self.encoder.commands(self._cursor, end)
-        results = iter(self._download([(value, value.shape) for value in self._output_tensors()], commands))
-        return [
-            next(results) if isinstance(value, Tensor) else value.value if isinstance(value, SymInt) else value
-            for value in self.graph.outputs
-        ]
-
-    def _download(self, wanted: list[tuple[Tensor, Shape]], commands: Sequence[Command] = ()) -> list[Any]:
-        copies, places, offset = [], [], 0
-        for tensor, shape in wanted:
-            nbytes = (self._bytes(tensor, shape) + 3) & ~3
-            if nbytes:
-                copies.append((self.buffer_of(tensor), 0, nbytes, self._staging, offset))
-            places.append(offset)
-            offset += padded(nbytes)
-        if offset > self.staging_bytes:
-            self._staging = self.device.staging(offset)
-            copies = [(buffer, start, nbytes, self._staging, target) for buffer, start, nbytes, _, target in copies]
-        if commands or copies:
-            self.device.submit(commands, copies, self.graph.name)
-        data = self.device.read(self._staging, offset) if copies else b""
-        return [
-            restored(data, place, tensor, shape, self.graph.limits.half)
-            for place, (tensor, shape) in zip(places, wanted, strict=True)
-        ]
+        outputs = self.graph.outputs
+        chosen = range(len(outputs)) if wanted is None else wanted
+        tensors = [outputs[place] for place in chosen if isinstance(outputs[place], Tensor)]
+        rows = [(tensor, tensor.shape, self.buffer_of(tensor)) for tensor in tensors]
+        transfer = self._staging.start(commands, rows, self.graph.name, self._take_arrivals())
+        self.calls += 1
+        scalars = {place: value.value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
+        return Pending(self, transfer, list(chosen), scalars)
 
     # Tests and state
 
@@ -197,4 +211,30 @@ class Executor:
 
     def state(self, tensor: Tensor) -> Any:
         """The present contents of a tensor that outlives calls, such as a cache."""
-        return self._download([(tensor, tensor.max_shape)])[0]
+        rows = [(tensor, tensor.max_shape, self.buffer_of(tensor))]
+        return self._staging.start((), rows, self.graph.name).wait()[0]
+
+
+class Pending:
+    """A call under way."""
+
+    def __init__(self, executor: Executor, transfer: Transfer, chosen: list[int], scalars: dict[int, Any]) -> None:
+        self._executor, self._transfer, self._chosen, self._scalars = executor, transfer, chosen, scalars
+        self._call = executor.calls
+
+    def result(self) -> list[Any]:
+        """The outputs that were wanted, as arrays and numbers, when the device is done."""
+        outputs, arrays = self._executor.graph.outputs, iter(self._transfer.wait())
+        return [
+            next(arrays) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
+            for place in self._chosen
+        ]
+
+    def on_device(self, position: int) -> DeviceTensor:
+        """An output where it lies, without waiting: good as an input until the graph has run again."""
+        executor, call = self._executor, self._call
+        tensor = executor.graph.outputs[position]
+        if not isinstance(tensor, Tensor):
+            raise InputError(f"output {position} is a number, not a tensor")
+        half = executor.graph.limits.half
+        return DeviceTensor(tensor, executor.buffer_of(tensor), executor.device, half, lambda: executor.calls == call)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
-from liveshape.planning import Planner, Read, Step
+from liveshape.planning import Planner, Step
 
 # The few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _TRIALS = (*range(1, 9), *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
@@ -21,24 +21,36 @@ def small_routes(planner: Planner) -> Iterator[Step]:
     inputs = [value for value in planner.graph.inputs if isinstance(value, Tensor) and not value.static]
     scalars = [value for value in planner.graph.inputs if isinstance(value, SymInt)]
     bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
-    for bound in bounds:
-        # The size below the bound meets the routes of large shapes with an odd remainder.
-        for size in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
-            # Live scalars are positions and lengths more often than not: both ends of what the size allows.
-            for number in {0, size - 1, size} if scalars else {0}:
-                _restore(planner)
-                for tensor in inputs:
-                    tensor.shape = tuple(size if most == bound else most for most in tensor.max_shape)
-                for value in scalars:
-                    value.value = number
-                yield from _steps(planner)
+    ends = _ends_of_state(planner) if scalars or planner.graph.data_nodes else set()
+    for bound, size in [(-1, 1), *_trials(bounds)]:  # the first shrinks nothing: programs of one row have positions too
+        # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
+        for number in {0, *({size - 1, size} if scalars else ()), *(end - size for end in ends if end > size)}:
+            _restore(planner)
+            for tensor in inputs:
+                tensor.shape = tuple(size if most == bound else most for most in tensor.max_shape)
+            for value in scalars:
+                value.value = number
+            yield from _steps(planner, number)
     _restore(planner)
 
 
-def _steps(planner: Planner) -> Iterator[Step]:
+def _trials(bounds: list[int]) -> Iterator[tuple[int, int]]:
+    for bound in bounds:
+        # The size below the bound meets the routes of large shapes with an odd remainder.
+        for size in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
+            yield bound, size
+
+
+def _ends_of_state(planner: Planner) -> set[int]:
+    """The longest dimension of each tensor that is written in place: how far a position in it may go."""
+    written = {node.args[position] for node in planner.graph.nodes for position in node.mutates}
+    return {max(tensor.max_shape, default=0) for tensor in written if isinstance(tensor, Tensor)}
+
+
+def _steps(planner: Planner, number: int) -> Iterator[Step]:
     for node in planner.graph.nodes:
         try:
-            planner.walk(node.index, node.index + 1, _no_data)
+            planner.walk(node.index, node.index + 1, lambda node, request: number)
         except LiveshapeError:
             return
         yield from node.steps
@@ -48,7 +60,3 @@ def _restore(planner: Planner) -> None:
     for tensor in planner.graph.tensors:
         tensor.shape = tensor.max_shape
     planner.graph.invalidate()
-
-
-def _no_data(node: object, request: Read) -> int:
-    return 0

@@ -32,7 +32,7 @@ ORDER = [
     ("lowering",),
     ("warmup",),
     ("device",),
-    ("encoding",),
+    ("encoding", "results"),
     ("executor",),
     ("metadata",),
     ("runtime",),

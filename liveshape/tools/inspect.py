@@ -143,6 +143,9 @@ class _PaperDevice:
     def bind(self, variant: Any, buffers: Any, arena: Any) -> None:
         """A bind group takes no memory worth counting."""
 
+    def command(self, variant: Any, bind_group: Any, offset: int, step: Any) -> None:
+        self.pipeline(variant)
+
 
 @dataclass(frozen=True)
 class _Paper:

@@ -1,0 +1,65 @@
+"""Results that stay on the device, and calls that do not wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from liveshape.device import open_device
+from liveshape.errors import InputError, ShapeError
+from liveshape.executor import Executor
+from tests.support.chains import Chain
+
+
+def doubling(rows: int = 9) -> Executor:
+    """x -> (2x, rows of x)"""
+    device = open_device()
+    chain = Chain(device.limits)
+    x = chain.input((rows, 3))
+    out = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((rows, 3)))
+    return Executor(chain.graph(out, chain.node("sym_size.int", x, 0, chain.scalar())), device)
+
+
+def test_an_output_feeds_the_next_call_without_leaving_the_device() -> None:
+    executor = doubling()
+    for size in (9, 1, 4):
+        x = np.random.default_rng(size).standard_normal((size, 3)).astype(np.float32)
+        pending = executor.start([x], wanted=[])
+        assert pending.result() == []
+        for _ in range(5):
+            pending = executor.start([pending.on_device(0)])
+        result, rows = pending.result()
+        np.testing.assert_array_equal(result, 64 * x)
+        assert rows == size
+        np.testing.assert_array_equal(pending.on_device(0).numpy(), 64 * x)
+        np.testing.assert_array_equal(np.asarray(pending.on_device(0)), 64 * x)
+
+
+def test_calls_under_way_keep_their_results() -> None:
+    executor = doubling()
+    inputs = [np.full((size, 3), size, np.float32) for size in (1, 2, 3, 4, 5, 6, 7)]
+    pending = [executor.start([x]) for x in inputs]
+    for x, call in reversed(list(zip(inputs, pending, strict=True))):
+        got, rows = call.result()
+        np.testing.assert_array_equal(got, 2 * x)
+        assert rows == len(x)
+
+
+def test_a_tensor_that_was_overwritten_is_refused() -> None:
+    executor = doubling()
+    stale = executor.start([np.ones((2, 3), np.float32)]).on_device(0)
+    executor.execute([np.ones((3, 3), np.float32)])
+    with pytest.raises(InputError, match="was overwritten"):
+        executor.execute([stale])
+    with pytest.raises(InputError, match="was overwritten"):
+        stale.numpy()
+
+
+def test_tensors_of_another_shape_or_kind_are_refused() -> None:
+    large, small = doubling(9), doubling(4)
+    with pytest.raises(ShapeError, match=r"\(9, 3\) does not fit the allocated \(4, 3\)"):
+        small.execute([large.start([np.ones((9, 3), np.float32)]).on_device(0)])
+    with pytest.raises(InputError, match="output 1 is a number"):
+        large.start([np.ones((9, 3), np.float32)]).on_device(1)
+    moved, _ = small.execute([large.start([np.ones((3, 3), np.float32)]).on_device(0)])
+    np.testing.assert_array_equal(moved, np.full((3, 3), 4, np.float32))
