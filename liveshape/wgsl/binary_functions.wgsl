@@ -56,6 +56,11 @@ fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
     }
 }
 
+// Not a % b: Vulkan leaves the remainder of negative numbers undefined, and NVIDIA's driver makes use of it.
+fn whole_rest(a: vec4<i32>, b: vec4<i32>) -> vec4<i32> {
+    return a - a / b * b;
+}
+
 fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
     let zero = vec4<i32>(0);
     switch (OP) {
@@ -63,12 +68,14 @@ fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
         case SUB: { return a - alpha * b; }
         case MUL: { return a * b; }
         case DIV, TRUNC_DIVIDE: { return a / b; }
-        case FLOOR_DIVIDE: { return a / b - select(zero, vec4<i32>(1), (a % b != zero) & ((a < zero) != (b < zero))); }
+        case FLOOR_DIVIDE: {
+            return a / b - select(zero, vec4<i32>(1), (whole_rest(a, b) != zero) & ((a < zero) != (b < zero)));
+        }
         case REMAINDER: {
-            let rest = a % b;
+            let rest = whole_rest(a, b);
             return select(rest, rest + b, (rest != zero) & ((rest < zero) != (b < zero)));
         }
-        case FMOD: { return a % b; }
+        case FMOD: { return whole_rest(a, b); }
         case MINIMUM: { return min(a, b); }
         case MAXIMUM: { return max(a, b); }
         case POWER: { return whole_power(a, b); }
