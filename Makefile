@@ -29,7 +29,7 @@ adapter: .venv/.run
 	$(PYTHON) -m venv .venv
 
 .venv/.run: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q -e '.[llm]'
 	@touch $@
 
 .venv/.test: .venv/bin/python pyproject.toml

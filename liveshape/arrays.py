@@ -40,6 +40,9 @@ def checked(value: Any, given: Any) -> Any:
             )
         array = array.astype(value.dtype)
     check_shape(value, array.shape)
+    if value.below is not None and array.size and (array.min() < 0 or array.max() >= value.below):
+        outside = array.min() if array.min() < 0 else array.max()
+        raise InputError(f"{value.name}: {outside} is outside of a table of {value.below} rows")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from liveshape import __version__
 from liveshape.errors import (
@@ -28,6 +29,9 @@ examples:
   liveshape devices                                  what this machine offers
   liveshape inspect model.pte                        what is in a program and what it needs
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
+  liveshape generate model-folder -p "Once upon"     text from a language model
+  liveshape chat model-folder                        talk to one
+  liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (needs the extra `export`)
   liveshape demo                                     one graph at several live shapes
 
 exit codes: 0 ok, 1 values differ or something failed, 2 wrong usage or input, 3 no adapter, 4 unsupported program
@@ -56,6 +60,42 @@ examples:
   liveshape run model.pte --input-shapes 1x7x64,1 --repeat 20
   liveshape run model.pte --inputs tokens.npy position.npy --output-file logits.npz --print none
   liveshape run model.pte --method get_max_seq_len"""
+
+_GENERATE = """\
+MODEL is a folder with model.pte and tokenizer.json, or a .pte beside its tokenizer; without it, the shipped one.
+What is not given is as the model's generation_config.json recommends.
+Text goes to stdout as it comes, tokens per second to stderr.
+
+examples:
+  liveshape generate -p "Once upon a time"
+  liveshape generate SmolLM2-135M-Instruct -p "Why is the sky blue?" --system "Be brief." --temp 0.7 --seed 1
+  liveshape generate model-folder -f prompt.txt -n 500 --raw --stop "The end"
+  git diff | liveshape generate model-folder -p - --json"""
+
+_CHAT = """\
+Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
+
+examples:
+  liveshape chat SmolLM2-135M-Instruct
+  liveshape chat model-folder --system "You are a pirate." --temp 0.8 --top-p 0.9"""
+
+_EXPORT = """\
+SOURCE is one of
+  a Hugging Face folder    config.json, safetensors, tokenizer.json: Llama, Mistral, Qwen2 and Qwen3 families
+  a GGUF file              the same families; weights are read and quantized anew, tokenizer and chat template kept
+  a llama2.c checkpoint    a .bin with its tokenizer.bin beside it
+  module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
+
+OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
+One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens.
+Weights: 4w is 4 bits in groups, 8da4w the same on 8-bit activations, none keeps them. A model of a billion
+parameters takes some minutes and 7 GB of memory; running it later takes neither torch nor this extra.
+
+examples:
+  liveshape export SmolLM2-135M-Instruct -o smollm
+  liveshape export model.Q8_0.gguf -o model --max-context 8192
+  liveshape export Qwen3-0.6B -o qwen --group-size 64 --dtype fp16
+  liveshape export mymodel:build -o mymodel.pte"""
 
 _DEMO = """\
 examples:
@@ -116,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def add(
-        name: str, summary: str, epilog: str, command: Callable[[argparse.Namespace], int]
+        name: str, summary: str, epilog: str, command: Callable[[argparse.Namespace], int], on_device: bool = True
     ) -> argparse.ArgumentParser:
         made = commands.add_parser(
             name,
@@ -125,7 +165,8 @@ def _parser() -> argparse.ArgumentParser:
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        made.add_argument("--device", metavar="WHICH", help="adapter by index or by a part of its name")
+        if on_device:
+            made.add_argument("--device", metavar="WHICH", help="adapter by index or by a part of its name")
         made.set_defaults(command=command)
         return made
 
@@ -148,6 +189,34 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--num-executions", dest="repeat", type=_positive, help=argparse.SUPPRESS)
     running.set_defaults(print="summary", repeat=1)
 
+    generating = add("generate", "generate text from a prompt", _GENERATE, _run_generate)
+    _add_language_model(generating, max_tokens=256)
+    generating.add_argument("-p", "--prompt", metavar="TEXT", help="what to begin with; - is stdin")
+    generating.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
+    generating.add_argument("--raw", action="store_true", help="take the prompt as it is, without the chat template")
+    generating.add_argument("--json", action="store_true", help="print JSON")
+
+    chatting = add("chat", "talk to a language model", _CHAT, _run_chat)
+    _add_language_model(chatting, max_tokens=-1)
+
+    exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
+    exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
+    exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
+    exporting.add_argument("--quant", choices=("4w", "8da4w", "none"), default="4w", help="of the weights (default 4w)")
+    exporting.add_argument(
+        "--group-size", metavar="N", type=_positive, default=32, help="weights that share a scale (default 32)"
+    )
+    exporting.add_argument("--keep-embedding", action="store_true", help="do not quantize the embedding")
+    exporting.add_argument(
+        "--max-seq-len", metavar="S", type=_positive, help="tokens of a prompt in one call (default 512)"
+    )
+    exporting.add_argument(
+        "--max-context", metavar="C", type=_positive, help="tokens that the cache holds (default 2048, or the model's)"
+    )
+    exporting.add_argument("--dtype", choices=("fp32", "fp16"), default="fp32", help="of everything else, on the GPU")
+    exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
+    exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
+
     add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
     return parser
 
@@ -159,6 +228,45 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", "--method-name", metavar="NAME", help="one method of it")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> None:
+    most = "while there is context" if max_tokens < 0 else max_tokens
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder or a .pte file")
+    parser.add_argument(
+        "-n",
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=max_tokens,
+        help=f"at most so many, -1: all (default {most})",
+    )
+    parser.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", help="the system prompt")
+    parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end before this; may be repeated")
+    parser.add_argument("--temp", "--temperature", metavar="T", type=float, help="0 takes the likeliest token")
+    parser.add_argument("--top-k", metavar="K", type=int, help="of the K likeliest; 0 is off")
+    parser.add_argument("--top-p", metavar="P", type=float, help="of the likeliest that reach P together; 1 is off")
+    parser.add_argument("--min-p", metavar="P", type=float, help="none below P times the likeliest; 0 is off")
+    parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
+    parser.add_argument("-s", "--seed", metavar="N", type=int, help="the same seed gives the same text; -1 draws one")
+
+
+def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `generate` and `chat` have in common."""
+    return {
+        "system": arguments.system,
+        "device": arguments.device,
+        "max_tokens": None if arguments.max_tokens < 0 else arguments.max_tokens,
+        "stop": arguments.stop,
+        "sampling": {
+            "temperature": arguments.temp,
+            "top_k": arguments.top_k,
+            "top_p": arguments.top_p,
+            "min_p": arguments.min_p,
+            "repetition_penalty": arguments.repeat_penalty,
+            "seed": arguments.seed,
+        },
+    }
 
 
 def _positive(text: str) -> int:
@@ -203,6 +311,41 @@ def _run_run(arguments: argparse.Namespace) -> int:
         output_file=arguments.output_file,
         show=arguments.print,
         as_json=arguments.json,
+    )
+
+
+def _run_generate(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.generate import generate
+
+    return generate(
+        arguments.model,
+        prompt=arguments.prompt,
+        prompt_file=arguments.file,
+        raw=arguments.raw,
+        as_json=arguments.json,
+        **_language_model(arguments),
+    )
+
+
+def _run_chat(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.chat import chat
+
+    return chat(arguments.model, **_language_model(arguments))
+
+
+def _run_export(arguments: argparse.Namespace) -> int:
+    from liveshape.export.command import export
+    from liveshape.export.config import Quantization
+
+    return export(
+        arguments.source,
+        arguments.output,
+        Quantization(arguments.quant, arguments.group_size, not arguments.keep_embedding),
+        max_seq=arguments.max_seq_len,
+        max_context=arguments.max_context,
+        half=arguments.dtype == "fp16",
+        full_logits=arguments.full_logits,
+        allow_split=arguments.allow_split,
     )
 
 

@@ -20,13 +20,15 @@ from liveshape.errors import DeviceError, NoAdapterError
 from liveshape.graph import Limits
 from liveshape.kernel import Variant
 from liveshape.planning import Step
+from liveshape.readback import Readback
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi
     from wgpu.backends.wgpu_native import lib as _lib
+    from wgpu.backends.wgpu_native._api import libf as _checked_lib
     from wgpu.backends.wgpu_native.extras import set_instance_extras as _set_instance_extras
 except ImportError:  # another backend of wgpu-py: its public calls do everything
-    _ffi = _lib = _set_instance_extras = None
+    _ffi = _lib = _checked_lib = _set_instance_extras = None
 
 _LOG = logging.getLogger("liveshape")
 _UPLOAD_CHUNK = 8 << 20
@@ -220,6 +222,7 @@ class Device:
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self.raw = raw and _lib is not None
+        self._readback = Readback(_lib, _checked_lib, _ffi, self._device, self._queue) if self.raw else None
         self.counters = Counters()
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
         self._offsets: dict[int, Any] = {}
@@ -352,9 +355,9 @@ class Device:
         copies: Sequence[tuple[Buffer, int, int, Any, int]] = (),
         what: str = "step",
         arrivals: Sequence[tuple[Buffer, int, Buffer]] = (),
-    ) -> None:
+    ) -> int | None:
         """In one submit: copy (buffer, bytes, to) arrivals, run the commands in one pass, then copy
-        (buffer, start, bytes, staging, place) rows.
+        (buffer, start, bytes, staging, place) rows. Its number comes back, where submissions have one.
 
         An error of the device is raised here and names the command that caused it.
         """
@@ -371,10 +374,15 @@ class Device:
                 for handle, begin, size in _ranges(buffer, start, nbytes):
                     encoder.copy_buffer_to_buffer(handle, begin, staging, target, size)
                     target += size
-            self._queue.submit([encoder.finish()])
+            submission = None
+            if self._readback is not None:
+                submission = self._readback.submit(encoder.finish())
+            else:
+                self._queue.submit([encoder.finish()])
         except wgpu.GPUError as error:
             raise DeviceError(f"{self._culprit(commands)}: {error}") from error
         self.counters.submits += 1
+        return submission
 
     def _encode(self, encoder: Any, commands: Sequence[Command]) -> None:
         compute = encoder.begin_compute_pass()
@@ -411,13 +419,15 @@ class Device:
                 return command.label
         return "the device refused the step"
 
-    def read(self, staging: Any, nbytes: int) -> bytearray:
-        """The first bytes of the staging buffer, after all submitted work."""
+    def read(self, staging: Any, nbytes: int, submission: int | None = None) -> bytearray:
+        """The first bytes of the staging buffer, after this submission; after all of them if none is named."""
         try:
+            if self._readback is not None and submission is not None:
+                return self._readback.read(staging, nbytes, submission)
             staging.map_sync(wgpu.MapMode.READ, 0, nbytes)
             result = bytearray(staging.read_mapped(0, nbytes, copy=False))
             staging.unmap()
-        except wgpu.GPUError as error:
+        except (wgpu.GPUError, RuntimeError) as error:
             raise DeviceError(f"reading {nbytes:,} bytes back failed: {error}") from error
         return result
 

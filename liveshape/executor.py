@@ -13,7 +13,7 @@ from liveshape.dtypes import padded, prod, storage_bytes, stored_alike
 from liveshape.encoding import Encoder
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
-from liveshape.memory import MemoryPlan, alias_views, plan_memory
+from liveshape.memory import MemoryPlan, alias_views, bound_ids, plan_memory
 from liveshape.planning import Planner, Read
 from liveshape.results import DeviceTensor, Staging, Transfer
 from liveshape.warmup import small_routes
@@ -25,16 +25,24 @@ class Executor:
     """Holds a graph's buffers and runs it at any live shape within its bound."""
 
     def __init__(
-        self, graph: Graph, device: Device, *, aliasing: bool = True, progress: Progress | None = None
+        self,
+        graph: Graph,
+        device: Device,
+        *,
+        aliasing: bool = True,
+        ready: Sequence[int] | None = None,  # outputs that every call brings to the host; memory for others comes later
+        progress: Progress | None = None,
     ) -> None:
         self.graph = graph
         self.device = device
         self.aliased = alias_views(graph) if aliasing else 0
+        bound_ids(graph)
         self.planner = Planner(graph)
         self.memory: MemoryPlan = plan_memory(graph)
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
         self.encoder = Encoder(self.planner, device, self.buffer_of)
-        outputs = sum(padded(self._bytes(value, value.max_shape)) for value in self._output_tensors())
+        read = self._output_tensors() if ready is None else [graph.outputs[place] for place in ready]
+        outputs = sum(padded(self._bytes(value, value.max_shape)) for value in read)
         self._staging = Staging(device, graph.limits.half, max(outputs, 16))
         self._arrivals: list[tuple[Buffer, int, Buffer]] = []
         self.calls = 0
@@ -112,6 +120,12 @@ class Executor:
                 if isinstance(value, Tensor):
                     value.host = None
 
+    def resume(self, start: int, wanted: Sequence[int] | None = None) -> Pending:
+        """Run the nodes from `start` on once more, on what the call before left in memory."""
+        self._cursor = start
+        self.planner.walk(start, len(self.graph.nodes), self._read)
+        return self._finish(len(self.graph.nodes), wanted)
+
     def _set_inputs(self, inputs: Sequence[Any]) -> None:
         graph = self.graph
         if len(inputs) != len(graph.inputs):
@@ -148,16 +162,17 @@ class Executor:
             return np.frombuffer(tensor.constant, tensor.dtype)[element].item()
         self._run(self._cursor, node.index)
         self._cursor = node.index
-        return self._element(tensor, element)
+        return self.fetch(tensor, element, (1,))[0].item()
 
-    def _element(self, tensor: Tensor, element: int) -> Any:
-        """One element from the device: only the word that holds it travels."""
-        place = self._bytes(tensor, (element,))
-        copies = [(self.buffer_of(tensor), place & ~3, 4, 0)]
-        transfer = self._staging.submit(
-            (), copies, 4, [(place & 3, tensor, (1,))], self.graph.name, self._take_arrivals()
-        )
-        return transfer.wait()[0][0].item()
+    def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
+        """What a tensor holds now: its live elements, or those of `shape` from element `start` on."""
+        shape = tensor.shape if shape is None else shape
+        begin = self._bytes(tensor, (start,))
+        place = begin & ~3  # only whole words travel
+        nbytes = (begin + self._bytes(tensor, shape) - place + 3) & ~3
+        copies = [(self.buffer_of(tensor), place, nbytes, 0)] if nbytes else []
+        rows = [(begin - place, tensor, shape)]
+        return self._staging.submit((), copies, nbytes, rows, self.graph.name, self._take_arrivals()).wait()[0]
 
     def _arrival(self, value: Tensor, given: DeviceTensor) -> tuple[Buffer, int, Buffer]:
         """The copy that brings a tensor of the device to an input."""
@@ -211,8 +226,7 @@ class Executor:
 
     def state(self, tensor: Tensor) -> Any:
         """The present contents of a tensor that outlives calls, such as a cache."""
-        rows = [(tensor, tensor.max_shape, self.buffer_of(tensor))]
-        return self._staging.start((), rows, self.graph.name).wait()[0]
+        return self.fetch(tensor, 0, tensor.max_shape)
 
 
 class Pending:
@@ -229,6 +243,11 @@ class Pending:
             next(arrays) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
             for place in self._chosen
         ]
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the graph has not run again, so that its outputs still lie on the device."""
+        return self._executor.calls == self._call
 
     def on_device(self, position: int) -> DeviceTensor:
         """An output where it lies, without waiting: good as an input until the graph has run again."""

@@ -58,7 +58,7 @@ class Value:
 class Tensor(Value):
     """A contiguous tensor: `max_shape` is its allocation and never changes, `shape` is live."""
 
-    __slots__ = ("_shape", "constant", "dtype", "host", "kind", "max_shape", "mutable", "static", "storage")
+    __slots__ = ("_shape", "below", "constant", "dtype", "host", "kind", "max_shape", "mutable", "static", "storage")
 
     def __init__(
         self, name: str, dtype: str, max_shape: Shape, *, constant: memoryview | None = None, half: bool = True
@@ -70,6 +70,7 @@ class Tensor(Value):
         self.constant = constant
         self.host: Any = None  # the caller's array of a graph input, while a step runs
         self.kind = 0  # what a kernel's variant depends on, as a number; the planner gives it
+        self.below: int | None = None  # for an input whose elements pick rows of a table: how many rows there are
         self.mutable = False
         self.static = False
         self.storage = Storage(padded(storage_bytes(dtype, prod(max_shape), half)))
@@ -152,6 +153,7 @@ class Node:
     reads_data: bool = False
     control: bool = False
     mutates: tuple[int, ...] = ()
+    picks: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
     steps: tuple[Any, ...] = ()
     scratch: list[Tensor] = field(default_factory=list)
     twin: Any = None  # what the planner knows of nodes that plan alike

@@ -18,6 +18,7 @@ from liveshape.delegates import BACKEND, Delegate
 from liveshape.dtypes import prod, supported
 from liveshape.elision import elided_views
 from liveshape.errors import FormatError, UnsupportedError
+from liveshape.fusion import fuse
 from liveshape.formats import (
     DelegateCall,
     ExecutionPlan,
@@ -37,7 +38,7 @@ from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
 
 
 def lower(program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None) -> Graph:
-    """The graph of a method, or an UnsupportedError that lists everything it has and we lack.
+    """The graph of a method, fused, or an UnsupportedError that lists everything it has and we lack.
 
     `data` is the named data of `.ptd` files beside the program's own.
     """
@@ -48,7 +49,7 @@ def lower(program: Program, method: str, data: Mapping[str, memoryview], limits:
             f"{method} cannot run: {len(problems)} parts of it are not supported\n  {listing}\n"
             "export with an operator_allowlist that leaves these to other operators, or see `liveshape inspect`"
         )
-    return graph
+    return fuse(graph)
 
 
 def examine(

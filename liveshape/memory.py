@@ -49,14 +49,27 @@ def alias_views(graph: Graph) -> int:
     return count
 
 
+def bound_ids(graph: Graph) -> None:
+    """Tell inputs whose elements pick rows of a constant table how many there are. Views of an input share its storage."""
+    given = {value.storage: value for value in graph.inputs if isinstance(value, Tensor)}
+    for node in graph.nodes:
+        if node.picks is not None:
+            ids, table = (node.args[place] for place in node.picks)
+            value = given.get(ids.storage)
+            if value is not None and table.constant is not None:
+                rows = table.max_shape[0]
+                value.below = rows if value.below is None else min(value.below, rows)
+
+
 def plan_memory(graph: Graph) -> MemoryPlan:
     """Give every storage a block. Call after the planner has built, so that scratch is known."""
     intervals = _lifetimes(graph)
     fixed = [storage for storage in intervals if storage.persistent]
     shared = [storage for storage in intervals if not storage.persistent]
+    outputs = {value.storage for value in graph.outputs if isinstance(value, Tensor)}
     best: tuple[list[int], dict[Storage, int]] | None = None
     for order in (_by_size, _by_start):
-        assignment = _assign(sorted(shared, key=lambda storage: order(storage, intervals[storage])), intervals)
+        assignment = _assign(sorted(shared, key=lambda storage: order(storage, intervals[storage])), intervals, outputs)
         if best is None or sum(assignment[0]) < sum(best[0]):
             best = assignment
     sizes, blocks = best or ([], {})
@@ -117,23 +130,27 @@ def _by_start(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
     return interval[0], -storage.nbytes
 
 
-def _assign(storages: list[Storage], intervals: dict[Storage, tuple[int, int]]) -> tuple[list[int], dict[Storage, int]]:
+def _assign(
+    storages: list[Storage], intervals: dict[Storage, tuple[int, int]], outputs: set[Storage]
+) -> tuple[list[int], dict[Storage, int]]:
     """First come, first served into the block that wastes least; lifetimes in one block never touch."""
     sizes: list[int] = []
     tenants: list[list[tuple[int, int]]] = []
     blocks: dict[Storage, int] = {}
     for storage in storages:
-        start, stop = intervals[storage]
+        # An output may feed the next call, and must outlive the moment at which the inputs of that are written.
+        spans = [intervals[storage], (-1, -1)] if storage in outputs else [intervals[storage]]
         choice, cost = -1, (storage.nbytes, 0)
         for block, size in enumerate(sizes):
             price = (max(0, storage.nbytes - size), abs(size - storage.nbytes))
-            if price < cost and all(stop < begin or start > finish for begin, finish in tenants[block]):
+            taken = any(start <= finish and stop >= begin for start, stop in spans for begin, finish in tenants[block])
+            if price < cost and not taken:
                 choice, cost = block, price
         if choice < 0:
             choice = len(sizes)
             sizes.append(0)
             tenants.append([])
         sizes[choice] = max(sizes[choice], storage.nbytes)
-        tenants[choice].append((start, stop))
+        tenants[choice] += spans
         blocks[storage] = choice
     return sizes, blocks

@@ -60,15 +60,22 @@ class Transfer:
     """Results under way; `wait` gives the arrays, and keeps them."""
 
     def __init__(
-        self, device: Device, staging: Any, nbytes: int, rows: list[tuple[int, Tensor, Shape]], half: bool
+        self,
+        device: Device,
+        staging: Any,
+        nbytes: int,
+        rows: list[tuple[int, Tensor, Shape]],
+        half: bool,
+        submission: int | None,
     ) -> None:
         self._device, self._staging, self._nbytes, self._rows, self._half = device, staging, nbytes, rows, half
+        self._submission = submission
         self._arrays: list[Any] | None = None
 
     def wait(self) -> list[Any]:
         """The arrays, once the device is done."""
         if self._arrays is None:
-            data = self._device.read(self._staging, self._nbytes) if self._nbytes else b""
+            data = self._device.read(self._staging, self._nbytes, self._submission) if self._nbytes else b""
             self._arrays = [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
         return self._arrays
 
@@ -117,10 +124,11 @@ class Staging:
     ) -> Transfer:
         """The same with the (buffer, start, bytes, place) copies laid out by the caller."""
         slot = self._slot(nbytes) if copies else None
+        submission = None
         if commands or copies or arrivals:
             staged = [(buffer, start, size, slot, place) for buffer, start, size, place in copies]
-            self._device.submit(commands, staged, what, arrivals)
-        transfer = Transfer(self._device, slot, nbytes if copies else 0, rows, self._half)
+            submission = self._device.submit(commands, staged, what, arrivals)
+        transfer = Transfer(self._device, slot, nbytes if copies else 0, rows, self._half, submission)
         if slot is not None:
             self._under_way[self._turn] = transfer
         return transfer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from liveshape.tools.demo import demo
+from liveshape.tools.demo import PROMPT, demo
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -18,8 +18,10 @@ def test_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "(1, 7, 64)" in capsys.readouterr().out
 
 
-def test_demo_is_right_at_every_shape(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_tells_a_story_and_is_right_at_every_shape(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo() == 0
     printed = capsys.readouterr().out
+    assert printed.startswith(PROMPT)
+    assert len(printed.split("tokens/s")[0].split()) > 60, "the story is too short to be one"
     assert "0 buffers created, 0 pipelines compiled" in printed
     assert "right at every live shape" in printed

@@ -1,7 +1,7 @@
 """Operators that look elements up: embedding, index_select, gather, and indexing with tensors.
 
-PyTorch raises on an index outside of its dimension. A kernel cannot: it reads nothing and gives NaN (zero for
-integers), and writes nothing.
+PyTorch raises on an index outside of its dimension. So does the executor where the ids of an embedding come from the
+caller. A kernel cannot: it reads nothing and gives NaN (zero for integers), and writes nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,34 @@ GATHER = Kernel.load("gather")
 LINEAR_INDEX = Kernel.load("linear_index")
 INDEX_PUT = Kernel.load("index_put")
 INDEX_ADD = Kernel.load("index_add")
+EMBEDDING_Q4 = Kernel.load("embedding_q4")
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.embedding.default", "aten::embedding.out")
+@op("aten.embedding.default", "aten::embedding.out", picks=("indices", "weight"))
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: Tensor
 ) -> Iterator[Dispatch]:
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
     yield _look_up(out, weight, indices, 1, rows, width)
+
+
+@op("et_vk.embedding_q4gsw.default", picks=("indices", "weight"))
+def embedding_q4gsw(
+    weight: Tensor, scales: Tensor, group_size: int, indices: Tensor, is_linear_weight: bool, out: Tensor
+) -> Iterator[Dispatch]:
+    """A table of 4-bit numbers; in the order of a linear layer the even ones lie in the low nibbles."""
+    (rows, row_bytes), row_scales = weight.shape, scales.shape[-1]
+    width = row_bytes * 2
+    if group_size < 1 or row_scales * group_size < width or scales.numel < rows * row_scales:
+        raise ShapeError(f"scales {scales.shape} are too few for {rows} rows of {width} in groups of {group_size}")
+    out.shape = (*indices.shape, width)
+    yield EMBEDDING_Q4(
+        out, weight, scales, indices, count=out.numel, width=width, size=rows, row_bytes=row_bytes, group=group_size,
+        row_scales=row_scales, invalid=_invalid(out), HIGH_FIRST=not is_linear_weight, threads=out.numel,
+    )  # fmt: skip
 
 
 @op("aten.index_select.default", "aten::index_select.out")

@@ -42,6 +42,7 @@ class Op:
     reads_data: bool
     control: bool
     mutates: tuple[int, ...]
+    picks: tuple[int, int] | None
 
     def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
         """A node of this operator: checks the number and the types of its arguments, once."""
@@ -67,6 +68,7 @@ class Op:
             reads_data=self.reads_data,
             control=self.control,
             mutates=self.mutates,
+            picks=self.picks,
         )
 
 
@@ -74,12 +76,17 @@ OPS: dict[str, Op] = {}
 
 
 def op(
-    *names: str, alias: bool = False, reads_data: bool = False, control: bool = False, mutates: tuple[str, ...] = ()
+    *names: str,
+    alias: bool = False,
+    reads_data: bool = False,
+    control: bool = False,
+    mutates: tuple[str, ...] = (),
+    picks: tuple[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
-    looks at values. `mutates`: parameters it writes in place.
+    looks at values. `mutates`: parameters it writes in place. `picks`: a parameter whose elements are rows of another.
 
     >>> @op("aten.neg.default")
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -88,11 +95,13 @@ def op(
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
         hints = typing.get_type_hints(run)
         parameters = tuple(_parameter(name, hints[name]) for name in inspect.signature(run).parameters)
-        positions = tuple([parameter.name for parameter in parameters].index(name) for name in mutates)
+        places = {parameter.name: position for position, parameter in enumerate(parameters)}
+        mutated = tuple(places[name] for name in mutates)
+        picked = None if picks is None else (places[picks[0]], places[picks[1]])
         for name in names:
             if name in OPS:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, positions)
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, picked)
         return run
 
     return register

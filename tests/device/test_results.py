@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,35 @@ def test_tensors_of_another_shape_or_kind_are_refused() -> None:
         large.start([np.ones((9, 3), np.float32)]).on_device(1)
     moved, _ = small.execute([large.start([np.ones((3, 3), np.float32)]).on_device(0)])
     np.testing.assert_array_equal(moved, np.full((3, 3), 4, np.float32))
+
+
+def test_an_output_shares_no_memory_with_another_input_of_the_next_call() -> None:
+    device = open_device()
+    chain = Chain(device.limits)
+    x, y = chain.input((9, 3)), chain.input((9, 3))
+    both = chain.node("aten.add.Tensor", x, y, 1, chain.tensor((9, 3)))
+    more = chain.node("aten.mul.Tensor", both, both, chain.tensor((9, 3)))
+    executor = Executor(chain.graph(chain.node("aten.sub.Tensor", more, both, 1, chain.tensor((9, 3)))), device)
+    x, y = (np.full((9, 3), value, np.float32) for value in (2, 1))
+    pending = executor.start([x, y], wanted=[])
+    np.testing.assert_array_equal(executor.start([pending.on_device(0), y]).result()[0], 42 * np.ones((9, 3)))
+
+
+def test_threads_read_at_the_same_time() -> None:
+    failures: list[int] = []
+
+    def work(value: int) -> None:
+        executor = doubling()
+        for turn in range(40):
+            x = np.full((9, 3), value + turn, np.float32)
+            ahead = executor.start([x]), executor.start([x + 1])
+            if any((call.result()[0] != 2 * (x + more)).any() for more, call in enumerate(ahead)):
+                failures.append(value)
+
+    threads = [threading.Thread(target=work, args=(1000 * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)

@@ -158,6 +158,8 @@ def families() -> dict[str, Callable[[Path], None]]:
         "dyn_embedding": lambda out: upstream.export_dynamic_embedding_cases(str(out)),
         "dyn_rope": lambda out: upstream._export_dynamic_rope(str(out)),
         "dyn_sdpa": lambda out: upstream._export_dynamic_sdpa(str(out)),
+        "dyn_sdpa_wide": lambda out: upstream._export_dynamic_sdpa_wide(str(out)),
+        "dyn_sdpa_k16": lambda out: upstream._export_dynamic_k16_sdpa_cases(str(out)),
         "dyn_linear": lambda out: upstream._export_dynamic_linear(str(out)),
     }
 

@@ -37,6 +37,11 @@ class In:
 
 
 @dataclass(frozen=True)
+class InOut(In):
+    """An input that the operator writes in place; what it holds afterwards is checked like an output."""
+
+
+@dataclass(frozen=True)
 class Const:
     """A constant tensor, the same at every size."""
 
@@ -56,6 +61,11 @@ class Out:
 
     dtype: str
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Unused(Out):
+    """An output without meaning, which is not looked at."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,10 @@ def build(case: OpCase, size: int, limits: Limits | None = None) -> Graph:
         if isinstance(spec, (In, Out)):
             kind, into = ("input", inputs) if isinstance(spec, In) else ("output", outputs)
             value: Any = Tensor(f"{kind} {len(into)}", spec.dtype, tuple(spec.shape), half=limits.half)
-            into.append(value)
+            if not isinstance(spec, Unused):
+                into.append(value)
+            if isinstance(spec, InOut):
+                outputs.append(value)
         elif isinstance(spec, Const):
             data = memoryview(np.ascontiguousarray(spec.array)).cast("B")
             value = Tensor("constant", str(spec.array.dtype), spec.array.shape, constant=data, half=limits.half)
@@ -102,6 +115,10 @@ def build(case: OpCase, size: int, limits: Limits | None = None) -> Graph:
         return value
 
     args = tuple(make(spec) for spec in case.args_at(size))
+    extremes = (flat_specs(case.args_at(end)) for end in (min(case.sizes), max(case.sizes)))
+    for value, small, large in zip(inputs, *extremes, strict=True):
+        if isinstance(value, Tensor):
+            value.static = small.shape == large.shape  # as a file says it of its inputs
     node = ops.OPS[case.op].bind(0, f"{case.op} (node 0)", args)
     return Graph(case.name, [node], values, inputs, outputs, limits)
 

@@ -206,6 +206,7 @@ def programs() -> dict[str, TestProgram]:
     """Every program, by name."""
     from tests.support.families import (
         arithmetic,
+        attention,
         matmul,
         mixed,
         movement,
@@ -218,6 +219,7 @@ def programs() -> dict[str, TestProgram]:
     )
 
     families = (normalization, arithmetic, unary, views, movement, matmul, reductions, selection, symbolic, mixed)
+    families += (attention,)
     found = [program for family in families for program in family.PROGRAMS]
     by_name = {program.name: program for program in found}
     assert len(by_name) == len(found), "two programs share a name"

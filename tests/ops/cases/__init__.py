@@ -1,6 +1,7 @@
 """Every operator case: a module per family, each with a list CASES."""
 
 from tests.ops.cases import (
+    attention,
     binary,
     compare,
     creation,
@@ -8,7 +9,9 @@ from tests.ops.cases import (
     matmul,
     movement,
     normalization,
+    quantized,
     reduction,
+    rotary,
     scan,
     softmax,
     unary,
@@ -21,9 +24,12 @@ CASES = [
     *views.CASES,
     *indexing.CASES,
     *matmul.CASES,
+    *quantized.CASES,
     *reduction.CASES,
     *softmax.CASES,
     *scan.CASES,
+    *rotary.CASES,
+    *attention.CASES,
     *binary.CASES,
     *unary.CASES,
     *compare.CASES,

@@ -1,0 +1,93 @@
+"""How fast 4-bit linear layers are, by rows: many layers in one submit, with more weights than a cache holds.
+
+Run: python -m bench.gemv [--group 32] [--shape 1x2048x8192 ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from liveshape import ops
+from liveshape.device import Device, open_device
+from liveshape.executor import Executor
+from liveshape.graph import Graph, Tensor
+
+CACHE = 1 << 28  # bytes of weights that no cache holds
+ENOUGH = 0.1  # seconds of work that a clock can measure
+OPERATOR = "et_vk.linear_q4gsw.default"
+# Rows, depth, columns: the layers of a Llama of a billion parameters, then more rows of one of them.
+SHAPES = ("1x2048x8192", "1x8192x2048", "1x2048x2048", "1x2048x512", "4x2048x8192", "16x2048x8192", "64x2048x8192")
+MORE_ON_A_GPU = ("1x2048x128256", "128x2048x8192", "512x2048x8192", "512x8192x2048", "512x2048x2048", "512x2048x512")
+
+
+def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int, device: Device) -> Graph:
+    """The same input into one layer after the other, each with a weight of its own."""
+    generator = np.random.default_rng(0)
+    packed = generator.integers(0, 256, (columns, depth // 2), np.uint8)
+    scales = generator.random((depth // group, columns), np.float32)
+    half = device.limits.half
+
+    def constant(name: str, array: Any) -> Tensor:
+        data = memoryview(array).cast("B")
+        value = Tensor(name, str(array.dtype), array.shape, constant=data, half=half)
+        value.storage.persistent = True
+        return value
+
+    x = Tensor("input 0", "float32", (rows, depth), half=half)
+    values, nodes = [x], []
+    for index in range(layers):
+        out = Tensor(f"output {index}", "float32", (rows, columns), half=half)
+        weight, scale = constant(f"weight {index}", packed), constant(f"scales {index}", scales)
+        values += [weight, scale, out]
+        nodes.append(ops.OPS[OPERATOR].bind(index, f"linear {index}", (x, weight, scale, group, None, out)))
+    return Graph("layers", nodes, values, [x], [values[-1]], device.limits)
+
+
+def seconds(executor: Executor, x: Any, tries: int) -> float:
+    """The time of one layer, from the difference of two submits, so that what a submit costs is not in it."""
+    executor.execute([x])
+    commands = executor.encoder.commands(0, len(executor.graph.nodes))
+
+    def submit(turns: int) -> float:
+        work = commands * turns
+        start = time.perf_counter()
+        executor.device.submit(work)
+        executor.device.flush()
+        return time.perf_counter() - start
+
+    first = min(submit(1) for _ in range(2))
+    turns = max(1, min(200, round(ENOUGH / first)))
+    shorter, longer = (min(submit(count) for _ in range(tries)) for count in (turns, 2 * turns))
+    return (longer - shorter) / (turns * len(commands))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--tries", type=int, default=4)
+    parser.add_argument("--shape", nargs="*", help="rows x depth x columns")
+    options = parser.parse_args()
+    device = open_device()
+    software = device.adapter.software
+    shapes = options.shape or (SHAPES if software else SHAPES + MORE_ON_A_GPU)
+    table = Table("rows x depth x columns", "ms", "GB/s", "TFLOP/s", title=f"4-bit linear on {device.adapter.name}")
+    for shape in shapes:
+        rows, depth, columns = (int(size) for size in shape.split("x"))
+        nbytes = columns * depth // 2 + columns * depth // options.group * 4
+        layers = 2 if software else max(2, min(64, CACHE // nbytes))
+        x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
+        graph = row_of_layers(layers, rows, depth, columns, options.group, device)
+        each = seconds(Executor(graph, device), x, options.tries)
+        work = 2 * rows * depth * columns
+        table.add_row(shape, f"{each * 1e3:.3f}", f"{nbytes / each / 1e9:.1f}", f"{work / each / 1e12:.3f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Prefill and decode of a Llama with random 4-bit weights on one graph, and where the host's time goes.
+
+Run: python -m bench.llm [--shape 1b|tiny] [--prompt 512] [--tokens 128] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.llama import Shape, llama_graph
+from liveshape.device import open_device
+from liveshape.llm.engine import Engine
+from liveshape.llm.model import LanguageModel
+from liveshape.llm.program import token_graph
+from liveshape.llm.sampling import Sampling
+from liveshape.runtime import memory_of
+
+SHAPES = {
+    "1b": Shape(),
+    "tiny": Shape(2, 256, 768, 8, 4, 32, 4096, 32, 128, 256),
+}
+
+
+class Clock:
+    """Adds up the time inside of chosen methods."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+
+    def watch(self, owner: Any, method: str, name: str) -> None:
+        """Count every call of a method under a name."""
+        inner: Callable[..., Any] = getattr(owner, method)
+
+        def timed(*args: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return inner(*args, **named)
+            finally:
+                self.spent[name] += time.perf_counter() - start
+
+        setattr(owner, method, timed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    shape = SHAPES[options.shape]
+    device = open_device()
+    began = time.perf_counter()
+    engine = Engine(token_graph(llama_graph(shape, device.limits), {}), device)
+    model = LanguageModel(engine, cast(Any, None), Path("random"))
+    loaded = time.perf_counter() - began
+    clock = Clock()
+    executor = engine.executor
+    clock.watch(executor.planner, "walk", "plan")
+    clock.watch(executor.encoder, "commands", "commands")
+    clock.watch(device, "_encode", "encode")
+    clock.watch(device, "submit", "encode, finish and submit")
+    clock.watch(device, "read", "wait")
+    ids = np.random.default_rng(0).integers(0, shape.vocabulary, options.prompt).tolist()
+    prompts, decodes = [], []
+    for turn in range(options.repeats + 1):
+        model.reset()
+        start = time.perf_counter()
+        stream = model.stream(ids, Sampling(), max_tokens=options.tokens + 1)
+        next(stream)
+        first = time.perf_counter()
+        clock.spent.clear()
+        made = device.counters.buffers, device.counters.pipelines, device.counters.bind_groups
+        count = sum(1 for _ in stream)
+        end = time.perf_counter()
+        assert made == (device.counters.buffers, device.counters.pipelines, device.counters.bind_groups)
+        if turn:  # the first turn warms up
+            prompts.append(options.prompt / (first - start))
+            decodes.append(count / (end - first))
+    table = Table("what", "value", title=f"{options.shape} on {device.adapter.name}, {len(executor.graph.nodes)} nodes")
+    table.add_row("load and compile", f"{loaded:.1f} s")
+    table.add_row("GPU memory", f"{memory_of(executor).total / 1e6:,.0f} MB")
+    table.add_row(f"prefill of {options.prompt}, first token read", f"{statistics.median(prompts):,.0f} tokens/s")
+    table.add_row(f"decode of {options.tokens} from {options.prompt}", f"{statistics.median(decodes):,.1f} tokens/s")
+    steps = len(executor.encoder.commands(0, len(executor.graph.nodes)))
+    table.add_row("dispatches per token", f"{steps}")
+    for name, seconds in clock.spent.items():
+        table.add_row(f"  host, {name}", f"{1e6 * seconds / count:,.0f} us per token")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A model on disk, whatever its format: the config, tensors under Hugging Face's names, and the files to take along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.config import ModelConfig
+
+_SHOWN = 8
+# Of older checkpoints: tables that are computed from the config.
+_COMPUTED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """See the module. `shapes` names every tensor; `read` brings one as float32; `files` are name and content.
+
+    Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
+    """
+
+    config: ModelConfig
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], npt.NDArray[np.float32]]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every tensor that a decoder of this config needs, with its shape.
+
+    Example: `dict(expected_tensors(config))["model.norm.weight"]`.
+    """
+    query, pair = config.heads * config.head_size, config.kv_heads * config.head_size
+    yield "model.embed_tokens.weight", (config.vocabulary, config.hidden)
+    for index in range(config.layers):
+        layer = f"model.layers.{index}"
+        yield f"{layer}.input_layernorm.weight", (config.hidden,)
+        yield f"{layer}.self_attn.q_proj.weight", (query, config.hidden)
+        yield f"{layer}.self_attn.k_proj.weight", (pair, config.hidden)
+        yield f"{layer}.self_attn.v_proj.weight", (pair, config.hidden)
+        yield f"{layer}.self_attn.o_proj.weight", (config.hidden, query)
+        if config.qk_norm:
+            yield f"{layer}.self_attn.q_norm.weight", (config.head_size,)
+            yield f"{layer}.self_attn.k_norm.weight", (config.head_size,)
+        yield f"{layer}.post_attention_layernorm.weight", (config.hidden,)
+        yield f"{layer}.mlp.gate_proj.weight", (config.feed_forward, config.hidden)
+        yield f"{layer}.mlp.up_proj.weight", (config.feed_forward, config.hidden)
+        yield f"{layer}.mlp.down_proj.weight", (config.hidden, config.feed_forward)
+    yield "model.norm.weight", (config.hidden,)
+    if not config.tied:
+        yield "lm_head.weight", (config.vocabulary, config.hidden)
+
+
+def check_tensors(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint that lacks a tensor, has one of another shape, or has one that nothing would use.
+
+    Example: `check_tensors(open_checkpoint("model.gguf"))`.
+    """
+    expected = dict(expected_tensors(checkpoint.config))
+    linears = {name.removesuffix("weight"): shape for name, shape in expected.items() if len(shape) == 2}
+    expected |= {f"{name}bias": shape[:1] for name, shape in linears.items() if f"{name}bias" in checkpoint.shapes}
+    missing = [name for name in expected if name not in checkpoint.shapes]
+    if missing:
+        raise FormatError(f"the checkpoint lacks {_list(missing)}")
+    wrong = [
+        f"{name}: {tuple(checkpoint.shapes[name])} instead of {shape}"
+        for name, shape in expected.items()
+        if tuple(checkpoint.shapes[name]) != shape
+    ]
+    if wrong:
+        raise FormatError(f"the checkpoint does not fit its config: {_list(wrong)}")
+    unused = [
+        name
+        for name in checkpoint.shapes
+        if name not in expected and name != "lm_head.weight" and not name.endswith(_COMPUTED)
+    ]
+    if unused:
+        raise UnsupportedError(
+            f"the checkpoint has tensors that a {checkpoint.config.family} decoder does not use: {_list(unused)}; "
+            "leaving them out would give another model",
+            tuple((name, "not used") for name in unused),
+        )
+
+
+def generation_config(config: ModelConfig) -> bytes:
+    """What a `generation_config.json` says for a checkpoint that brings none."""
+    content: dict[str, Any] = {"bos_token_id": config.begin, "eos_token_id": list(config.ends)}
+    return (json.dumps({key: value for key, value in content.items() if value is not None}, indent=2) + "\n").encode()
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

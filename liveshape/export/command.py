@@ -1,0 +1,144 @@
+"""`liveshape export`: what it prints while it works, and what it says at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from liveshape.errors import InputError
+from liveshape.export.config import Quantization
+from liveshape.export.log import quiet_imports
+from liveshape.formats import open_program
+from liveshape.lowering import examine
+from liveshape.tools.console import counted, print_table, size_text
+
+_NEEDED = ("torch", "torchao", "executorch", "tokenizers")
+
+
+def export(
+    source: str,
+    out: str,
+    quantization: Quantization,
+    max_seq: int | None = None,
+    max_context: int | None = None,
+    half: bool = False,
+    full_logits: bool = False,
+    allow_split: bool = False,
+) -> int:
+    """Export a model or a module of the user's own, and say what was made.
+
+    Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
+    """
+    _require_extra()
+    start = time.monotonic()
+    with _steps() as steps:
+        steps.step("loading torch")
+        with quiet_imports():
+            from liveshape.export.folder import MODEL, Settings, export_folder
+            from liveshape.export.sources import is_function, open_checkpoint
+        if is_function(source):
+            path = _export_function(source, Path(out), half, allow_split, steps)
+            hint = f"liveshape run {path}"
+        else:
+            steps.step("opening the checkpoint")
+            checkpoint = open_checkpoint(source)
+            settings = Settings(quantization, max_seq, max_context, half, full_logits)
+            _say(_notes(checkpoint.config, settings))
+            export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
+            path = Path(out) / MODEL
+            hint = f'liveshape generate {out} -p "Once upon a time"'
+    _report(path, time.monotonic() - start)
+    print(f"next: {hint}")
+    return 0
+
+
+def _export_function(source: str, out: Path, half: bool, allow_split: bool, steps: _Steps) -> Path:
+    from liveshape.export.lower import Source, lower
+    from liveshape.export.sources import call_function
+
+    steps.step(f"calling {source}")
+    module, args, dynamic_shapes = call_function(source)
+    path = out if out.suffix == ".pte" else out / "model.pte"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lower(Source(module, args, dynamic_shapes), path, half, not allow_split, steps.step)
+    return path
+
+
+def _notes(config: Any, settings: Any) -> list[str]:
+    """What a user may not expect of this model with these settings."""
+    max_seq, max_context = settings.bounds(config.context)
+    kind = settings.quantization.mode
+    notes = [
+        f"{config.family}, {config.parameters / 1e6:,.0f} M parameters, {counted(config.layers, 'layer')}; "
+        f"{'float16' if settings.half else 'float32'}, weights {'unquantized' if kind == 'none' else kind}, "
+        f"prompts in pieces of {max_seq}, context {max_context}"
+    ]
+    if max_context > config.context:
+        notes.append(f"note: the model was trained for {config.context} tokens; text beyond that will be poor")
+    if kind != "none" and settings.quantization.embedding and not settings.quantization.embeds(config.hidden):
+        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
+    return notes
+
+
+def _say(notes: list[str]) -> None:
+    for note in notes:
+        print(note)
+
+
+def _report(path: Path, seconds: float) -> None:
+    rows = [(file.name, size_text(file.stat().st_size)) for file in sorted(path.parent.iterdir()) if file.is_file()]
+    shown = rows if path.name == "model.pte" else [(path.name, size_text(path.stat().st_size))]
+    print_table(f"{path.parent} in {seconds:.0f} s", ("file", "size"), shown)
+    with open_program(path) as program:
+        _, problems = examine(program, "forward", {})
+    for problem in problems:
+        print(f"warning: liveshape cannot run this yet: {problem}")
+
+
+def _require_extra() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"exporting needs {', '.join(missing)}, which running does not: pip install 'liveshape[export]'"
+        )
+
+
+class _Steps:
+    """Names the step that runs now: a spinner with its time on a terminal, a line each elsewhere."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._task = bar, None
+
+    def step(self, text: str) -> None:
+        if self._bar is None:
+            print(f"{text} ...", file=sys.stderr, flush=True)
+            return
+        if self._task is not None:
+            self._bar.update(self._task, total=1, completed=1)
+        self._task = self._bar.add_task(text, total=None)
+
+    def progress(self, done: int, total: int) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def _steps() -> Iterator[_Steps]:
+    if not sys.stderr.isatty():
+        yield _Steps(None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        steps = _Steps(bar)
+        yield steps
+        if steps._task is not None:
+            bar.update(steps._task, total=1, completed=1)

@@ -1,0 +1,125 @@
+"""A GGUF file as a checkpoint: its tensors under Hugging Face's names, its tokenizer as a tokenizer.json."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.checkpoint import Checkpoint, generation_config
+from liveshape.export.config import ModelConfig, from_gguf
+from liveshape.export.gguf import GgufFile
+from liveshape.export.tokenizer import Vocabulary, tokenizer_files
+
+_OUTER = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_INNER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_FACTORS = "rope_freqs.weight"
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """A GGUF file of the llama, qwen2 or qwen3 architecture.
+
+    Example: `open_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))`.
+    """
+    file = GgufFile(path)
+    config = from_gguf(file.metadata, _vocabulary_size(file), tied="output.weight" not in file.tensors)
+    if _FACTORS in file.tensors:
+        config = replace(config, rope_factors=tuple(file.read(_FACTORS).tolist()))
+    names = {hugging_face_name(name): name for name in file.tensors if name != _FACTORS}
+    permuted = config.family == "llama"
+    if permuted and config.rotary_size != config.head_size:
+        raise UnsupportedError(
+            f"{path}: only {config.rotary_size} of {config.head_size} dims of a head are rotated, "
+            "which GGUF files of this architecture store in an order that is not defined"
+        )
+
+    def read(name: str) -> npt.NDArray[np.float32]:
+        weight = file.read(names[name])
+        if permuted and (heads := _rotated_heads(name, config)):
+            return pairs_to_halves(weight, heads)
+        return weight
+
+    files = dict(tokenizer_files(vocabulary_of(file)))
+    files["generation_config.json"] = generation_config(config)
+    shapes = {name: file.tensors[own].shape for name, own in names.items()}
+    return Checkpoint(config, shapes, read, files)
+
+
+def hugging_face_name(name: str) -> str:
+    """The name that transformers gives a tensor; those unknown here keep their own.
+
+    >>> hugging_face_name("blk.3.attn_q.weight"), hugging_face_name("output_norm.weight")
+    ('model.layers.3.self_attn.q_proj.weight', 'model.norm.weight')
+    """
+    if (match := _LAYER.fullmatch(name)) and match[2] in _INNER:
+        return f"model.layers.{match[1]}.{_INNER[match[2]]}.{match[3]}"
+    stem, _, ending = name.rpartition(".")
+    return f"{_OUTER[stem]}.{ending}" if stem in _OUTER else name
+
+
+def pairs_to_halves(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
+    """Rows that a rotary embedding turns as neighbours, moved to where it turns the two halves of a head.
+
+    >>> pairs_to_halves(np.arange(8, dtype=np.float32), heads=2)
+    array([0., 2., 1., 3., 4., 6., 5., 7.], dtype=float32)
+    """
+    rows = weight.shape[0]
+    apart = weight.reshape(heads, rows // heads // 2, 2, *weight.shape[1:])
+    return np.ascontiguousarray(apart.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def vocabulary_of(file: GgufFile) -> Vocabulary:
+    """The tokenizer of a file."""
+    get = file.metadata.get
+    tokens, kinds = get("tokenizer.ggml.tokens"), get("tokenizer.ggml.token_type")
+    if not tokens:
+        raise FormatError(f"{file.path} has no tokenizer (tokenizer.ggml.tokens)")
+    model, flavour = str(get("tokenizer.ggml.model")), str(get("tokenizer.ggml.pre", "default"))
+    begins = get("tokenizer.ggml.add_bos_token", model == "llama" or flavour == "llama-bpe")
+    return Vocabulary(
+        model=model,
+        flavour=flavour,
+        tokens=tokens,
+        kinds=kinds or [1] * len(tokens),
+        scores=get("tokenizer.ggml.scores"),
+        merges=get("tokenizer.ggml.merges"),
+        begin=get("tokenizer.ggml.bos_token_id"),
+        end=get("tokenizer.ggml.eos_token_id"),
+        padding=get("tokenizer.ggml.padding_token_id"),
+        adds_begin=bool(begins),
+        adds_space=bool(get("tokenizer.ggml.add_space_prefix", True)),
+        chat_template=get("tokenizer.chat_template"),
+    )
+
+
+def _vocabulary_size(file: GgufFile) -> int:
+    if "token_embd.weight" not in file.tensors:
+        raise FormatError(f"{file.path} has no tensor token_embd.weight: it holds no whole model")
+    return file.tensors["token_embd.weight"].shape[0]
+
+
+def _rotated_heads(name: str, config: ModelConfig) -> int:
+    """How many heads a tensor's rows make up, if they are rotated; else 0."""
+    part = name.split(".")[-2]
+    return {"q_proj": config.heads, "k_proj": config.kv_heads}.get(part, 0)

@@ -1,0 +1,55 @@
+"""What the exporter's libraries report: collected, instead of printed between the lines of our own progress."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Collector(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Say nothing below an error while the exporter's libraries load and set up logging of their own.
+
+    Example: `with quiet_imports(): import torchao`.
+    """
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+@contextmanager
+def exporter_log() -> Iterator[list[str]]:
+    """Collect the lines that go to the root logger, whose level the exporter sets itself; nothing is printed.
+
+    Example: `with exporter_log() as lines: to_edge_transform_and_lower(program)`.
+    """
+    root, torch_log = logging.getLogger(), logging.getLogger("torch")
+    handlers, level, torch_level = root.handlers[:], root.level, torch_log.level
+    collector = _Collector()
+    root.handlers[:] = [collector]
+    root.setLevel(logging.INFO)
+    torch_log.setLevel(logging.ERROR)  # it has a handler of its own
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield collector.lines
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        torch_log.setLevel(torch_level)

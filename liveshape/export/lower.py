@@ -1,0 +1,118 @@
+"""From a torch module to a `.pte` in which one delegate holds everything, or the list of what it would not take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+from executorch.backends.vulkan.patterns import fusable_patterns
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.backend.utils import get_delegates, get_non_lowered_nodes
+from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
+
+from liveshape.errors import UnsupportedError
+from liveshape.export.log import exporter_log
+
+_SKIPPED = "[Vulkan Partitioner] Due to ["
+_SHOWN = 20  # refusals in one message
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module with arguments at their upper bound, and which of their dims are dynamic.
+
+    Example: `Source(module, (torch.randn(43, 8),), {"x": {0: torch.export.Dim("s", max=43)}})`.
+    """
+
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    dynamic_shapes: Any = None
+    constants: Mapping[str, Any] = field(default_factory=dict)  # methods that only return a value
+
+
+def lower(
+    source: Source, path: Path, half: bool = False, one_delegate: bool = True, step: Step = lambda text: None
+) -> int:
+    """Write the `.pte` of a module and return its size. `half` stores weights, caches and activations as float16.
+
+    Example: `lower(Source(torch.nn.ReLU(), (torch.randn(4),)), Path("relu.pte"))`.
+    """
+    _remember_patterns()
+    with torch.no_grad(), exporter_log() as log:
+        step("tracing")
+        program = _traced(source)
+        step("lowering to one delegate" if one_delegate else "lowering")
+        edge = _delegated(program, source.constants, half)
+        del program
+        if one_delegate:
+            _refuse_leftovers(edge.exported_program().graph_module.graph, log)
+        step("writing")
+        # Sizes that come from the data have no hint; the declared range gives their bound.
+        config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())
+        made = edge.to_executorch(config)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "wb") as file:
+            made.write_to_file(file)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path.stat().st_size
+
+
+def _traced(source: Source) -> Any:
+    try:
+        return torch.export.export(source.module.eval(), source.args, dynamic_shapes=source.dynamic_shapes)
+    except Exception as error:
+        kind = type(error).__name__
+        raise UnsupportedError(f"torch.export cannot trace the module ({kind}): {error}") from error
+
+
+def _delegated(program: Any, constants: Mapping[str, Any], half: bool) -> Any:
+    try:
+        return to_edge_transform_and_lower(
+            program,
+            partitioner=[VulkanPartitioner({"force_fp16": True} if half else {})],
+            constant_methods=dict(constants) or None,
+        )
+    except Exception as error:
+        kind = type(error).__name__
+        raise UnsupportedError(f"the exporter failed to lower the module ({kind}): {error}") from error
+
+
+def _refuse_leftovers(graph: Any, log: list[str]) -> None:
+    """Everything that stayed outside of the one delegate, with the partitioner's reasons."""
+    delegates, nodes = get_delegates(graph), get_non_lowered_nodes(graph)
+    if len(delegates) == 1 and not nodes:
+        return
+    names = list(dict.fromkeys(str(getattr(node.target, "__name__", node.target)) for node in nodes))
+    reasons = list(dict.fromkeys(_reason(line) for line in log if line.startswith(_SKIPPED)))
+    details = [*(f"left out: {name}" for name in names), *reasons]
+    listing = "\n  ".join(details[:_SHOWN])
+    more = f"\n  and {len(details) - _SHOWN} more" if len(details) > _SHOWN else ""
+    raise UnsupportedError(
+        f"the module does not fit into one delegate: the exporter made {len(delegates)} and left "
+        f"{len(nodes)} nodes out\n  {listing}{more}\n"
+        "write these in other operators, or pass --allow-split to let them run one by one",
+        tuple(("node", detail) for detail in details),
+    )
+
+
+def _reason(line: str) -> str:
+    reason, _, node = line.removeprefix(_SKIPPED).partition("], skipping ")
+    return f"{node}: {reason}"
+
+
+@functools.cache
+def _remember_patterns() -> None:
+    """Build each fusion pattern once per process: the exporter's own cache misses, and does so for every delegate."""
+    for entry in fusable_patterns.values():
+        if entry.get_graphs_fn is not None:
+            entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)

@@ -1,0 +1,219 @@
+"""Weights as modules: 4-bit groups in the form that the Vulkan patterns fuse, or plain float32.
+
+Only symmetric quantization is offered: the exporter drops zero points without a word. Scales are chosen for the least
+squared error and may be negative: a checkpoint that is symmetric in the same groups already comes through unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torchao.quantization.quant_primitives import (
+    MappingType,
+    choose_qparams_affine,
+    dequantize_affine,
+    quantize_affine,
+)
+
+from liveshape.errors import UnsupportedError
+from liveshape.export.config import Quantization
+
+LOW, HIGH = -8, 7
+# The steps that the largest weight of a group may take; fewer clip it, and the rest of the group gains precision.
+_STEPS = (8.0, 7.0, 7.4, 7.7, 8.4, 8.8)
+# Rows are quantized a slice at a time: the search needs several copies of what it works on.
+_SLICE = 1 << 22
+# The exporter packs linears whose outputs come in fours; others are padded with zero rows and cut off again.
+_ROWS = 4
+
+
+def group_of(width: int, asked: int) -> int | None:
+    """The largest group size up to the asked one that divides a row, preferably in whole 8s; None if there is none.
+
+    >>> group_of(576, 32), group_of(100, 32), group_of(6, 32)
+    (32, 20, None)
+    """
+    for multiple in (8, 4):
+        for group in range(asked - asked % multiple, 0, -multiple):
+            if width % group == 0:
+                return group
+    return None
+
+
+def quantize_groups(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values in -8..7 as int8 (N, K) and float32 scales (N, K / group) of the least squared error found.
+
+    Example: `values, scales = quantize_groups(torch.randn(64, 128), 32)`.
+    """
+    rows, width = weight.shape
+    values = torch.empty(rows, width, dtype=torch.int8)
+    scales = torch.empty(rows, width // group)
+    step = max(1, _SLICE // width)
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        found, scale = _best_scales(weight[part].reshape(-1, group))
+        values[part] = found.reshape(-1, width)
+        scales[part] = scale.reshape(-1, width // group)
+    return values, scales
+
+
+def _best_scales(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    largest = groups.gather(1, groups.abs().argmax(1, keepdim=True))
+    # A group of zeros keeps any scale: its values are all 0.
+    inverse = torch.where(largest == 0, torch.ones_like(largest), -1.0 / largest)
+    best_gain = torch.full_like(largest, -1.0)
+    best_values = torch.zeros_like(groups)
+    best_scale = torch.ones_like(largest)
+    for steps in _STEPS:
+        values = (groups * (inverse * steps)).round_().clamp_(LOW, HIGH)
+        product = (groups * values).sum(1, keepdim=True)
+        square = (values * values).sum(1, keepdim=True).clamp_(min=1e-12)
+        gain = product * product / square  # the squared error is a constant less this
+        better = gain > best_gain
+        best_gain = torch.where(better, gain, best_gain)
+        best_values = torch.where(better, values, best_values)
+        best_scale = torch.where(better, product / square, best_scale)
+    best_scale = torch.where(largest == 0, torch.ones_like(best_scale), best_scale)
+    return best_values.to(torch.int8), best_scale
+
+
+class GroupedWeight(nn.Module):
+    """An int8 tensor of 4-bit values with the scales of its groups."""
+
+    def __init__(self, values: torch.Tensor, scales: torch.Tensor) -> None:
+        super().__init__()
+        # Of its own: the exporter repacks in place, and would do so twice to what two layers share.
+        self.register_buffer("values", values.clone())
+        self.register_buffer("scales", scales.clone())
+        self.register_buffer("zeros", torch.zeros_like(scales, dtype=torch.int8))
+        self.group = values.shape[1] // scales.shape[1]
+
+    def forward(self) -> torch.Tensor:
+        return dequantize_affine(
+            self.values, (1, self.group), self.scales, self.zeros, torch.int8, LOW, HIGH, output_dtype=torch.float32
+        )
+
+
+class GroupedLinear(nn.Module):
+    """A linear layer of 4-bit groups, on activations as they are or rounded to 8 bits by row (8da4w)."""
+
+    def __init__(self, weight: GroupedWeight, bias: torch.Tensor | None, rows: int, dynamic: bool) -> None:
+        super().__init__()
+        self.weight = weight
+        self.register_buffer("bias", bias)
+        self.rows, self.dynamic = rows, dynamic
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = functional.linear(round_rows(x) if self.dynamic else x, self.weight(), self.bias)
+        return out if out.shape[-1] == self.rows else out[..., : self.rows]
+
+
+def round_rows(x: torch.Tensor) -> torch.Tensor:
+    """Each row of x through 8 bits and back, with a scale and a zero point of its own."""
+    block = [1] * (x.dim() - 1) + [x.shape[-1]]
+    scale, zero = choose_qparams_affine(
+        x,
+        MappingType.ASYMMETRIC,
+        block,
+        target_dtype=torch.int8,
+        quant_min=-128,
+        quant_max=127,
+        zero_point_dtype=torch.int8,
+    )
+    rounded = quantize_affine(x, block, scale, zero, output_dtype=torch.int8, quant_min=-128, quant_max=127)
+    return dequantize_affine(rounded, block, scale, zero, torch.int8, -128, 127, output_dtype=x.dtype)
+
+
+class GroupedEmbedding(nn.Module):
+    """A table of 4-bit groups."""
+
+    def __init__(self, weight: GroupedWeight) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(ids, self.weight())
+
+
+class PlainLinear(nn.Module):
+    """A linear layer in float32."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+
+class PlainEmbedding(nn.Module):
+    """A table in float32."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(ids, self.weight)
+
+
+@dataclass
+class Weights:
+    """Reads tensors of a checkpoint by name and gives the modules that hold them, quantized as they arrive.
+
+    `read` returns float32 arrays; a name is looked up without its `.weight`. The float32 of one tensor at a time is all
+    that a quantized model ever takes.
+    """
+
+    read: Callable[[str], np.ndarray[Any, Any]]
+    names: frozenset[str]
+    quantization: Quantization
+    used: set[str] = field(default_factory=set)
+    _kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+    def vector(self, name: str) -> torch.Tensor:
+        """A tensor as it is."""
+        self.used.add(name)
+        return torch.from_numpy(np.array(self.read(name), dtype=np.float32, order="C"))
+
+    def linear(self, name: str) -> nn.Module:
+        """The linear layer of this name, with a bias if the checkpoint has one."""
+        bias = self.vector(f"{name}.bias") if f"{name}.bias" in self.names else None
+        if self.quantization.mode == "none":
+            return PlainLinear(self.vector(f"{name}.weight"), bias)
+        values, scales = self._grouped(name)
+        rows = values.shape[0]
+        padding = -rows % _ROWS
+        if padding:
+            values, scales = (functional.pad(each, (0, 0, 0, padding)) for each in (values, scales))
+            bias = bias if bias is None else functional.pad(bias, (0, padding))
+        return GroupedLinear(GroupedWeight(values, scales), bias, rows, self.quantization.mode == "8da4w")
+
+    def embedding(self, name: str, width: int) -> nn.Module:
+        """The embedding of this name; in 4 bits where that was asked for and the delegate has it."""
+        if not self.quantization.embeds(width):
+            return PlainEmbedding(self.vector(f"{name}.weight"))
+        return GroupedEmbedding(GroupedWeight(*self._grouped(name)))
+
+    def _grouped(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Quantized once per name: a tied table serves two layers."""
+        if name not in self._kept:
+            weight = self.vector(f"{name}.weight")
+            group = group_of(weight.shape[1], self.quantization.group)
+            if group is None:
+                raise UnsupportedError(
+                    f"{name}: rows of {weight.shape[1]} weights cannot be split into groups of 4, 8, ... up to "
+                    f"{self.quantization.group}; export with --quant none"
+                )
+            found = quantize_groups(weight, group)
+            if "embed" not in name:
+                return found
+            self._kept[name] = found
+        return self._kept[name]

@@ -1,0 +1,49 @@
+"""The tables of the rotary embedding: which angle each pair of a head turns by at each position."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.export.config import ModelConfig, RopeScaling
+
+Array = npt.NDArray[np.float32]
+
+
+def rotary_tables(config: ModelConfig, length: int) -> tuple[Array, Array]:
+    """Cosines and sines, each (length, rotary size): a pair of a head finds its angle in both halves of a row.
+
+    Example: `cos, sin = rotary_tables(config, 2048)`.
+    """
+    frequencies = inverse_frequencies(config)
+    # In float32 like the model's training code: the same rounding, the same logits.
+    angles = np.outer(np.arange(length, dtype=np.float32), frequencies).astype(np.float32)
+    both = np.concatenate([angles, angles], axis=1)
+    return np.cos(both), np.sin(both)
+
+
+def inverse_frequencies(config: ModelConfig) -> Array:
+    """The angle of each pair at position 1, (rotary size / 2).
+
+    Example: `inverse_frequencies(config)[0] == 1.0` for a model without scaling.
+    """
+    exponents = np.arange(0, config.rotary_size, 2, dtype=np.float32) / np.float32(config.rotary_size)
+    frequencies: Array = (1.0 / np.float32(config.rope_theta) ** exponents).astype(np.float32)
+    if config.rope_factors is not None:
+        return (frequencies / np.asarray(config.rope_factors, dtype=np.float32)).astype(np.float32)
+    if config.rope_scaling is None:
+        return frequencies
+    if config.rope_scaling.kind == "linear":
+        return (frequencies / np.float32(config.rope_scaling.factor)).astype(np.float32)
+    return _llama3(frequencies, config.rope_scaling)
+
+
+def _llama3(frequencies: Array, scaling: RopeScaling) -> Array:
+    """Slow pairs are stretched by the factor, fast ones kept, those in between blended."""
+    wavelengths = 2 * math.pi / frequencies
+    turns = scaling.original_context / wavelengths
+    blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+    kept = np.clip(blend, 0.0, 1.0)
+    return ((1 - kept) * frequencies / scaling.factor + kept * frequencies).astype(np.float32)

@@ -1,0 +1,305 @@
+"""Text from a prompt: `generate` gives it whole, `stream_generate` token by token, with the names of mlx-lm.
+
+from liveshape.llm import load, stream_generate
+
+model, tokenizer = load("SmolLM2-135M-Instruct")
+for response in stream_generate(model, tokenizer, [{"role": "user", "content": "Hi"}], temperature=0.7):
+    print(response.text, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.errors import InputError
+from liveshape.llm.host_sampling import Logits, Tokens, host_sampler
+from liveshape.llm.reuse import cut_to_prefix
+from liveshape.llm.stats import Stats, now_ms
+from liveshape.llm.stopping import StopWatch
+from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
+
+if TYPE_CHECKING:
+    from liveshape.device import Device
+    from liveshape.llm.model import LanguageModel
+    from liveshape.llm.sampling import Sampling
+    from liveshape.runtime import Progress
+
+Prompt = str | Sequence[int] | npt.NDArray[np.integer[Any]] | Sequence[Mapping[str, Any]]
+Sampler = Callable[[Logits], int]
+LogitsProcessor = Callable[[Tokens, Logits], Logits]
+
+MAX_TOKENS = 256
+
+
+class ContextError(InputError):
+    """A prompt is longer than the context of the model; both numbers are in the message and here.
+
+    Example: `except ContextError as error: print(error.tokens, error.context)`.
+    """
+
+    def __init__(self, tokens: int, context: int) -> None:
+        super().__init__(
+            f"the prompt is {tokens:,} tokens long, the context of this model is {context:,}: "
+            "shorten the prompt, or export the model with a larger context"
+        )
+        self.tokens, self.context = tokens, context
+
+
+class Streamer(Protocol):
+    """What transformers' streamers are: first the ids of the prompt are put, then those of each token."""
+
+    def put(self, value: Any) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class GenerationResponse:
+    """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
+
+    Tokens per second are of the prompt that had to be computed, and of what came after the first token;
+    `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop" or "length".
+    """
+
+    text: str
+    token: int
+    prompt_tokens: int
+    prompt_tps: float
+    generation_tokens: int
+    generation_tps: float
+    peak_memory: float
+    finish_reason: str | None = None
+
+
+def load(
+    path: str | os.PathLike[str], *, device: Device | str | int | None = None, progress: Progress | None = None
+) -> tuple[LanguageModel, Tokenizer]:
+    """A model and its tokenizer, from a folder or from a `.pte` with a tokenizer beside it.
+
+    Example: `model, tokenizer = load("SmolLM2-135M-Instruct")`.
+    """
+    from liveshape.llm.model import LanguageModel
+
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+    tokenizer = Tokenizer.load(path)  # first: it is cheap, and fails without any weight uploaded
+    return LanguageModel.load(path, device=device, progress=progress), tokenizer
+
+
+def generate(
+    model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, *, verbose: bool = False, **options: Any
+) -> str:
+    """The whole text that follows a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
+
+    Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
+    """
+    pieces = []
+    response = None
+    for response in stream_generate(model, tokenizer, prompt, **options):
+        pieces.append(response.text)
+        if verbose:
+            print(response.text, end="", flush=True)
+    if verbose and response is not None:
+        print(f"\n{speed_text(response)}")
+    return "".join(pieces)
+
+
+def speed_text(response: GenerationResponse) -> str:
+    """How fast it went, in a line each for the prompt and for the text.
+
+    Example: `print(speed_text(last), file=sys.stderr)`.
+    """
+    return (
+        f"prompt:     {response.prompt_tokens:,} tokens, {response.prompt_tps:,.1f} tokens/s\n"
+        f"generation: {response.generation_tokens:,} tokens, {response.generation_tps:,.1f} tokens/s"
+        f" ({response.finish_reason or 'interrupted'})"
+    )
+
+
+def stream_generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    *,
+    max_tokens: int | None = MAX_TOKENS,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    seed: int | None = None,
+    stop: str | Sequence[str] = (),
+    streamer: Streamer | None = None,
+    sampler: Sampler | None = None,
+    logits_processors: Sequence[LogitsProcessor] = (),
+    keep_prefix: bool = False,
+    stats: Stats | None = None,
+) -> Generator[GenerationResponse, None, None]:
+    """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
+
+    What is None is as the model's generation_config.json recommends; `max_tokens=None` goes on while there is context.
+    With `keep_prefix` the tokens that this prompt and the last one begin with alike are not computed again.
+    `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
+    on the host, which is slow. What cannot work is an error here, not at the first token.
+
+    Example: `for response in stream_generate(model, tokenizer, "Once", stop="\\n\\n"): print(response.text, end="")`.
+    """
+    stats = Stats() if stats is None else stats
+    stats.inference_start_ms = now_ms()
+    ids = prompt_ids(tokenizer, prompt)
+    stats.token_encode_end_ms = now_ms()
+    limit = _room(len(ids), model.max_context, max_tokens)
+    outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
+    if outside is not None:
+        raise InputError(f"the prompt has the token {outside}, the vocabulary of this model ends at {model.vocab_size}")
+    sampling = tokenizer.generation.sampling(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+    )
+    watch = StopWatch([stop] if isinstance(stop, str) else stop)
+    ends = frozenset(model.eos_ids) | tokenizer.eos_ids
+
+    def tokens(cached: int) -> Iterator[int]:
+        if sampler is None and not logits_processors:
+            return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends)
+        return _on_the_host(model, ids, cached, sampling, sampler, logits_processors)
+
+    request = _Request(ids, limit, ends, watch, keep_prefix, tokens)
+    return _responses(model, tokenizer, request, streamer, stats)
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+    """The ids of a prompt: text is begun as the model wants it, messages go through the chat template.
+
+    Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
+    """
+    if isinstance(prompt, str):
+        ids = tokenizer.encode_prompt(prompt)
+    else:
+        items = list(prompt)
+        if items and all(isinstance(item, Mapping) for item in items):
+            ids = tokenizer.apply_chat_template(items)
+        elif all(isinstance(item, int | np.integer) for item in items):
+            ids = [int(item) for item in items]
+        else:
+            kinds = sorted({type(item).__name__ for item in items})
+            raise InputError(f"a prompt is a text, token ids, or messages; this is a sequence of {', '.join(kinds)}")
+    if not ids:
+        raise InputError("the prompt is empty, and this model has no token that begins a text")
+    return ids
+
+
+def _room(tokens: int, context: int, max_tokens: int | None) -> int:
+    """How many tokens may follow the prompt; the last of them needs no place of its own in the cache."""
+    if max_tokens == 0:
+        raise InputError("max_tokens is 0: give a number above it, or None for as many as there is context")
+    if tokens > context:
+        raise ContextError(tokens, context)
+    room = context - tokens + 1
+    return room if max_tokens is None or max_tokens < 0 else min(max_tokens, room)
+
+
+def _on_the_host(
+    model: LanguageModel,
+    ids: Sequence[int],
+    cached: int,
+    sampling: Sampling,
+    sampler: Sampler | None,
+    processors: Sequence[LogitsProcessor],
+) -> Iterator[int]:
+    """Tokens chosen by callables of the user, one whole step after the other."""
+    choose = host_sampler(sampling)
+    tokens = list(ids)
+    model.prefill(tokens[cached:])
+    while True:
+        logits: Logits = np.asarray(model.logits(), np.float32).reshape(-1)
+        for process in processors:
+            logits = process(np.asarray(tokens, np.int64), logits)
+        drawn = choose(np.asarray(tokens, np.int64), logits) if sampler is None else sampler(logits)
+        tokens.append(int(drawn))
+        yield tokens[-1]
+        model.prefill(tokens[-1:])
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked of a model, checked; `tokens(cached)` starts it behind what the cache holds."""
+
+    ids: list[int]
+    limit: int
+    ends: frozenset[int]
+    watch: StopWatch
+    keep_prefix: bool
+    tokens: Callable[[int], Iterator[int]]
+
+
+def _responses(
+    model: LanguageModel, tokenizer: Tokenizer, request: _Request, streamer: Streamer | None, stats: Stats
+) -> Generator[GenerationResponse, None, None]:
+    ids, watch = request.ids, request.watch
+    decoder = StreamDecoder(tokenizer, ids)
+    memory = model.memory.total / 1e9
+    start = first = time.perf_counter()
+    cached = 0
+    if request.keep_prefix:
+        cached = cut_to_prefix(model, ids)
+    else:
+        model.reset()
+    stats.num_prompt_tokens = len(ids)
+    if streamer is not None:
+        streamer.put(np.asarray(ids, np.int64))
+    source = request.tokens(cached)
+    said: list[int] = []
+    reason: str | None = None
+    try:
+        while reason is None:
+            token = next(source, None)
+            text = ""
+            if token is None:
+                reason = "stop"
+            else:
+                said.append(token)
+                if streamer is not None:
+                    streamer.put(np.asarray([token], np.int64))
+                ended = token in request.ends
+                text = watch.put("" if ended else decoder.put(token))
+                if ended or watch.matched is not None:
+                    reason = "stop"
+                elif len(said) >= request.limit:
+                    reason = "length"
+            if len(said) == 1:
+                first = time.perf_counter()
+                stats.prompt_eval_end_ms = stats.first_token_ms = now_ms()
+            if reason is not None:
+                text += watch.put(decoder.end()) + watch.end()
+                reason = "stop" if watch.matched is not None else reason
+            stats.num_generated_tokens, stats.inference_end_ms = len(said), now_ms()
+            yield GenerationResponse(
+                text=text,
+                token=said[-1] if said else ids[-1],
+                prompt_tokens=len(ids),
+                prompt_tps=(len(ids) - cached) / max(first - start, 1e-9),
+                generation_tokens=len(said),
+                generation_tps=(len(said) - 1) / max(time.perf_counter() - first, 1e-9) if len(said) > 1 else 0.0,
+                peak_memory=memory,
+                finish_reason=reason,
+            )
+    finally:
+        # A stream that nobody reads on must not run ahead on the device.
+        close = getattr(source, "close", None)
+        if close is not None:
+            close()
+        if streamer is not None:
+            streamer.end()

@@ -1,0 +1,24 @@
+"""The packages of the extra `llm`: text needs them, running programs does not."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from liveshape.errors import LiveshapeError
+
+
+class MissingPackageError(LiveshapeError, ImportError):
+    """A package of an extra is not installed; the message says which, and how to get it."""
+
+
+def need(*packages: str) -> None:
+    """Raise an error that tells how to install, if one of the packages is missing.
+
+    Example: `need("tokenizers")` before `from tokenizers import Tokenizer`.
+    """
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise MissingPackageError(
+            f"text in and out needs {' and '.join(missing)}, which running a program does not: "
+            "pip install 'liveshape[llm]'"
+        )

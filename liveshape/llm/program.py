@@ -1,0 +1,179 @@
+"""What a language model's file says of itself, and its `forward` as a graph that chooses the next token, too.
+
+The graph gets a tail: a history of the tokens at their positions, and the sampling operator on the last logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from liveshape import ops
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.graph import Graph, Node, Storage, SymInt, Tensor, Value
+from liveshape.metadata import is_constant
+from liveshape.runtime import Program
+
+TOKEN, LOGITS = 0, 1  # the outputs of the graph
+SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+_FLOATS = ("float32", "float16")
+_INTEGERS = ("int64", "int32")
+
+
+@dataclass(frozen=True)
+class Description:
+    """The numbers of a model: the longest chunk of one call, the context of its cache, and its special tokens."""
+
+    max_seq_len: int
+    max_context: int
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    all_logits: bool  # whether a call gives the logits of every token, not of its last alone
+
+
+@dataclass(eq=False)
+class TokenGraph:
+    """`forward` with its tail, whose first node is `tail`; the settings are live scalars that nobody else sets."""
+
+    graph: Graph
+    tokens: Tensor
+    position: Tensor
+    logits: Tensor
+    history: Tensor
+    states: tuple[Tensor, ...]  # what outlives a call, one tensor for each piece of memory
+    settings: dict[str, SymInt]
+    tail: int
+    description: Description
+
+
+def constants_of(program: Program) -> dict[str, Any]:
+    """The values of all methods that only return one; a list where they return several.
+
+    Example: `constants_of(program)["get_max_seq_len"]`.
+    """
+    found: dict[str, Any] = {}
+    for plan in program.file.plans:
+        if is_constant(plan):
+            values = [
+                getattr(value, "tolist", lambda value=value: value)() for value in program.load_method(plan.name)()
+            ]
+            found[plan.name] = values[0] if len(values) == 1 else values
+    return found
+
+
+def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
+    """Check that a graph is that of a language model with a cache, and give it its tail.
+
+    Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
+    """
+    tokens, position, logits = _signature(graph, constants)
+    states = _states(graph)
+    description = _describe(constants, tokens, logits, states)
+    if not states:
+        raise UnsupportedError(
+            f"{graph.name} keeps no state between calls; a language model must be exported with its cache in the graph"
+        )
+    values: list[Value] = []
+    nodes: list[Node] = []
+
+    def keep(value: Any) -> Any:
+        values.append(value)
+        return value
+
+    def add(operator: str, *args: Any) -> Any:
+        entry = ops.OPS[operator]
+        nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{operator} (after {graph.name})", args))
+        return args[-1]
+
+    history = keep(Tensor("history", "int32", (1, description.max_context), half=graph.limits.half))
+    history.storage.persistent = True
+    settings = {name: keep(SymInt(name)) for name in SETTINGS}
+    begin = add("et_vk.select_as_symint.default", position, 0, 0, keep(SymInt("position")))
+    count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
+    add("liveshape.record", tokens, begin, history)
+    length = add("add", begin, count, keep(SymInt("tokens so far")))
+    token = keep(Tensor("token", "int32", (1, 1), half=graph.limits.half))
+    add("liveshape.sample", logits, history, length, *settings.values(), token)
+    whole = Graph(
+        graph.name,
+        [*graph.nodes, *nodes],
+        [*graph.values, *values],
+        graph.inputs,
+        [token, logits],
+        graph.limits,
+        graph.file_bytes,
+    )
+    return TokenGraph(
+        whole, tokens, position, logits, history, (*states, history), settings, len(graph.nodes), description
+    )
+
+
+def _signature(graph: Graph, constants: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens, their positions and the logits, or an error that says what was expected and what is there."""
+    found = [value for value in graph.inputs if isinstance(value, Tensor) and value.dtype in _INTEGERS]
+    tokens = [value for value in found if value.rank == 2 and value.max_shape[0] == 1]
+    positions = [value for value in found if value.rank == 1]
+    logits = [value for value in graph.outputs if isinstance(value, Tensor) and value.dtype in _FLOATS]
+    fits = len(graph.inputs) == 2 and len(tokens) == len(positions) == 1
+    if fits:
+        fits = positions[0].max_shape[0] in (1, tokens[0].max_shape[1])
+    if not fits or len(logits) != 1 or logits[0].rank not in (2, 3) or logits[0].max_shape[0] != 1:
+        given = ", ".join(_text(value) for value in graph.inputs)
+        gives = ", ".join(_text(value) for value in graph.outputs)
+        hint = "; it has no cache: export with use_kv_cache" if constants.get("use_kv_cache") is False else ""
+        raise UnsupportedError(
+            f"{graph.name} is not that of a language model with a cache: it takes ({given}) and gives ({gives}); "
+            f"expected are tokens int64 [1, S], positions int64 [1] or [S], and logits [1, V] or [1, S, V]{hint}"
+        )
+    if tokens[0].static and tokens[0].max_shape[1] > 1:
+        raise UnsupportedError(
+            f"{graph.name} takes exactly {tokens[0].max_shape[1]} tokens; export with a dynamic sequence length"
+        )
+    return tokens[0], positions[0], logits[0]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.max_shape)}"
+    return "a number" if isinstance(value, SymInt) else repr(value)
+
+
+def _states(graph: Graph) -> tuple[Tensor, ...]:
+    """Every tensor that some node changes and that a later call reads."""
+    found: dict[Storage, Tensor] = {}
+    for node in graph.nodes:
+        for value in node.written:
+            if isinstance(value, Tensor) and value.storage.persistent and value not in graph.inputs:
+                found.setdefault(value.storage, value)
+    return tuple(found.values())
+
+
+def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Iterable[Tensor]) -> Description:
+    bound = tokens.max_shape[1]
+    width = logits.max_shape[-1]
+    ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
+    begin = constants.get("get_bos_id")
+    return Description(
+        max_seq_len=min(_number(constants, "get_max_seq_len", bound), bound),
+        max_context=_number(constants, "get_max_context_len", _context(states, bound)),
+        vocab_size=min(_number(constants, "get_vocab_size", width), width),
+        eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
+        bos_id=None if begin is None or int(begin) < 0 else int(begin),
+        all_logits=logits.rank == 3 and logits.max_shape[1] == bound,
+    )
+
+
+def _number(constants: dict[str, Any], name: str, otherwise: int) -> int:
+    value = constants.get(name, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FormatError(f"{name} of the program gives {value!r}; a number above 0 is expected")
+    return value
+
+
+def _context(states: Iterable[Tensor], bound: int) -> int:
+    """Without a word of the file: the one dimension, the same in all caches, that holds at least a chunk."""
+    sizes = [set(state.max_shape[:-1]) for state in states if state.rank >= 3]
+    shared = set.intersection(*sizes) if sizes else set()
+    return max((size for size in shared if size >= bound), default=bound)

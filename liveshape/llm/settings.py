@@ -1,0 +1,95 @@
+"""What the makers of a model recommend for generating: generation_config.json, under what the caller asks for."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from liveshape.errors import FormatError
+from liveshape.llm.sampling import Sampling
+
+# What transformers samples with where a file says only `do_sample`.
+_SAMPLED = {"temperature": 1.0, "top_k": 50}
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """Recommended sampling and the ids that end an answer; without a file, the most likely token each time.
+
+    Example: `GenerationSettings.read(Path("folder/generation_config.json")).sampling(temperature=0.7)`.
+    """
+
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @classmethod
+    def read(cls, path: Path) -> GenerationSettings:
+        """The settings of a file, or those without one. Its temperature counts only where it says `do_sample`."""
+        document = read_json(path)
+        ends = document.get("eos_token_id")
+        values: dict[str, Any] = {
+            "bos_id": document.get("bos_token_id"),
+            "eos_ids": tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
+        }
+        wanted = ["repetition_penalty"]
+        if document.get("do_sample"):
+            wanted += ["temperature", "top_k", "top_p", "min_p"]
+            values |= _SAMPLED
+        values |= {name: document[name] for name in wanted if document.get(name) is not None}
+        numbers = [values["bos_id"] or 0, *values["eos_ids"], *(values[name] for name in wanted if name in values)]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise FormatError(
+                f"{path}: a number is expected in each of bos_token_id, eos_token_id, {', '.join(wanted)}"
+            )
+        return cls(**values)
+
+    def sampling(
+        self,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+    ) -> Sampling:
+        """What to sample with: each value as given, or else as recommended. A seed of None or -1 is drawn anew.
+
+        Who asks for top-k, top-p or min-p wants chance: the temperature is then 1 where nothing says otherwise.
+
+        Example: `settings.sampling(top_p=0.9).temperature == 1.0`.
+        """
+        if temperature is None and not self.temperature and any(each is not None for each in (top_k, top_p, min_p)):
+            temperature = 1.0
+        return Sampling(
+            temperature=self.temperature if temperature is None else temperature,
+            top_k=self.top_k if top_k is None else top_k,
+            top_p=self.top_p if top_p is None else top_p,
+            min_p=self.min_p if min_p is None else min_p,
+            repetition_penalty=self.repetition_penalty if repetition_penalty is None else repetition_penalty,
+            seed=secrets.randbits(31) if seed is None or seed < 0 else seed,
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file; an empty one where there is no file.
+
+    Example: `read_json(folder / "tokenizer_config.json").get("bos_token")`.
+    """
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{path}: {error}") from error
+    if not isinstance(document, dict):
+        raise FormatError(f"{path}: an object is expected, this is a {type(document).__name__}")
+    return document

@@ -1,0 +1,35 @@
+"""When each part of a generation began and ended, under the names that ExecuTorch's runners use."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+def now_ms() -> int:
+    """Milliseconds of the wall clock, as ExecuTorch counts them."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Stats:
+    """Times in milliseconds since 1970 and counts of tokens; 0 is what has not happened.
+
+    Example: `stats = Stats(); text = generate(model, tokenizer, "Hi", stats=stats); print(stats.as_dict())`.
+    """
+
+    SCALING_FACTOR_UNITS_PER_SECOND: int = 1000
+    model_load_start_ms: int = 0
+    model_load_end_ms: int = 0
+    inference_start_ms: int = 0
+    token_encode_end_ms: int = 0
+    prompt_eval_end_ms: int = 0
+    first_token_ms: int = 0
+    inference_end_ms: int = 0
+    num_prompt_tokens: int = 0
+    num_generated_tokens: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return asdict(self)

@@ -1,0 +1,261 @@
+"""Text to token ids and back: a thin wrapper over `tokenizers`, with the files and habits of transformers.
+
+`StreamDecoder` gives the text of a growing row of tokens, piece by piece, and never half of a character.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from liveshape.errors import FormatError, InputError
+from liveshape.llm.chat_template import ChatTemplate, Message
+from liveshape.llm.packages import need
+from liveshape.llm.settings import GenerationSettings, read_json
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+# A character is at most four bytes, so more tokens than this without an end are no character at all.
+_PATIENCE = 16
+# How many tokens of the prompt tell whether the first one generated starts with a space.
+_CONTEXT = 8
+
+
+class Tokenizer:
+    """What tokenizer.json and the files beside it say.
+
+    Example: `Tokenizer.load("folder").encode("Once upon a time")`.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        config: Mapping[str, Any] | None = None,
+        *,
+        chat_templates: Mapping[str, str] | None = None,
+        generation: GenerationSettings | None = None,
+    ) -> None:
+        self._backend = backend
+        self._config = dict(config or {})
+        self._templates = {name: ChatTemplate(text) for name, text in (chat_templates or {}).items()}
+        self.generation = generation or GenerationSettings()
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._names = {key: _content(value) for key, value in self._config.items() if key.endswith("_token")}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer of a folder, or the one beside a model file.
+
+        Example: `Tokenizer.load("SmolLM2-135M-Instruct")`.
+        """
+        need("tokenizers")
+        import tokenizers
+
+        path = Path(folder)
+        home = path if path.is_dir() else path.parent
+        file = path if path.suffix == ".json" else home / "tokenizer.json"
+        if not file.exists():
+            raise InputError(
+                f"{file} does not exist: text needs the tokenizer.json of the model beside it; "
+                "`liveshape run` runs a program without one"
+            )
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises Exception itself
+            raise FormatError(f"{file}: {error}") from error
+        # Files are made for training too: neither must ever cut or fill a prompt.
+        backend.no_truncation()
+        backend.no_padding()
+        config = {**read_json(home / "special_tokens_map.json"), **read_json(home / "tokenizer_config.json")}
+        generation = GenerationSettings.read(home / "generation_config.json")
+        return cls(backend, config, chat_templates=_read_templates(home, config), generation=generation)
+
+    # Names and numbers
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, added ones included."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def bos_token(self) -> str | None:
+        """The token that begins a text."""
+        return self._names.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text."""
+        return self._names.get("eos_token")
+
+    @property
+    def bos_id(self) -> int | None:
+        """Its number, by the name in tokenizer_config.json, or else by generation_config.json."""
+        found = self.token_id(self.bos_token)
+        return self.generation.bos_id if found is None else found
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every token that ends an answer: the one of the tokenizer and those of generation_config.json."""
+        own = self.token_id(self.eos_token)
+        return frozenset(self.generation.eos_ids) | ({own} if own is not None else set())
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template for messages, if the model has one."""
+        return self._templates["default"].source if "default" in self._templates else None
+
+    def token_id(self, token: str | None) -> int | None:
+        """The number of a token by its text.
+
+        Example: `tokenizer.token_id("<|im_end|>")`.
+        """
+        return None if token is None else self._backend.token_to_id(token)
+
+    def token(self, index: int) -> str | None:
+        """The text of a token as the vocabulary writes it.
+
+        Example: `tokenizer.token(262) == "Ġthe"`.
+        """
+        return self._backend.id_to_token(index)
+
+    # Text
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text; special tokens that are written out in it become their single ids.
+
+        Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
+        """
+        ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        wish, begin = self._config.get("add_bos_token"), self.bos_id
+        if not add_special_tokens or wish is None or begin is None:
+            return ids
+        plain = list(self._backend.encode(text, add_special_tokens=False).ids)
+        has_one = ids[:1] == [begin] and ids != plain
+        if wish and not has_one:
+            return [begin, *ids]
+        return ids[1:] if has_one and not wish else ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The ids of a whole prompt: begun as the model wants it, but not twice if the text already is.
+
+        Example: `tokenizer.encode_prompt("<s>Hi") == tokenizer.encode_prompt("Hi")`.
+        """
+        begun = self.bos_token is not None and text.startswith(self.bos_token)
+        ids = self.encode(text, add_special_tokens=not begun)
+        return ids or ([self.bos_id] if self.bos_id is not None else [])
+
+    def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False, **_: Any) -> str:
+        """The text of ids.
+
+        Example: `tokenizer.decode([504, 3575]) == "The capital"`.
+        """
+        row = [int(ids)] if isinstance(ids, int) else [int(index) for index in ids]
+        return self._backend.decode(row, skip_special_tokens=skip_special_tokens)
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = ...,
+        tokenize: Literal[True] = ...,
+        **variables: Any,
+    ) -> list[int]: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = ...,
+        tokenize: Literal[False],
+        **variables: Any,
+    ) -> str: ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tokenize: bool = True,
+        tools: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        **variables: Any,
+    ) -> list[int] | str:
+        """Messages as the prompt that the model was trained on; further arguments go to the template.
+
+        Example: `tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], enable_thinking=False)`.
+        """
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        template = ChatTemplate(chat_template) if chat_template is not None else self._templates.get(name)
+        if template is None:
+            raise InputError(
+                "this tokenizer has no chat template (neither chat_template.jinja nor one in tokenizer_config.json): "
+                "give the prompt as text"
+            )
+        names = {key: token for key, token in self._names.items() if token is not None}
+        known = {**names, "tools": tools, "documents": None, **variables}
+        text = template.render(messages, add_generation_prompt=add_generation_prompt, **known)
+        return self.encode(text, add_special_tokens=False) if tokenize else text
+
+
+class StreamDecoder:
+    """The text of tokens as they come: whole characters only, and each space where `decode` has it.
+
+    `prompt` are the ids before the first: sentencepiece drops the space of a first word, not that of a later one.
+
+    Example: `decoder = StreamDecoder(tokenizer); print(decoder.put(token), end=""); print(decoder.end())`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._window: list[int] = []  # the tokens of the last piece, then those whose text is not out yet
+        for token in prompt[-_CONTEXT:]:
+            self._window = [] if token in tokenizer.special_ids else [*self._window, int(token)]
+        self._settled = len(self._window)
+        self._length = len(self._text())
+
+    def put(self, token: int) -> str:
+        """What can be said after one more token: nothing, if it ends inside of a character."""
+        if token in self._tokenizer.special_ids:
+            return ""
+        self._window.append(int(token))
+        text = self._text()
+        waiting = len(self._window) - self._settled
+        if text.endswith(_BROKEN) and waiting < _PATIENCE:
+            return ""
+        piece = text[self._length :]
+        # How a token decodes depends on what stands before it, so the last ones stay as its context.
+        del self._window[: self._settled]
+        self._settled, self._length = len(self._window), len(self._text())
+        return piece
+
+    def end(self) -> str:
+        """What is left: the beginning of a character that never came, as the replacement character."""
+        piece = self._text()[self._length :]
+        self._window, self._settled, self._length = [], 0, 0
+        return piece
+
+    def _text(self) -> str:
+        return self._tokenizer.decode(self._window, skip_special_tokens=True) if self._window else ""
+
+
+def _read_templates(home: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    file = home / "chat_template.jinja"
+    if file.exists():
+        return {"default": file.read_text(encoding="utf-8")}
+    found = config.get("chat_template") or read_json(home / "chat_template.json").get("chat_template")
+    if isinstance(found, list):
+        return {str(each["name"]): str(each["template"]) for each in found}
+    return {"default": str(found)} if found else {}
+
+
+def _content(token: Any) -> str | None:
+    """A token in tokenizer_config.json is a text, or an object with more about it."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None

@@ -1,0 +1,290 @@
+"""Attention over a cache or over given keys and values. One plan serves every operator: nothing of the size of queries
+times keys is ever stored, few rows split the context among workgroups, many rows go through it in tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+from typing import Any
+
+from liveshape.dtypes import stored_alike
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape, Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.copies import copy_strided
+from liveshape.ops.registry import op
+from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
+from liveshape.planning import Scratch
+
+CACHE_UPDATE = Kernel.load("cache_update")
+ATTENTION_ROWS = Kernel.load("attention_rows")
+ATTENTION_COMBINE = Kernel.load("attention_combine")
+ATTENTION_TILED = Kernel.load("attention_tiled")
+
+FEW_ROWS = 16  # up to here attention is bound by reading keys and values, not by arithmetic
+BLOCK_ROWS = 8  # that read them together
+KEPT_FOURS = 32  # of queries that a thread keeps
+MOST_LANES = 16  # that score a key together
+SHARES = 2048  # of scores in a workgroup's own memory
+SPLITS = 32  # of the context at most
+SPLIT_KEYS = 128  # in a split at least
+UNSPLIT_KEYS = 256  # up to here a second dispatch costs more than it saves
+ENOUGH_GROUPS = 256  # of splits: more do not fill a device better
+ENOUGH_TILES = 32  # below this smaller tiles fill a device better, though each costs more than half of a large one
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+# Which dimension counts rows and which counts heads.
+ROWS_FIRST = (1, 2)
+HEADS_FIRST = (2, 1)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    axes: tuple[int, int],
+    *,
+    context: int,
+    scale: float | None,
+    causal: bool = False,
+    position: int = 0,
+    parts: Tensor,
+) -> Steps:
+    """out = softmax(q @ k * scale + mask) @ v over the first `context` keys, q beginning at `position` among them.
+
+    `parts` is the scratch of `parts_of`. A row that sees no key at all is zero.
+    """
+    row_axis, head_axis = axes
+    batch, queries, heads, size = q.shape[0], q.shape[row_axis], q.shape[head_axis], q.shape[3]
+    key_heads = k.shape[head_axis]
+    if (
+        k.shape != v.shape
+        or k.shape[3] != size
+        or k.shape[0] not in (1, batch)
+        or key_heads == 0
+        or heads % key_heads
+        or context > k.shape[row_axis]
+    ):
+        raise ShapeError(
+            f"queries {q.shape} cannot attend to keys {k.shape} and values {v.shape}: these must be alike, of the same "
+            "head size, and their number of heads must divide that of the queries"
+        )
+    out.shape = q.shape
+    group = heads // key_heads
+    rows = queries * group
+    vector = 4 if size % 4 == 0 else 1
+    query_batch, query_row, query_head = _strides(q.shape, axes)
+    key_batch, key_row, key_head = _strides(k.shape, axes)
+    m_strides: Shape = (0, 0, 0, 0)
+    if mask is not None:
+        target = (batch, heads, queries, context)
+        if broadcast_shapes(mask.shape, target) != target:
+            raise ShapeError(f"a mask {mask.shape} does not broadcast to [batch, heads, queries, keys] = {target}")
+        m_strides = broadcast_strides(mask.shape, target)
+    values: dict[str, Any] = {
+        "key_heads": key_heads,
+        "group": group,
+        "rows": rows,
+        "context": context,
+        "causal": causal,
+        "position": position,
+        "query_batch": query_batch,
+        "query_row": query_row,
+        "query_head": query_head,
+        "key_batch": key_batch // vector if k.shape[0] == batch else 0,
+        "key_row": key_row // vector,
+        "key_head": key_head // vector,
+        "mask_batch": m_strides[0],
+        "mask_head": m_strides[1],
+        "mask_row": m_strides[2],
+        "mask_key": m_strides[3],
+        "scale": size**-0.5 if scale is None else scale,
+        "hidden": float("-inf"),
+        "HEAD": size,
+    }
+    # An absent mask still needs a buffer in its place; the queries are there and only read.
+    operands = (q, k, v, q if mask is None else mask)
+    masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
+    if rows <= FEW_ROWS or queries == 1:
+        block = _block(rows, size)
+        blocks = ceil_div(rows, block)
+        units = batch * key_heads * blocks
+        splits = _splits(context, units)
+        values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
+        lanes, chunk = _lanes(block, size)
+        yield ATTENTION_ROWS(
+            out, parts, *operands, **values, ROWS=block, LANES=lanes, CHUNK=chunk, MASK=masking, VEC=vector,
+            groups=units * splits,
+        )  # fmt: skip
+        if splits > 1:
+            yield ATTENTION_COMBINE(out, parts, **values, ROWS=block, threads=units * block * size)
+        return
+    tile = 64 if rows > 32 and batch * key_heads * ceil_div(rows, 64) >= ENOUGH_TILES else 32
+    blocks = ceil_div(rows, tile)
+    units = batch * key_heads * blocks
+    values |= {"units": units, "blocks": blocks, "splits": 1, "split_keys": context}
+    yield ATTENTION_TILED(out, *operands, **values, TILE_ROWS=tile, MASK=masking, VEC=vector, groups=units)
+
+
+def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
+    """Elements from one batch, one row and one head to the next."""
+    _, outer, inner, size = shape
+    steps = (outer * inner * size, inner * size, size)
+    return steps[0], steps[axes[0]], steps[axes[1]]
+
+
+def parts_of(q: Tensor, k: Tensor, axes: tuple[int, int]) -> Scratch:
+    """What the splits of a context leave for each other: a bounded number of rows, however long the context is."""
+    if q.rank != 4 or k.rank != 4:
+        raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
+    return _parts(q.max_shape, k.max_shape, axes)
+
+
+@cache  # of bounds, which are the same at every call
+def _parts(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int]) -> Scratch:
+    row_axis, head_axis = axes
+    batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))
+    capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
+    group = max(heads // max(key_heads, 1), 1)
+    rows = max(min(queries * group, FEW_ROWS), group)
+    block = _block(rows, size)
+    units = batch * key_heads * ceil_div(rows, block)
+    # The fewer units there are, the more splits each of them gets, up to this many in all.
+    groups = min(units * _splits(capacity, 1), units + ENOUGH_GROUPS) if capacity > UNSPLIT_KEYS else 0
+    return Scratch("float32", (groups * block, size + 2))
+
+
+def _block(rows: int, size: int) -> int:
+    """Rows that one workgroup takes together: a power of two."""
+    block = 1
+    while block < rows and block < BLOCK_ROWS and 2 * block * ceil_div(ceil_div(size, 4), MOST_LANES) <= KEPT_FOURS:
+        block = block * 2
+    return block
+
+
+def _lanes(block: int, size: int) -> tuple[int, int]:
+    """Threads that score a key together, and keys whose scores are kept at a time."""
+    fours = ceil_div(size, 4)
+    lanes = 1
+    while lanes < MOST_LANES and ((lanes < 4 and lanes < fours) or block * ceil_div(fours, lanes) > KEPT_FOURS):
+        lanes = lanes * 2
+    return lanes, min(256, SHARES // (block * lanes))
+
+
+def _splits(context: int, units: int) -> int:
+    if context <= UNSPLIT_KEYS or units == 0:
+        return 1
+    most = min(SPLITS, ceil_div(ENOUGH_GROUPS, units))
+    return min(most, ceil_div(context, SPLIT_KEYS))
+
+
+def _check_room(cache: Tensor, rows: int, position: int) -> None:
+    capacity = cache.shape[1]
+    if position < 0 or position + rows > capacity:
+        raise ShapeError(
+            f"position {position} and {rows} new rows need {position + rows} rows, the cache holds {capacity}; "
+            "start at an earlier position, give fewer rows, or export with a larger cache"
+        )
+
+
+def _check_new_rows(value: Tensor, cache: Tensor, position: int) -> None:
+    """New rows [B, S, H, D] for a cache [B, capacity, H, D], from `position` on."""
+    if value.rank != 4 or cache.rank != 4 or (value.shape[0], value.shape[2:]) != (cache.shape[0], cache.shape[2:]):
+        raise ShapeError(f"rows {value.shape} do not fit a cache {cache.shape}: only the second dimension may differ")
+    _check_room(cache, value.shape[1], position)
+
+
+@op("sdpa_with_kv_cache.default", "llama::sdpa_with_kv_cache.out", mutates=("k_cache", "v_cache"))
+def sdpa_with_kv_cache(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    input_pos: int,
+    seq_len: Any,  # a literal 1 where the exporter fused the operator: the live rows of k say how many there are
+    attn_mask: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+    out: Tensor,
+) -> Steps:
+    parts = yield parts_of(q, k_cache, ROWS_FIRST)
+    _check_new_rows(k, k_cache, input_pos)
+    _check_new_rows(v, v_cache, input_pos)
+    if k.shape != v.shape or k.shape[:2] != q.shape[:2]:
+        raise ShapeError(f"queries {q.shape}, keys {k.shape} and values {v.shape} must bring the same rows")
+    row = k.shape[2] * k.shape[3]
+    yield CACHE_UPDATE(
+        k_cache, v_cache, k, v, count=k.numel, run=k.shape[1] * row, start=input_pos * row,
+        cache_stride=k_cache.shape[1] * row, threads=k.numel,
+    )  # fmt: skip
+    yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, parts)
+
+
+@op("custom_sdpa.default", "llama::custom_sdpa.out")
+def custom_sdpa(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    start_pos: int,
+    attn_mask: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+    out: Tensor,
+) -> Steps:
+    parts = yield parts_of(q, k_cache, ROWS_FIRST)
+    yield from _attend_to_cache(q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, parts)
+
+
+def _attend_to_cache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    position: int,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    out: Tensor,
+    parts: Tensor,
+) -> Steps:
+    if dropout != 0:
+        raise UnsupportedError(f"dropout {dropout} is for training; export the model in eval mode")
+    _check_room(k_cache, q.shape[1], position)
+    context = position + q.shape[1]
+    if mask is not None and mask.rank and mask.shape[-1] != 1:
+        # As in the operator's own kernel a mask speaks of the whole cache; a shorter one must reach the newest row.
+        if not context <= mask.shape[-1] <= k_cache.shape[1]:
+            raise ShapeError(
+                f"a mask of {mask.shape[-1]} keys: position {position} and {q.shape[1]} rows make {context}, "
+                f"the cache holds {k_cache.shape[1]}"
+            )
+        context = mask.shape[-1]
+    yield from attend(
+        q, k_cache, v_cache, mask, out, ROWS_FIRST, context=context, scale=scale, causal=causal, position=position,
+        parts=parts,
+    )  # fmt: skip
+
+
+@op("update_cache.default", "llama::update_cache.out", mutates=("cache",))
+def update_cache(value: Tensor, cache: Tensor, start_pos: int, out: Tensor) -> Steps:
+    """The result is one element without meaning, or the cache itself, which it may name: there is nothing to write."""
+    _check_new_rows(value, cache, start_pos)
+    if not stored_alike(value.dtype, cache.dtype):
+        raise UnsupportedError(f"rows of {value.dtype} for a cache of {cache.dtype}; cast them before export")
+    strides = strides_of(cache.shape)
+    yield from copy_strided(
+        value, cache, value.shape, (0, strides_of(value.shape)), (start_pos * strides[1], strides)
+    )  # fmt: skip
+
+
+@op("et_vk.sdpa.default")
+def sdpa(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, out: Tensor) -> Steps:
+    parts = yield parts_of(q, k, HEADS_FIRST)
+    yield from attend(q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, parts=parts)

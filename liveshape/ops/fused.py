@@ -1,0 +1,44 @@
+"""Operators that stand for several: `fusion.py` puts them in where they are provably the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liveshape.dtypes import prod
+from liveshape.errors import ShapeError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.binary import binary
+from liveshape.ops.normalization import rms_norm
+from liveshape.ops.registry import Tensors, op
+from liveshape.ops.shapes import ceil_div
+
+SWIGLU = Kernel.load("swiglu")
+ADD_RMS_NORM = Kernel.load("add_rms_norm")
+
+
+@op("liveshape.swiglu")
+def swiglu(gate: Tensor, up: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    """gate * sigmoid(gate) * up."""
+    if gate.shape != up.shape:
+        raise ShapeError(f"gate {gate.shape} and up {up.shape} differ")
+    out.shape = gate.shape
+    vectors = ceil_div(gate.numel, 4)
+    yield SWIGLU(out, gate, up, vectors=vectors, threads=vectors)
+
+
+@op("liveshape.add_rms_norm")
+def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
+    """The sum of a and b, and its norm."""
+    total, out = outputs
+    if a.shape != b.shape:
+        yield from binary("ADD", a, b, total)
+        yield from rms_norm(total, weight, eps, out)
+        return
+    *lead, width = a.shape
+    if weight.shape != (width,):
+        raise ShapeError(f"weight {weight.shape} does not match the last dimension of {a.shape}")
+    total.shape = out.shape = a.shape
+    vector = 4 if width % 4 == 0 else 1
+    rows = prod(lead)
+    yield ADD_RMS_NORM(total, out, a, b, weight, rows=rows, width=width // vector, eps=eps, VEC=vector, groups=rows)

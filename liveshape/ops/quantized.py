@@ -1,0 +1,188 @@
+"""Linear layers with 4-bit weights, and the 8-bit activations that some of them take.
+
+A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
+The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.dtypes import prod, storage_type
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.shapes import ceil_div
+from liveshape.planning import Scratch
+
+Q4_ROWS = Kernel.load("q4_rows")
+Q4_BLOCKS = Kernel.load("q4_blocks")
+CHOOSE_QPARAMS = Kernel.load("choose_qparams")
+QUANTIZED_ROWS = Kernel.load("quantized_rows")
+
+FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for four rows
+MOST_PARTS = 256  # threads that share the depth of four columns
+TURNS = 4  # words that a thread of one row asks for at once
+ONE_GROUP = 1 << 30
+ALL = 1 << 16  # more threads than a workgroup has, so all of them
+ENOUGH_TILES = 160  # below this a device is better filled with smaller tiles
+SMALLEST_NORMAL = {"f32": 1.1754943508222875e-38, "f16": 6.103515625e-05}
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+@op("et_vk.linear_q4gsw.default")
+def linear_q4gsw(
+    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, out: Tensor
+) -> Iterator[Dispatch]:
+    out.shape = (*x.shape[:-1], weight.shape[0])
+    if scales.rank != 2:
+        raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
+    yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, out)
+
+
+@op("et_vk.linear_qcs4w.default")
+def linear_qcs4w(x: Tensor, weight: Tensor, scales: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    """One scale per column, and the nibbles of a byte the other way round."""
+    out.shape = (*x.shape[:-1], weight.shape[0])
+    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, out, high_first=True)
+
+
+@op("et_vk.linear_dq8ca_q4gsw.default")
+def linear_dq8ca_q4gsw(
+    x: Tensor,
+    input_scale: Tensor,
+    input_zero_point: Tensor,
+    weight: Tensor,
+    weight_sums: Tensor,
+    scales: Tensor,
+    group_size: int,
+    bias: Tensor | None,
+    out: Tensor,
+) -> Steps:
+    """The rows of x as eight bits can hold them, times the weight; as eager torchao has it, sums are of floats."""
+    *lead, depth = x.shape
+    rows = prod(lead)
+    if min(input_scale.numel, input_zero_point.numel) < rows:
+        raise ShapeError(f"{rows} rows need as many scales and zero points, {input_scale.shape} were given")
+    rounded: Tensor = yield Scratch("float32", x.max_shape)
+    rounded.shape = x.shape
+    count = rows * depth
+    yield QUANTIZED_ROWS(rounded, x, input_scale, input_zero_point, count=count, width=depth, threads=count)
+    yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+
+
+@op("torchao.choose_qparams_affine.default")
+def choose_qparams_affine(
+    x: Tensor,
+    mapping_type: str,
+    block_size: Ints,
+    target_dtype: Any,
+    quant_min: int | None,
+    quant_max: int | None,
+    eps: float | None,
+    scale_dtype: Any,
+    zero_point_dtype: Any,
+    keepdim: bool,
+    out: Tensors,
+) -> Iterator[Dispatch]:
+    """Per row, the scale and the zero point that spread its values, zero among them, over the whole range."""
+    scale, zero_point = out
+    *lead, depth = x.shape
+    by_row = len(block_size) == x.rank and all(size == 1 for size in block_size[:-1]) and block_size[-1] == depth
+    if mapping_type != "ASYMMETRIC" or not by_row or zero_point.dtype != "int8":
+        raise UnsupportedError(
+            f"quantization {mapping_type} in blocks {block_size} of {x.shape} to {zero_point.dtype}: "
+            "asymmetric int8 by rows is what there is"
+        )
+    scale.shape = zero_point.shape = (*lead, 1) if keepdim else tuple(lead)
+    rows = prod(lead)
+    vector = 4 if depth % 4 == 0 else 1
+    yield CHOOSE_QPARAMS(
+        scale, zero_point, x, rows=rows, width=depth // vector,
+        low=-128 if quant_min is None else quant_min, high=127 if quant_max is None else quant_max,
+        eps=SMALLEST_NORMAL[storage_type(scale.dtype)] if eps is None else eps, PARTS=ALL,
+        VEC=vector, groups=ceil_div(rows, 4),
+    )  # fmt: skip
+
+
+def q4_product(
+    x: Tensor,
+    weight: Tensor,
+    scales: Tensor,
+    group: int,
+    scale_stride: int,
+    bias: Tensor | None,
+    out: Tensor,
+    *,
+    high_first: bool = False,
+) -> Iterator[Dispatch]:
+    """out = x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other."""
+    *lead, depth = x.shape
+    rows = prod(lead)
+    columns, column_bytes = weight.shape
+    _check(x, weight, scales, group, scale_stride, bias)
+    if group == depth:  # as large as can be, so that it is one variant of the kernel for every depth
+        group = ONE_GROUP
+    values: dict[str, Any] = {
+        "rows": rows,
+        "columns": columns,
+        "depth": depth,
+        "column_bytes": column_bytes,
+        "weight_words": ceil_div(columns * column_bytes, 4),
+        "scale_stride": scale_stride,
+        "HIGH_FIRST": high_first,
+        "ALIGNED": column_bytes % 4 == 0,
+        "WHOLE": depth % 8 == 0,
+        "SCALE_FOURS": scale_stride % 4 == 0,
+        "BIAS": bias is not None,
+        "GROUP": group,
+        "VEC": 4 if depth % 4 == 0 else 1,
+    }
+    # An absent bias still needs a buffer in its place; x is there and only read.
+    tensors = (out, x, weight, scales, x if bias is None else bias)
+    if rows <= FEW_ROWS:
+        yield Q4_ROWS(*tensors, **values, **_shares(rows, columns, depth, group))
+    else:
+        yield Q4_BLOCKS(*tensors, **values, **_tiles(rows, columns), SCALED=4 if group % 4 == 0 else 1)
+
+
+def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row, or of four rows."""
+    words = ceil_div(depth, 8)
+    parts = 1
+    while parts < MOST_PARTS and parts * TURNS < words:
+        parts = parts * 2
+    scaled = 8 if group % 8 == 0 else 1
+    at_once = TURNS if rows == 1 and scaled == 8 and words % (parts * TURNS) == 0 else 1
+    held = 1 if rows == 1 else 4
+    threads = ceil_div(rows, held) * ceil_div(columns, 4) * parts
+    return {"ROWS": held, "TURNS": at_once, "SCALED": scaled, "PARTS": parts, "threads": threads}
+
+
+def _tiles(rows: int, columns: int) -> dict[str, Any]:
+    """Tiles of 64 by 64; by half the columns where these are too few, of half the rows where there are no more."""
+    tiles = ceil_div(rows, 64) * ceil_div(columns, 64)
+    if rows <= 32:
+        return {"ROW_THREADS": 8, "ROW_FOURS": 1, "DEPTH": 4, "groups": tiles}
+    if tiles < ENOUGH_TILES:
+        groups = ceil_div(rows, 64) * ceil_div(columns, 32)
+        return {"ROW_THREADS": 16, "ROW_FOURS": 1, "DEPTH": 8, "groups": groups}
+    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "DEPTH": 4, "groups": tiles}
+
+
+def _check(x: Tensor, weight: Tensor, scales: Tensor, group: int, scale_stride: int, bias: Tensor | None) -> None:
+    """The kernels trust these sizes: nothing else keeps them inside the tensors."""
+    depth = x.shape[-1]
+    columns, column_bytes = weight.shape
+    if column_bytes * 2 < depth:
+        raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
+    if group < 1 or depth % group:
+        raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
+    groups = depth // group
+    if scales.numel < (groups - 1) * scale_stride + columns or (groups > 1 and scale_stride < columns):
+        raise ShapeError(f"scales {scales.shape} are too few for {groups} groups of {columns} columns")
+    if bias is not None and bias.numel < columns:
+        raise ShapeError(f"a bias of {bias.shape} is too short for {columns} columns")

@@ -1,0 +1,90 @@
+"""Rotary position embeddings: pairs of elements of every head turn by the angle of their row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.errors import ShapeError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.registry import Tensors, op
+
+ROTARY = Kernel.load("rotary")
+ROTARY_COMPLEX = Kernel.load("rotary_complex")
+
+
+def _check_heads(xq: Tensor, xk: Tensor) -> None:
+    """Queries and keys are [B, S, H, D] and differ in their number of heads only."""
+    if xq.rank != 4 or xk.rank != 4 or (xq.shape[:2], xq.shape[3]) != (xk.shape[:2], xk.shape[3]):
+        raise ShapeError(
+            f"queries {xq.shape} and keys {xk.shape} must be [batch, rows, heads, size] and differ in heads only"
+        )
+    if xq.shape[3] % 2:
+        raise ShapeError(f"a head of {xq.shape[3]} elements does not consist of pairs")
+
+
+def _turn(
+    xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor, out: Tensors, half: int, first_row: int, neighbours: bool
+) -> Dispatch:
+    query_out, key_out = out
+    query_out.shape, key_out.shape = xq.shape, xk.shape
+    _, rows, query_heads, size = xq.shape
+    total = (xq.numel + xk.numel) // 2
+    values: dict[str, Any] = {
+        "query_pairs": xq.numel // 2,
+        "total_pairs": total,
+        "query_heads": query_heads,
+        "key_heads": xk.shape[2],
+        "rows": rows,
+        "size": size,
+        "half": half,
+        "first_row": first_row,
+        "table_width": cosine.shape[-1],
+        "NEIGHBOURS": neighbours,
+    }
+    return ROTARY(query_out, key_out, xq, xk, cosine, sine, **values, threads=total)
+
+
+@op("et_vk.apply_rotary_emb.default")
+def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, out: Tensors) -> Iterator[Dispatch]:
+    _check_heads(xq, xk)
+    _, rows, _, size = xq.shape
+    for table in (freqs_cos, freqs_sin):
+        if table.shape != (rows, size // 2):
+            raise ShapeError(
+                f"angles {table.shape} for queries {xq.shape}: {(rows, size // 2)} is needed, a row for every live row"
+            )
+    yield _turn(xq, xk, freqs_cos, freqs_sin, out, size // 2, 0, neighbours=True)
+
+
+@op("et_vk.apply_rotary_emb_hf.default")
+def apply_rotary_emb_hf(
+    xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, start_pos: int, out: Tensors
+) -> Iterator[Dispatch]:
+    """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
+    _check_heads(xq, xk)
+    _, rows, _, size = xq.shape
+    if freqs_cos.rank != 2 or freqs_cos.shape != freqs_sin.shape:
+        raise ShapeError(f"tables of angles {freqs_cos.shape} and {freqs_sin.shape} must be two alike of rank 2")
+    positions, width = freqs_cos.shape
+    if width % 2 or width > size:
+        raise ShapeError(f"angles for {width} elements of a head of {size}: it must be an even number up to that")
+    if start_pos < 0 or start_pos + rows > positions:
+        raise ShapeError(
+            f"position {start_pos} and {rows} rows need {start_pos + rows} rows of angles, the tables hold "
+            f"{positions}; start at an earlier position, or export with larger tables"
+        )
+    yield _turn(xq, xk, freqs_cos, freqs_sin, out, width // 2, start_pos, neighbours=False)
+
+
+@op("et_vk.apply_rotary_emb_interleaved.default")
+def apply_rotary_emb_interleaved(x: Tensor, freqs_cis: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    if x.rank < 2 or x.shape[-1] % 2 or freqs_cis.numel != x.shape[-2] * x.shape[-1]:
+        raise ShapeError(
+            f"angles {freqs_cis.shape} for {x.shape}: as many as the last two dimensions have elements, the last of "
+            "them an even number, are needed"
+        )
+    out.shape = x.shape
+    count = x.numel // 2
+    yield ROTARY_COMPLEX(out, x, freqs_cis, count=count, period=freqs_cis.numel // 2, threads=count)

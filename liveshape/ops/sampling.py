@@ -1,0 +1,87 @@
+"""The next token, chosen on the device: the likeliest, or a draw after the filters of Hugging Face in their order.
+
+These operators are no part of any file: a language model adds them to its graph, with settings that are live scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.dtypes import prod
+from liveshape.errors import ShapeError
+from liveshape.graph import Tensor
+from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.copies import copy_strided
+from liveshape.ops.registry import op
+from liveshape.ops.shapes import ceil_div
+from liveshape.planning import Scratch
+
+SAMPLE_SCORES = Kernel.load("sample_scores")
+SAMPLE_PENALTY = Kernel.load("sample_penalty")
+SAMPLE_MASS = Kernel.load("sample_mass")
+SAMPLE_LIMIT = Kernel.load("sample_limit")
+SAMPLE_BEST = Kernel.load("sample_best")
+SAMPLE_PICK = Kernel.load("sample_pick")
+
+SPAN = 4096  # tokens of a workgroup
+LANES = 256  # that share one result
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+@op("liveshape.record")
+def record(tokens: Tensor, position: int, out: Tensor) -> Iterator[Dispatch]:
+    """Write the tokens of a call into the history, at their position; the rest of it stays."""
+    count, room = tokens.numel, out.shape[-1]
+    if position < 0 or position + count > room:
+        raise ShapeError(f"{count} tokens at position {position} do not fit a context of {room}")
+    yield from copy_strided(tokens, out, (count,), (0, (1,)), (position, (1,)))
+
+
+@op("liveshape.sample")
+def sample(
+    logits: Tensor,
+    history: Tensor,
+    length: int,  # of the history, which numbers the draw as well
+    active: bool,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repetition_penalty: float,
+    seed: int,
+    out: Tensor,
+) -> Steps:
+    """One token from the last row of the logits; nothing at all unless `active`."""
+    width = logits.max_shape[-1]
+    most = ceil_div(width, SPAN)
+    scores = yield Scratch("float32", (width,))
+    chosen = yield Scratch("int32", (width,))
+    masses = yield Scratch("float32", (most, 2))
+    best = yield Scratch("int32", (most, 2))
+    limit = yield Scratch("int32", (1,))
+    rows, count = prod(logits.shape[:-1]), logits.shape[-1]
+    if not active or rows == 0:
+        return
+    out.shape = (1, 1)
+    greedy, start, spans = temperature == 0, (rows - 1) * count, ceil_div(count, SPAN)
+    penalized = repetition_penalty != 1 and length > 0
+    limited = not greedy and (top_k > 0 or top_p < 1 or min_p > 0)
+    row: dict[str, Any] = {"count": count, "start": start, "temperature": 1 if greedy else temperature}
+    if penalized or not greedy:
+        yield SAMPLE_SCORES(scores, logits, **row, threads=count)
+    if penalized:
+        yield SAMPLE_PENALTY(scores, logits, history, **row, penalty=repetition_penalty, length=length, threads=length)
+    if limited:
+        yield SAMPLE_MASS(masses, scores, count=count, spans=spans, SPAN=SPAN, PARTS=LANES, groups=spans)
+        yield SAMPLE_LIMIT(
+            limit, chosen, scores, masses, count=count, spans=spans, top_k=top_k if top_k < count else 0, top_p=top_p,
+            min_p=min_p, groups=1,
+        )  # fmt: skip
+    values, begin = (scores, 0) if penalized or not greedy else (logits, start)
+    yield SAMPLE_BEST(
+        best, values, limit, count=count, start=begin, spans=spans, seed=seed, position=length, SPAN=SPAN, PARTS=LANES,
+        DRAW=not greedy, LIMITED=limited, groups=spans,
+    )  # fmt: skip
+    yield SAMPLE_PICK(out, best, spans=spans, PARTS=LANES, groups=1)

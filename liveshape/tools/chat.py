@@ -1,0 +1,99 @@
+"""`liveshape chat`: a conversation in the terminal, with the three letters of mlx_lm.chat."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from liveshape.errors import InputError
+from liveshape.llm.chat import Conversation
+from liveshape.llm.generate import GenerationResponse
+from liveshape.tools.generate import open_model, say
+from liveshape.tools.interrupts import interruptible
+
+_HELP = """\
+q, /quit    leave (Ctrl-D too)
+r, /reset   start over
+h, /help    this list
+Ctrl-C      stop the answer; anything else is said to the model"""
+
+_WORDS = {
+    **dict.fromkeys(("q", "/q", "/quit", "/exit", "/bye"), "quit"),
+    **dict.fromkeys(("r", "/r", "/reset", "/clear"), "reset"),
+    **dict.fromkeys(("h", "/h", "/help", "/?"), "help"),
+}
+
+
+def chat(
+    model: str | None,
+    *,
+    system: str | None = None,
+    device: str | None = None,
+    max_tokens: int | None = None,
+    stop: Sequence[str] = (),
+    sampling: Mapping[str, Any] | None = None,
+) -> int:
+    """Talk until `q` or the end of the input; 0 always, as a wrong turn does not end a conversation.
+
+    Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
+    """
+    loaded, tokenizer = open_model(model, device)
+    talk = Conversation(loaded, tokenizer, system=system)
+    options = {"max_tokens": max_tokens, "stop": stop, **(sampling or {})}
+    if tokenizer.chat_template is None:
+        note("this model has no chat template: it continues your text")
+    note("q quits, r starts over, h helps; Ctrl-C stops an answer")
+    while (text := _read()) is not None:
+        word = _WORDS.get(text.strip().lower())
+        if word == "quit":
+            break
+        if word == "reset":
+            talk.reset()
+            note("started over")
+        elif word == "help":
+            note(_HELP)
+        elif text.strip():
+            try:
+                _answer(talk, text, options)
+            except InputError as error:  # a turn that is too long, or that the template refuses
+                note(f"liveshape: {error}\nr starts over")
+    return 0
+
+
+def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
+    responses = talk.ask(text, **options)
+    last: GenerationResponse | None = None
+    with interruptible() as interrupted:
+        for last in responses:
+            say(last.text)
+            if interrupted():
+                break
+        responses.close()
+    say("\n")
+    if last is not None:
+        note(
+            f"{last.generation_tokens:,} tokens, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
+            f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}"
+        )
+
+
+def note(text: str) -> None:
+    """What is not of the conversation goes to stderr, and there it is dim."""
+    dim, plain = ("\033[2m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    print(f"{dim}{text}{plain}", file=sys.stderr, flush=True)
+
+
+def _read() -> str | None:
+    """The next line, or None at the end of the input; Ctrl-C at the prompt leaves as well."""
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if terminal:
+        with suppress(ImportError):
+            import readline  # noqa: F401  # editing and history of the line
+    try:
+        return input(">> " if terminal else "")
+    except (EOFError, KeyboardInterrupt):
+        if terminal:
+            print()
+        return None

@@ -1,0 +1,148 @@
+"""`liveshape generate`: the text that follows a prompt, as it comes, and how fast it came."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from liveshape.errors import InputError
+from liveshape.llm.generate import GenerationResponse, Prompt, load, speed_text, stream_generate
+from liveshape.llm.stats import Stats, now_ms
+from liveshape.llm.tokenizer import Tokenizer
+from liveshape.tools.console import print_json, upload_bar
+from liveshape.tools.interrupts import interruptible
+
+if TYPE_CHECKING:
+    from liveshape.llm.model import LanguageModel
+
+STDIN = "-"
+
+
+def generate(
+    model: str | None,
+    *,
+    prompt: str | None = None,
+    prompt_file: str | None = None,
+    system: str | None = None,
+    raw: bool = False,
+    device: str | None = None,
+    max_tokens: int | None = None,
+    stop: Sequence[str] = (),
+    sampling: Mapping[str, Any] | None = None,
+    as_json: bool = False,
+) -> int:
+    """Print the text to stdout and the speed to stderr; 0 if it was generated, 130 if Ctrl-C ended it.
+
+    Example: `generate("SmolLM2-135M-Instruct", prompt="Why is the sky blue?", sampling={"temperature": 0.7})`.
+    """
+    text = read_prompt(prompt, prompt_file)
+    stats = Stats(model_load_start_ms=now_ms())
+    loaded, tokenizer = open_model(model, device)
+    stats.model_load_end_ms = now_ms()
+    # The seed is drawn here where none is given, so that the JSON can name it.
+    chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
+    responses = stream_generate(
+        loaded,
+        tokenizer,
+        make_prompt(tokenizer, text, system, raw),
+        max_tokens=max_tokens,
+        stop=stop,
+        stats=stats,
+        **chosen,
+    )
+    pieces: list[str] = []
+    tokens: list[int] = []
+    last: GenerationResponse | None = None
+    with interruptible() as interrupted:
+        for last in responses:
+            pieces.append(last.text)
+            tokens.append(last.token)
+            if not as_json:
+                say(last.text)
+            if interrupted():
+                responses.close()
+                break
+        stopped = interrupted()
+    assert last is not None
+    if as_json:
+        generated = tokens[: last.generation_tokens]
+        print_json(_document(model, loaded, "".join(pieces), generated, last, chosen, stats))
+    else:
+        say("\n")
+        print(speed_text(last), file=sys.stderr)
+    return 130 if stopped else 0
+
+
+def open_model(path: str | None, device: str | None) -> tuple[LanguageModel, Tokenizer]:
+    """A model and its tokenizer, with a bar for long uploads; None is the model that the package carries.
+
+    Example: `model, tokenizer = open_model(None, "llvmpipe")`.
+    """
+    with upload_bar() as progress:
+        return load(shipped_model() if path is None else path, device=device, progress=progress)
+
+
+def shipped_model() -> Path:
+    """The folder of the small model inside the package."""
+    import liveshape.demo
+
+    folder = Path(liveshape.demo.__file__).parent / "story"
+    if not folder.is_dir():
+        raise InputError("this installation carries no model of its own: name a folder or a .pte file")
+    return folder
+
+
+def read_prompt(prompt: str | None, file: str | None) -> str:
+    """The prompt as given, from a file, or from stdin; the newline that ends a file or a pipe is not part of it.
+
+    Example: `read_prompt("-", None)`.
+    """
+    if (prompt is None) == (file is None):
+        raise InputError("give one prompt: -p TEXT, -p - for stdin, or -f FILE")
+    if prompt is not None and prompt != STDIN:
+        return prompt
+    text = sys.stdin.read() if file in (None, STDIN) else Path(str(file)).read_text(encoding="utf-8")
+    return text.removesuffix("\n")
+
+
+def make_prompt(tokenizer: Tokenizer, text: str, system: str | None, raw: bool) -> Prompt:
+    """Messages for a model that chats, the text itself for one that does not or if it is to be taken as it is."""
+    if raw or tokenizer.chat_template is None:
+        if system is not None:
+            why = "--raw takes the prompt as it is" if raw else "this model has no chat template"
+            raise InputError(f"--system cannot be told to the model: {why}")
+        return text
+    opening = [{"role": "system", "content": system}] if system is not None else []
+    return [*opening, {"role": "user", "content": text}]
+
+
+def say(text: str) -> None:
+    """Text to stdout at once, even where its encoding has no such character."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+    print(text, end="", flush=True)
+
+
+def _document(
+    model: str | None,
+    loaded: LanguageModel,
+    text: str,
+    tokens: list[int],
+    last: GenerationResponse,
+    sampling: dict[str, Any],
+    stats: Stats,
+) -> dict[str, Any]:
+    numbers = {key: value for key, value in asdict(last).items() if key not in ("text", "token")}
+    return {
+        "model": model or str(shipped_model()),
+        "device": loaded.device.adapter.name,
+        "text": text,
+        "tokens": tokens,
+        **numbers,
+        "sampling": sampling,
+        "stats": stats.as_dict(),
+    }

@@ -1,0 +1,78 @@
+// Four neighbours of a query, a key or a value in f32, zero beyond the head; and what a score becomes under the mask.
+override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen
+
+// How many elements of a four exist; the constant lets loops over whole heads unroll.
+fn width_of(four: u32) -> u32 {
+    return select(min(4u, HEAD - four * 4u), 4u, HEAD % 4u == 0u);
+}
+
+fn query_four(place: u32, four: u32) -> vec4<f32> {
+    var result = vec4<f32>();
+    for (var i = 0u; i < width_of(four); i++) {
+        result[i] = f32(queries[place + four * 4u + i]);
+    }
+    return result * params.scale;
+}
+
+fn key_place(unit: Unit, key: u32) -> u32 {
+    return unit.batch * params.key_batch + key * params.key_row + unit.head * params.key_head;
+}
+
+fn key_four(place: u32, four: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        let whole = V_math(keys[place + four]);
+        return vec4<f32>(V_at(whole, 0u), V_at(whole, 1u), V_at(whole, 2u), V_at(whole, 3u));
+    }
+    var result = vec4<f32>();
+    for (var i = 0u; i < width_of(four); i++) {
+        result[i] = V_at(V_math(keys[place + four * 4u + i]), 0u);
+    }
+    return result;
+}
+
+fn value_four(place: u32, four: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        let whole = V_math(values[place + four]);
+        return vec4<f32>(V_at(whole, 0u), V_at(whole, 1u), V_at(whole, 2u), V_at(whole, 3u));
+    }
+    var result = vec4<f32>();
+    for (var i = 0u; i < width_of(four); i++) {
+        result[i] = V_at(V_math(values[place + four * 4u + i]), 0u);
+    }
+    return result;
+}
+
+// What a row sees: keys up to `last`, as its line of the mask says.
+struct Sight {
+    last: u32,
+    line: u32,
+}
+
+fn sight_of(unit: Unit, row: u32) -> Sight {
+    let real = min(row, params.rows - 1u);
+    let query = real / params.group;
+    let head = unit.head * params.group + real % params.group;
+    let line = unit.batch * params.mask_batch + head * params.mask_head + query * params.mask_row;
+    return Sight(select(params.context, params.position + query, params.causal != 0u), line);
+}
+
+fn masked(sight: Sight, key: u32, score: f32) -> f32 {
+    var result = score;
+    if (MASK == 1u) {
+        result += f32(mask[sight.line + key * params.mask_key]);
+    } else if (MASK == 2u) {
+        result = select(params.hidden, score, mask[sight.line + key * params.mask_key] != TMask(0));
+    }
+    return select(result, params.hidden, key > sight.last);
+}
+
+// exp(score - top); a score of -inf counts for nothing even where every other is -inf too.
+fn weight_of(score: f32, top: f32) -> f32 {
+    return select(exp(score - top), 0.0, score < LOWEST);
+}
+
+fn put(place: u32, four: u32, value: vec4<f32>) {
+    for (var i = 0u; i < width_of(four); i++) {
+        out[place + four * 4u + i] = TRow(value[i]);
+    }
+}

@@ -1,0 +1,179 @@
+// Attention of few rows, bound by reading keys and values once: a workgroup takes one split of the context for up to
+// ROWS rows. LANES threads score a key together; a thread weighs the scores of one row; then neighbouring threads sum
+// neighbouring columns of the values for all rows.
+// T: f32, f16
+// TRow: f32, f16
+// TMask: f32, f16, u32
+override WG: u32 = 64;
+override ROWS: u32 = 1; // a power of two
+override LANES: u32 = 4; // a power of two
+override CHUNK: u32 = 128; // keys between two looks at the highest score
+
+@group(0) @binding(0) var<storage, read_write> out: array<TRow>;
+@group(0) @binding(1) var<storage, read_write> parts: array<f32>; // per split and row: HEAD sums, their top, their mass
+@group(0) @binding(2) var<storage, read> queries: array<TRow>;
+@group(0) @binding(3) var<storage, read> keys: array<V>;
+@group(0) @binding(4) var<storage, read> values: array<V>;
+@group(0) @binding(5) var<storage, read> mask: array<TMask>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+// include attention_params
+// include attention_operands
+
+const SLICE: u32 = (FOURS + LANES - 1) / LANES; // fours of a query that a thread keeps
+const QUERY_FOURS: u32 = ROWS * SLICE;
+const SCORERS: u32 = WG / LANES;
+const PARTS: u32 = max(1u, WG / FOURS); // of a chunk's keys, summed side by side
+const COLUMNS: u32 = (FOURS + WG - 1) / WG; // fours of the values that a thread sums
+const SUMS: u32 = ROWS * COLUMNS;
+const TOGETHER: u32 = min(ROWS, 4u); // rows whose sums fit the workgroup's memory at once
+
+var<workgroup> shares: array<f32, CHUNK * ROWS * LANES>; // of scores; the first of a score becomes its weight
+var<workgroup> partial: array<f32, WG>;
+var<workgroup> shrinks: array<f32, ROWS>;
+var<workgroup> sums_of_part: array<vec4<f32>, WG * TOGETHER>;
+
+// Read by every thread rather than halved step by step: a barrier costs more than these few reads.
+fn highest_of(row: u32) -> f32 {
+    var highest = LOWEST;
+    for (var i = row; i < WG; i += ROWS) {
+        highest = max(highest, partial[i]);
+    }
+    return highest;
+}
+
+fn total_of(row: u32) -> f32 {
+    var total = 0.0;
+    for (var i = row; i < WG; i += ROWS) {
+        total += partial[i];
+    }
+    return total;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_index(group, grid);
+    let split = index % params.splits;
+    if (index / params.splits >= params.units) {
+        return;
+    }
+    let unit = unit_at(index / params.splits);
+    let first_row = unit.block * ROWS;
+    var query: array<vec4<f32>, QUERY_FOURS>;
+    for (var r = 0u; r < ROWS; r++) {
+        let place = query_place(unit, min(first_row + r, params.rows - 1u));
+        for (var i = 0u; i < SLICE; i++) {
+            let four = lane % LANES + i * LANES;
+            if (four < FOURS) {
+                query[r * SLICE + i] = query_four(place, four);
+            }
+        }
+    }
+    // Every thread weighs scores of one row only.
+    let own_row = lane % ROWS;
+    let sight = sight_of(unit, first_row + own_row);
+    var top = LOWEST;
+    var mass = 0.0;
+    var sums: array<vec4<f32>, SUMS>;
+    let first_key = split * params.split_keys;
+    let last_key = min(first_key + params.split_keys, params.context);
+    for (var chunk = first_key; chunk < last_key; chunk += CHUNK) {
+        let count = min(CHUNK, last_key - chunk);
+        for (var j = lane / LANES; j < count; j += SCORERS) {
+            let place = key_place(unit, chunk + j);
+            var dots = array<f32, ROWS>();
+            for (var i = 0u; i < SLICE; i++) {
+                let four = lane % LANES + i * LANES;
+                if (four < FOURS) {
+                    let key = key_four(place, four);
+                    for (var r = 0u; r < ROWS; r++) {
+                        dots[r] += dot(query[r * SLICE + i], key);
+                    }
+                }
+            }
+            for (var r = 0u; r < ROWS; r++) {
+                shares[(j * ROWS + r) * LANES + lane % LANES] = dots[r];
+            }
+        }
+        workgroupBarrier();
+        var highest = top;
+        for (var i = lane; i < count * ROWS; i += WG) {
+            var score = 0.0;
+            for (var l = 0u; l < LANES; l++) {
+                score += shares[i * LANES + l];
+            }
+            score = masked(sight, chunk + i / ROWS, score);
+            shares[i * LANES] = score;
+            highest = max(highest, score);
+        }
+        partial[lane] = highest;
+        workgroupBarrier();
+        highest = highest_of(own_row);
+        let shrink = exp(top - highest);
+        top = highest;
+        mass *= shrink;
+        for (var i = lane; i < count * ROWS; i += WG) {
+            let weight = weight_of(shares[i * LANES], top);
+            shares[i * LANES] = weight;
+            mass += weight;
+        }
+        if (lane < ROWS) {
+            shrinks[lane] = shrink;
+        }
+        workgroupBarrier();
+        for (var c = 0u; c < COLUMNS; c++) {
+            for (var r = 0u; r < ROWS; r++) {
+                sums[c * ROWS + r] *= shrinks[r];
+            }
+            let four = select(lane % FOURS, lane + c * WG, COLUMNS > 1u);
+            if (lane < PARTS * FOURS && four < FOURS) {
+                for (var j = select(lane / FOURS, 0u, COLUMNS > 1u); j < count; j += PARTS) {
+                    let value = value_four(key_place(unit, chunk + j), four);
+                    for (var r = 0u; r < ROWS; r++) {
+                        sums[c * ROWS + r] += shares[(j * ROWS + r) * LANES] * value;
+                    }
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+
+    partial[lane] = mass;
+    for (var c = 0u; c < COLUMNS; c++) {
+        let wide = min(FOURS - c * WG, WG);
+        for (var first = 0u; first < ROWS; first += TOGETHER) {
+            if (c + first > 0u) {
+                workgroupBarrier();
+            }
+            for (var r = 0u; r < TOGETHER; r++) {
+                sums_of_part[r * WG + lane] = sums[c * ROWS + first + r];
+            }
+            workgroupBarrier();
+            for (var i = lane; i < wide * TOGETHER; i += WG) {
+                var total = vec4<f32>();
+                for (var p = 0u; p < PARTS; p++) {
+                    total += sums_of_part[i / wide * WG + p * FOURS + i % wide];
+                }
+                let r = first + i / wide;
+                let four = c * WG + i % wide;
+                if (params.splits > 1u) {
+                    let start = (index * ROWS + r) * (HEAD + 2u);
+                    for (var e = 0u; e < width_of(four); e++) {
+                        parts[start + four * 4u + e] = total[e];
+                    }
+                } else if (first_row + r < params.rows) {
+                    let whole = total_of(r);
+                    put(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
+                }
+            }
+        }
+    }
+    if (params.splits > 1u && lane < ROWS) {
+        parts[(index * ROWS + lane) * (HEAD + 2u) + HEAD] = top;
+        parts[(index * ROWS + lane) * (HEAD + 2u) + HEAD + 1u] = total_of(lane);
+    }
+}

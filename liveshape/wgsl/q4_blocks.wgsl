@@ -1,0 +1,145 @@
+// A 4-bit linear layer of many rows: a workgroup brings a tile of both factors to its own memory as floats, a piece of
+// the depth at a time and the depth outermost, and a thread keeps a block of sums, so that it uses each number often.
+// What the next step needs is on its way while this one is computed.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 128;
+override ROW_THREADS: u32 = 8;
+override ROW_FOURS: u32 = 2; // that a thread takes, 1 or 2
+override DEPTH: u32 = 4; // of the tile, in fours
+override SCALED: u32 = 4; // how many neighbours of the depth surely share a scale: 4 or 1
+
+const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
+const COLUMNS: u32 = WG / DOWN; // of the tile, in fours
+const ROWS: u32 = DOWN * ROW_FOURS;
+const BLOCKS: u32 = (ROWS + COLUMNS) * DEPTH; // of 4 x 4 numbers
+const LOADS: u32 = (BLOCKS + WG - 1) / WG;
+const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbours of the depth lie in different banks
+
+var<workgroup> tile: array<vec4<f32>, DEPTH * 4 * PITCH>;
+
+// include q4_operands
+
+fn block_of_x(row: u32, k: u32) -> mat4x4<f32> {
+    var rows = mat4x4<f32>();
+    if (k < params.depth) {
+        let last = params.rows - 1u;
+        rows = mat4x4<f32>(
+            x_four(min(row, last), k),
+            x_four(min(row + 1u, last), k),
+            x_four(min(row + 2u, last), k),
+            x_four(min(row + 3u, last), k),
+        );
+    }
+    return transpose(rows);
+}
+
+fn block_of_weight(column: u32, k: u32) -> mat4x4<f32> {
+    var block = mat4x4<f32>();
+    if (column < params.columns && k < params.depth) {
+        let last = params.columns - 1u;
+        let shift = k % 8u * 4u;
+        block = transpose(mat4x4<f32>(
+            four_of(in_order(word(column, k / 8u)) >> shift),
+            four_of(in_order(word(min(column + 1u, last), k / 8u)) >> shift),
+            four_of(in_order(word(min(column + 2u, last), k / 8u)) >> shift),
+            four_of(in_order(word(min(column + 3u, last), k / 8u)) >> shift),
+        ));
+        let scale = scale_four(column, k);
+        if (SCALED == 4u) {
+            block = mat4x4<f32>(block[0] * scale, block[1] * scale, block[2] * scale, block[3] * scale);
+        } else {
+            let end = params.depth - 1u;
+            block = mat4x4<f32>(
+                block[0] * scale,
+                block[1] * scale_four(column, min(k + 1u, end)),
+                block[2] * scale_four(column, min(k + 2u, end)),
+                block[3] * scale_four(column, min(k + 3u, end)),
+            );
+        }
+    }
+    return block;
+}
+
+fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32) -> mat4x4<f32> {
+    let k = first_k + block % DEPTH * 4u;
+    let four = block / DEPTH;
+    if (four < COLUMNS) {
+        return block_of_weight(first_column + four * 4u, k);
+    }
+    return block_of_x(first_row + (four - COLUMNS) * 4u, k);
+}
+
+fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
+    return mat4x4<f32>(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
+}
+
+fn put_four(row: u32, column: u32, four: vec4<f32>) {
+    put(row, column, four.x);
+    put(row, column + 1u, four.y);
+    put(row, column + 2u, four.z);
+    put(row, column + 3u, four.w);
+}
+
+fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
+    put_four(row, column, block[0]);
+    put_four(row + 1u, column, block[1]);
+    put_four(row + 2u, column, block[2]);
+    put_four(row + 3u, column, block[3]);
+}
+
+fn compute(lane: u32, first_row: u32, first_column: u32) {
+    let column = lane % COLUMNS;
+    let row = lane / COLUMNS;
+    var upper = mat4x4<f32>();
+    var lower = mat4x4<f32>();
+    var next: array<mat4x4<f32>, LOADS>;
+    for (var i = 0u; i < LOADS; i++) {
+        next[i] = fetch(lane + i * WG, first_row, first_column, 0u);
+    }
+    for (var k = 0u; k < params.depth; k += DEPTH * 4u) {
+        for (var i = 0u; i < LOADS; i++) {
+            let block = lane + i * WG;
+            if (block < BLOCKS) {
+                let place = block % DEPTH * 4u * PITCH + block / DEPTH;
+                tile[place] = next[i][0];
+                tile[place + PITCH] = next[i][1];
+                tile[place + 2u * PITCH] = next[i][2];
+                tile[place + 3u * PITCH] = next[i][3];
+            }
+        }
+        workgroupBarrier();
+        for (var i = 0u; i < LOADS; i++) {
+            next[i] = fetch(lane + i * WG, first_row, first_column, k + DEPTH * 4u);
+        }
+        for (var i = 0u; i < DEPTH * 4u * PITCH; i += PITCH) {
+            let four = tile[i + column];
+            upper += outer(tile[i + COLUMNS + row], four);
+            if (ROW_FOURS == 2u) {
+                lower += outer(tile[i + COLUMNS + row + DOWN], four);
+            }
+        }
+        workgroupBarrier();
+    }
+    put_block(first_row + row * 4u, first_column + column * 4u, upper);
+    if (ROW_FOURS == 2u) {
+        put_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, lower);
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
+    let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
+    // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache. There are more
+    // tiles than workgroups only where the device clamps the latter.
+    for (var i = group_index(group, grid); i < row_tiles * column_tiles; i += grid.x * grid.y * grid.z) {
+        compute(lane, i % row_tiles * ROWS * 4u, i / row_tiles * COLUMNS * 4u);
+    }
+}

@@ -1,0 +1,70 @@
+// Rotary embedding of queries and keys [B, S, H, D] by one pair of tables, a thread per pair of elements.
+// T: f32, f16
+// TAngle: f32, f16
+override WG: u32 = 64;
+override NEIGHBOURS: bool = true; // a pair is two neighbours, else elements `half` apart with angles of their own
+
+struct Params {
+    query_pairs: u32,
+    total_pairs: u32,
+    query_heads: u32,
+    key_heads: u32,
+    rows: u32, // S
+    size: u32, // D
+    half: u32,
+    first_row: u32, // of the tables
+    table_width: u32,
+}
+@group(0) @binding(0) var<storage, read_write> query_out: array<T>;
+@group(0) @binding(1) var<storage, read_write> key_out: array<T>;
+@group(0) @binding(2) var<storage, read> queries: array<T>;
+@group(0) @binding(3) var<storage, read> keys: array<T>;
+@group(0) @binding(4) var<storage, read> cosine: array<TAngle>;
+@group(0) @binding(5) var<storage, read> sine: array<TAngle>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+// The columns of pair `i`: `half` pairs turn, what partial rotary leaves follows in twos.
+fn columns_of(i: u32) -> vec2<u32> {
+    if (i >= params.half || NEIGHBOURS) {
+        return vec2<u32>(2u * i, 2u * i + 1u);
+    }
+    return vec2<u32>(i, i + params.half);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_index(group, grid) * WG + lane;
+    if (index >= params.total_pairs) {
+        return;
+    }
+    let of_keys = index >= params.query_pairs;
+    let unit = select(index, index - params.query_pairs, of_keys);
+    let vector = unit / (params.size / 2u);
+    let i = unit % (params.size / 2u);
+    let places = vector * params.size + columns_of(i);
+    var x = vec2<f32>();
+    if (of_keys) {
+        x = vec2<f32>(f32(keys[places.x]), f32(keys[places.y]));
+    } else {
+        x = vec2<f32>(f32(queries[places.x]), f32(queries[places.y]));
+    }
+    if (i < params.half) {
+        let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
+        let angle = (params.first_row + row) * params.table_width + i;
+        let other = angle + select(params.half, 0u, NEIGHBOURS);
+        let cosines = vec2<f32>(f32(cosine[angle]), f32(cosine[other]));
+        let sines = vec2<f32>(f32(sine[angle]), f32(sine[other]));
+        x = x * cosines + vec2<f32>(-x.y, x.x) * sines;
+    }
+    if (of_keys) {
+        key_out[places.x] = T(x.x);
+        key_out[places.y] = T(x.y);
+    } else {
+        query_out[places.x] = T(x.x);
+        query_out[places.y] = T(x.y);
+    }
+}

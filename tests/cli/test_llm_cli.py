@@ -1,0 +1,244 @@
+"""`liveshape generate` and `liveshape chat`: what goes where, what they take, and how they end."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from liveshape.cli import main
+from tests.llm.texts import CHAT_TEMPLATE, END, FakeModel, answering, chatty, reciting, write_folder
+
+Capture = pytest.CaptureFixture[str]
+ANSWERS = ("I am well 😀", "the sun was warm")
+
+
+def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    config = {"bos_token": "<|im_start|>", "eos_token": END}
+    return write_folder(tmp_path / "model", tokenizer_config=config, chat_template=CHAT_TEMPLATE)
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every model that a command loads is a fake one that answers; here they are."""
+    loaded: list[Any] = []
+
+    class Loader:
+        @staticmethod
+        def load(path: Path, *, device: Any = None, progress: Any = None) -> FakeModel:
+            loaded.append(FakeModel(answering(chatty(), *ANSWERS)))
+            loaded[-1].path, loaded[-1].asked = path, device
+            return loaded[-1]
+
+    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
+    return loaded
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, *typed: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(typed) + "\n"))
+
+
+# generate
+
+
+def test_text_to_stdout_and_speed_to_stderr(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    code, out, err = call(capsys, "generate", folder, "-p", "how are you?", "--device", "nvidia")
+    assert (code, out) == (0, ANSWERS[0] + "\n")
+    assert "prompt:" in err
+    assert "generation:" in err
+    assert err.count("tokens/s") == 2
+    assert (models[0].path, models[0].asked) == (str(folder), "nvidia")
+    assert models[0].computed == [chatty().apply_chat_template([{"role": "user", "content": "how are you?"}])]
+
+
+def test_every_flag_arrives(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    flags = "--temp 0.5 --top-k 7 --top-p 0.9 --min-p 0.1 --repeat-penalty 1.2 --seed 11 -n 3 --json".split()
+    code, out, _ = call(capsys, "generate", folder, "-p", "how?", "--system", "Be brief", *flags)
+    document = json.loads(out)
+    assert code == 0
+    assert (
+        vars(models[0].samplings[0])
+        == document["sampling"]
+        == {
+            "temperature": 0.5,
+            "top_k": 7,
+            "top_p": 0.9,
+            "min_p": 0.1,
+            "repetition_penalty": 1.2,
+            "seed": 11,
+        }
+    )
+    assert (document["generation_tokens"], document["finish_reason"], len(document["tokens"])) == (3, "length", 3)
+    assert ANSWERS[0].startswith(document["text"])
+    assert document["device"] == "a list"
+    assert document["stats"]["num_generated_tokens"] == 3
+    assert "system\nBe brief<" in chatty().decode(models[0].computed[0])
+
+
+def test_a_seed_that_was_drawn_is_told(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    document = json.loads(call(capsys, "generate", folder, "-p", "how?", "--temp", "1", "--json")[1])
+    assert document["sampling"]["seed"] == models[0].samplings[0].seed
+
+
+def test_stop_strings(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    code, out, err = call(capsys, "generate", folder, "-p", "how?", "--stop", "xyz", "--stop", "we")
+    assert (code, out) == (0, "I am \n")
+    assert "(stop)" in err
+
+
+def test_prompts_from_files_and_pipes(
+    capsys: Capture, folder: Path, models: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prompt.txt").write_text("how are you?\n")
+    lines(monkeypatch, "how are you?")
+    assert call(capsys, "generate", folder, "-f", tmp_path / "prompt.txt")[0] == 0
+    assert call(capsys, "generate", folder, "-p", "-")[0] == 0
+    assert models[0].computed == models[1].computed
+    assert chatty().decode(models[0].computed[0]).endswith(f"user\nhow are you?{END}\n<|im_start|>assistant\n")
+
+
+def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = chatty().encode(" there was" + END)
+    prompt = chatty().encode("Once upon a time")
+    made = FakeModel(reciting(tokens, len(prompt)))
+    loader = SimpleNamespace(load=lambda *_, **__: made)
+    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=loader))
+    code, out, _ = call(capsys, "generate", folder, "-p", "Once upon a time", "--raw")
+    assert (code, out) == (0, " there was\n")
+    assert made.computed == [prompt]
+    (folder / "chat_template.jinja").unlink()
+    assert call(capsys, "generate", folder, "-p", "Once upon a time")[1] == " there was\n"
+
+
+@pytest.mark.usefixtures("models")
+def test_what_is_wrong_is_2(capsys: Capture, folder: Path, tmp_path: Path) -> None:
+    wrong: list[tuple[tuple[object, ...], str]] = [
+        ((folder,), "give one prompt"),
+        ((folder, "-p", "a", "-f", "b"), "give one prompt"),
+        ((folder, "-f", tmp_path / "none.txt"), "none.txt"),
+        ((tmp_path / "nowhere", "-p", "a"), "nowhere"),
+        ((tmp_path, "-p", "a"), "tokenizer.json"),
+        ((folder, "-p", "the cat " * 600), "the context of this model is 512"),
+        ((folder, "-p", "a", "--raw", "--system", "b"), "--system"),
+        ((folder, "-p", "a", "--temp", "-1"), "temperature"),
+        ((folder, "-p", "a", "-n", "0"), "max_tokens"),
+    ]
+    for arguments, message in wrong:
+        code, out, err = call(capsys, "generate", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert message in err
+
+
+@pytest.mark.usefixtures("models")
+def test_the_shipped_model_is_the_default(capsys: Capture, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr("liveshape.tools.generate.shipped_model", lambda: folder)
+    assert call(capsys, "generate", "-p", "how are you?")[1] == ANSWERS[0] + "\n"
+
+
+def test_missing_packages_are_named(capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("liveshape.llm.packages.find_spec", lambda name: None)
+    code, _, err = call(capsys, "generate", folder, "-p", "how?")
+    assert code == 1
+    assert "pip install 'liveshape[llm]'" in err
+
+
+def test_control_c_ends_between_tokens(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    original = FakeModel.stream
+
+    def stream(self: FakeModel, *arguments: Any, **options: Any) -> Any:
+        for count, token in enumerate(original(self, *arguments, **options)):
+            if count == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield token
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeModel, "stream", stream)
+        code, out, err = call(capsys, "generate", folder, "-p", "how are you?")
+    assert code == 130
+    assert 0 < len(out) - 1 < len(ANSWERS[0])
+    assert "tokens/s" in err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# chat
+
+
+def test_a_conversation(capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines(monkeypatch, "how are you?", "", "and the sun?", "r", "how are you?", "h", "q", "never read")
+    code, out, err = call(capsys, "chat", folder, "--system", "Be brief")
+    assert (code, out) == (0, "".join(f"{answer}\n" for answer in (*ANSWERS, ANSWERS[0])))
+    assert "started over" in err
+    assert "/reset" in err
+    assert "of 512" in err
+    assert len(models[0].computed) == 3
+    assert len(models[0].computed[1]) < len(models[0].computed[0])
+
+
+def test_a_conversation_ends_with_its_input(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines(monkeypatch, "/help", "/reset", "how are you?")
+    assert call(capsys, "chat", folder)[:2] == (0, ANSWERS[0] + "\n")
+    lines(monkeypatch, "/quit", "how are you?")
+    assert call(capsys, "chat", folder)[:2] == (0, "")
+
+
+def test_a_turn_that_is_too_long_does_not_end_the_conversation(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines(monkeypatch, "the cat " * 600, "how are you?")
+    code, out, err = call(capsys, "chat", folder)
+    assert (code, out) == (0, ANSWERS[0] + "\n")
+    assert "the context of this model is 512" in err
+
+
+def test_control_c_stops_the_answer_only(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, pressed = FakeModel.stream, []
+
+    def stream(self: FakeModel, *arguments: Any, **options: Any) -> Any:
+        for token in original(self, *arguments, **options):
+            if not pressed:
+                pressed.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+            yield token
+
+    monkeypatch.setattr(FakeModel, "stream", stream)
+    lines(monkeypatch, "how are you?", "and the sun?")
+    code, out, _ = call(capsys, "chat", folder)
+    first, second = out.splitlines()
+    assert code == 0
+    assert len(first) < len(ANSWERS[0])
+    assert second == ANSWERS[1]
+
+
+@pytest.mark.usefixtures("models")
+def test_a_model_without_a_template_says_so(capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "chat_template.jinja").unlink()
+    lines(monkeypatch, "q")
+    code, _, err = call(capsys, "chat", folder)
+    assert code == 0
+    assert "continues your text" in err
+    assert call(capsys, "chat", folder, "--system", "Be brief")[0] == 2
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_help_teaches_with_examples(capsys: Capture, command: str) -> None:
+    code, out, _ = call(capsys, command, "--help")
+    assert code == 0
+    assert f"liveshape {command}" in out.split("examples:")[1]

@@ -1,0 +1,114 @@
+"""`liveshape export` as a user meets it: refusals before any work, a module of their own, a folder that loads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import liveshape
+from liveshape.cli import main
+from tests.export.tiny import LLAMA, checkpoint_of, random_weights, write_folder
+
+MODULES = """
+import torch
+
+class Norm(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2.0
+
+class Sorting(torch.nn.Module):
+    def forward(self, x):
+        return torch.sort(torch.relu(x))[0]
+
+def build():
+    return Norm(), (torch.randn(43, 8),), {"x": {0: torch.export.Dim("rows", min=1, max=43)}}
+
+def sorting():
+    return Sorting(), (torch.randn(43, 8),)
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_modules.py").write_text(MODULES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_modules", raising=False)
+    return tmp_path
+
+
+def test_a_module_of_the_users_own(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "my_modules:build", "-o", "mine.pte"]) == 0
+    assert "liveshape run mine.pte" in capsys.readouterr().out
+    x = np.random.default_rng(0).standard_normal((7, 8)).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(liveshape.load("mine.pte")(x)), np.maximum(x, 0) * 2)
+    assert not list(modules.glob(".*.part"))
+
+
+def test_what_cannot_be_lowered_is_listed(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "my_modules:sorting", "-o", "mine.pte"]) == 4
+    message = capsys.readouterr().err
+    assert "aten.sort.default" in message
+    assert "no operator implementation" in message
+    assert "--allow-split" in message
+    assert not (modules / "mine.pte").exists()
+
+
+def test_refusals_come_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(tmp_path / "model", {**LLAMA, "num_local_experts": 4}, {})
+    assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 4
+    assert "num_local_experts = 4" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from importlib import util
+
+    found = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "executorch" else found(name))
+    assert main(["export", "anything", "-o", str(tmp_path)]) == 2
+    assert "pip install 'liveshape[export]'" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--help"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("GGUF", "module:function", "--max-context", "8da4w", "--device"):
+        assert (word in printed) == (word != "--device")
+
+
+@pytest.mark.slow
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = checkpoint_of(LLAMA)
+    write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint.config))
+    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "64"]
+    assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out"), *options]) == 0
+    assert "prompts in pieces of 16, context 32" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"model.pte", "tokenizer.json", "generation_config.json"}
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text())["eos_token_id"] == [2, 3]
+    loaded: Any = liveshape.load(tmp_path / "out" / "model.pte")
+    assert np.asarray(loaded(np.array([[1, 2, 3]]), np.array([0]))).shape == (1, 130)
+
+
+@pytest.mark.slow
+def test_half(tmp_path: Path) -> None:
+    """Weights, caches and activations in float16; what goes in and comes out stays float32."""
+    from liveshape.export.folder import Settings, build_decoder, export_folder
+
+    settings = Settings(max_seq=16, max_context=32, half=True)
+    size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
+    assert size == (tmp_path / "model.pte").stat().st_size
+    tokens, position = np.array([[5, 6, 7, 8]]), np.array([0])
+    with torch.no_grad():
+        wanted = build_decoder(checkpoint_of(LLAMA), settings)(torch.from_numpy(tokens), torch.from_numpy(position))
+    got = np.asarray(liveshape.load(tmp_path / "model.pte")(tokens, position))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, wanted.numpy(), rtol=3e-2, atol=3e-2)

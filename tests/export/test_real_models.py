@@ -1,0 +1,91 @@
+"""SmolLM2-135M-Instruct and stories15M through `liveshape export`: the same text as torch on the same weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import liveshape
+from liveshape.export.config import Quantization
+from liveshape.export.folder import Settings, build_decoder, export_folder
+from liveshape.export.sources import open_checkpoint
+from tests.export.real_models import smollm2, stories15m
+
+HERE = Path(__file__).parent
+TEXT = """Once upon a time there was a little girl named Lily. She loved to play outside in the sunshine. One day she saw \
+a big red ball in the park and asked her mother if she could take it home. Her mother smiled and said that they should \
+first look for the child who had lost it. They walked around the pond, and there sat a small boy who looked very sad. \
+When he saw the ball he jumped up and laughed, and from that day on the two of them were the best of friends."""
+
+pytestmark = pytest.mark.slow
+
+
+def expected(name: str) -> list[dict[str, Any]]:
+    return list(json.loads((HERE / f"expected_{name}.json").read_text())["cases"])
+
+
+SOURCES: dict[str, Callable[[], Path]] = {"stories15M": stories15m, "smollm2": smollm2}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_tokenizer(name: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    files = open_checkpoint(str(SOURCES[name]())).files
+    tokenizer = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
+    for case in expected(name):
+        assert tokenizer.encode(case["prompt"]).ids == case["ids"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_unquantized_text_is_that_of_torch(name: str, tmp_path: Path) -> None:
+    settings = Settings(Quantization("none"), max_seq=64, max_context=128)
+    export_folder(open_checkpoint(str(SOURCES[name]())), tmp_path, settings)
+    model = liveshape.load(tmp_path / "model.pte")
+    for case in expected(name):
+        tokens, position, found = case["ids"], 0, []
+        for step in range(len(case["greedy"])):
+            logits = np.asarray(model(np.array([tokens]), np.array([position])))[0]
+            if step == 0:
+                for token, logit in case["first_step_top5"]:
+                    assert abs(logits[token] - logit) < 2e-3
+            position += len(tokens)
+            tokens = [int(logits.argmax())]
+            found += tokens
+        assert found == case["greedy"], case["prompt"]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_perplexity_of_4_bits(name: str, tmp_path: Path) -> None:
+    """That of torch with the same quantized weights, and not far from that of the weights as they were."""
+    tokenizers = pytest.importorskip("tokenizers")
+    checkpoint = open_checkpoint(str(SOURCES[name]()))
+    ids = tokenizers.Tokenizer.from_str(checkpoint.files["tokenizer.json"].decode()).encode(TEXT).ids
+    settings = Settings(Quantization("4w"), max_seq=64, max_context=160, full_logits=True)
+    export_folder(checkpoint, tmp_path, settings)
+    model = liveshape.load(tmp_path / "model.pte")
+    ours = perplexity(lambda tokens, position: np.asarray(model(tokens, position)), ids)
+    torch_4w = perplexity(eager(build_decoder(checkpoint, settings)), ids)
+    plain = Settings(Quantization("none"), max_seq=64, max_context=160, full_logits=True)
+    torch_plain = perplexity(eager(build_decoder(checkpoint, plain)), ids)
+    assert ours == pytest.approx(torch_4w, rel=0.01)
+    assert torch_4w < 1.3 * torch_plain
+
+
+def eager(decoder: Any) -> Callable[[Any, Any], Any]:
+    def run(tokens: Any, position: Any) -> Any:
+        with torch.no_grad():
+            return decoder(torch.from_numpy(tokens), torch.from_numpy(position)).numpy()
+
+    return run
+
+
+def perplexity(run: Callable[[Any, Any], Any], ids: list[int]) -> float:
+    pieces = [run(np.array([ids[start : start + 64]]), np.array([start]))[0] for start in range(0, len(ids), 64)]
+    logits = torch.from_numpy(np.concatenate(pieces)[:-1].astype(np.float64))
+    return float(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).exp())

@@ -1,0 +1,288 @@
+"""4-bit linear layers at every number of live rows, 8-bit activations, and 4-bit embeddings.
+
+The golden is torch in float64 on the numbers that the nibbles and scales stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from tests.support.graphs import MAX, Const, In, OpCase, Out
+
+# Nothing at all, and both sides of every boundary between kernels and tiles.
+ROWS = (0, 1, 2, 4, 5, 16, 17, 33, MAX)
+Lead = Callable[[int], tuple[int, ...]]
+
+
+def _flat(size: int) -> tuple[int, ...]:
+    return (size,)
+
+
+def _tolerance(dtype: str, depth: int) -> dict[str, float]:
+    if dtype == "float16":
+        return {"atol": 2e-2, "rtol": 5e-3}
+    return {"atol": 1e-4 if depth > 1000 else 2e-5, "rtol": 2e-5}
+
+
+def _packed(generator: np.random.Generator, columns: int, depth: int, multiple: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of a weight with even places low, the depth padded with zeros to a multiple; and the weight itself."""
+    values = generator.integers(-8, 8, (columns, depth))
+    whole = np.pad(values, ((0, 0), (0, -depth % multiple))) + 8
+    return (whole[:, 1::2] << 4 | whole[:, ::2]).astype(np.uint8), values
+
+
+def _swapped(packed: np.ndarray) -> np.ndarray:
+    return (packed << 4 | packed >> 4).astype(np.uint8)
+
+
+def _q4gsw(
+    depth: int,
+    columns: int,
+    group: int,
+    *,
+    dtype: str = "float32",
+    bias: bool = False,
+    lead: Lead = _flat,
+    scale_dtype: str = "",
+    aligned: int = 4,
+    sizes: tuple[int, ...] = ROWS,
+) -> OpCase:
+    generator = np.random.default_rng((depth, columns, group))
+    packed, values = _packed(generator, columns, depth, 8)
+    scale_dtype = scale_dtype or dtype
+    scales = ((generator.random((depth // group, columns)) + 0.5) / 16).astype(scale_dtype)
+    offset = generator.standard_normal(columns).astype(scale_dtype)
+    weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
+    # What the exporter pads with is zero; here it is NaN, which would show.
+    padding = (0, -columns % aligned)
+    given_scales = np.pad(scales, ((0, 0), padding), constant_values=np.nan)
+    given_offset = np.pad(offset, padding, constant_values=np.nan)
+
+    def golden(x: torch.Tensor, size: int) -> torch.Tensor:
+        return torch.nn.functional.linear(x.double(), weight, torch.from_numpy(offset).double() if bias else None)
+
+    marks = f"{' with bias' if bias else ''}{f' scales {scale_dtype}' if scale_dtype != dtype else ''}"
+    return OpCase(
+        name=f"linear_q4gsw {dtype} {lead(0)} {depth} to {columns} by {group} aligned {aligned}{marks}",
+        op="et_vk.linear_q4gsw.default",
+        args_at=lambda s: [
+            In(dtype, (*lead(s), depth)),
+            Const(packed),
+            Const(given_scales),
+            group,
+            Const(given_offset) if bias else None,
+            Out(dtype, (*lead(s), columns)),
+        ],
+        golden=golden,
+        sizes=sizes,
+        **_tolerance(dtype, depth),
+    )
+
+
+def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
+    generator = np.random.default_rng((depth, columns))
+    packed, values = _packed(generator, columns, depth, 2)
+    scales = ((generator.random(columns) + 0.5) / 16).astype(dtype)
+    weight = torch.from_numpy(values * scales.astype(np.float64)[:, None])
+    return OpCase(
+        name=f"linear_qcs4w {dtype} {depth} to {columns}",
+        op="et_vk.linear_qcs4w.default",
+        args_at=lambda s: [
+            In(dtype, (1, s, depth)),
+            Const(_swapped(packed)),
+            Const(scales),
+            Out(dtype, (1, s, columns)),
+        ],
+        golden=lambda x, size: torch.nn.functional.linear(x.double(), weight),
+        sizes=ROWS,
+        **_tolerance(dtype, depth),
+    )
+
+
+def _rows_of_all_kinds(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of zeros, of one sign, of one value, huge and tiny, beside ordinary ones."""
+    x = generator.standard_normal(shape)
+    flat = x.reshape(-1, shape[-1])
+    for kind, make in enumerate((np.zeros_like, np.abs, lambda row: -np.abs(row), lambda row: row * 1e-3)):
+        for row in flat[kind + 1 :: 7]:
+            row[:] = make(row)
+    return x
+
+
+def _rows_of_whole_steps(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Rows whose scale is a power of two, so that halves hold it and the zero point is no matter of rounding."""
+    least = generator.integers(-255, 1, (*shape[:-1], 1))
+    steps = least + generator.integers(0, 256, shape)
+    steps[..., :1], steps[..., 1:2] = least, least + 255
+    return steps / 128
+
+
+def _choose_qparams(dtype: str, lead: Lead, depth: int, keepdim: bool) -> OpCase:
+    def block(size: int) -> tuple[int, ...]:
+        return (*(1 for _ in lead(size)), depth)
+
+    def golden(x: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+        from torchao.quantization.quant_primitives import _choose_qparams_affine
+
+        if x.numel() == 0:
+            shape = (*lead(size), 1) if keepdim else lead(size)
+            return torch.empty(shape, dtype=x.dtype), torch.empty(shape, dtype=torch.int8)
+        return _choose_qparams_affine(
+            x, "ASYMMETRIC", list(block(size)), torch.int8, -128, 127, None, x.dtype, torch.int8, keepdim
+        )
+
+    return OpCase(
+        name=f"choose_qparams {dtype} {lead(0)} of {depth}{' kept' if keepdim else ''}",
+        op="torchao.choose_qparams_affine.default",
+        args_at=lambda s: [
+            In(dtype, (*lead(s), depth), _rows_of_whole_steps if dtype == "float16" else _rows_of_all_kinds),
+            "ASYMMETRIC",
+            block(s),
+            None,
+            -128,
+            127,
+            None,
+            None,
+            None,
+            keepdim,
+            [Out(each, (*lead(s), 1) if keepdim else lead(s)) for each in (dtype, "int8")],
+        ],
+        golden=golden,
+        sizes=ROWS,
+        rtol=1e-3 if dtype == "float16" else 1e-6,
+    )
+
+
+def _dq8ca(depth: int, columns: int, group: int, *, dtype: str = "float32", bias: bool = False) -> OpCase:
+    generator = np.random.default_rng((depth, columns, group))
+    packed, values = _packed(generator, columns, depth, 8)
+    scales = ((generator.random((depth // group, columns)) + 0.5) / 16).astype(dtype)
+    offset = generator.standard_normal(columns).astype(dtype)
+    weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
+    sums = np.zeros((depth // group, columns), np.int32)
+
+    def steps(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return 2.0 ** generator.integers(-7, -4, shape)
+
+    def golden(x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, size: int) -> torch.Tensor:
+        step, middle = scale.double()[..., None], zero.double()[..., None]
+        rounded = (torch.clamp(torch.round(x.double() / step) + middle, -128, 127) - middle) * step
+        return torch.nn.functional.linear(rounded, weight, torch.from_numpy(offset).double() if bias else None)
+
+    return OpCase(
+        name=f"linear_dq8ca_q4gsw {dtype} {depth} to {columns} by {group}{' with bias' if bias else ''}",
+        op="et_vk.linear_dq8ca_q4gsw.default",
+        args_at=lambda s: [
+            In(dtype, (1, s, depth)),
+            In(dtype, (1, s), steps),
+            In("int8", (1, s), lambda generator, shape: generator.integers(-128, 128, shape)),
+            Const(packed),
+            Const(sums),
+            Const(scales),
+            group,
+            Const(offset) if bias else None,
+            Out(dtype, (1, s, columns)),
+        ],
+        golden=golden,
+        sizes=ROWS,
+        **_tolerance(dtype, depth),
+    )
+
+
+def _embedding(dtype: str, ids: str, rows: int, width: int, group: int, linear: bool, lead: Lead = _flat) -> OpCase:
+    generator = np.random.default_rng((rows, width))
+    packed, values = _packed(generator, rows, width, 2)
+    scales = generator.standard_normal((rows, width // group)).astype(dtype)
+    table = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=1))
+    return OpCase(
+        name=f"embedding_q4gsw {dtype} {ids} {lead(0)} of {rows} by {width} in {group}{'' if linear else ' swapped'}",
+        op="et_vk.embedding_q4gsw.default",
+        args_at=lambda s: [
+            Const(packed if linear else _swapped(packed)),
+            Const(scales),
+            group,
+            In(ids, lead(s), lambda generator, shape: generator.integers(0, rows, shape)),
+            linear,
+            Out(dtype, (*lead(s), width)),
+        ],
+        golden=lambda index, size: torch.nn.functional.embedding(index.long(), table),
+        rtol=1e-3 if dtype == "float16" else 1e-6,
+    )
+
+
+def _outside(rows: int = 11, width: int = 24) -> OpCase:
+    """Ids below and above a table that is not constant give NaN, and nothing of the memory around it."""
+    scales = np.ones((rows, 1), np.float32)
+
+    def golden(weight: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
+        values = torch.stack([weight & 15, weight >> 4], -1).reshape(rows, width).double() - 8
+        known = (index >= 0) & (index < rows)
+        return torch.where(known[:, None], values[index.clamp(0, rows - 1).long()], float("nan"))
+
+    return OpCase(
+        name="embedding_q4gsw with ids outside",
+        op="et_vk.embedding_q4gsw.default",
+        args_at=lambda s: [
+            In("uint8", (rows, width // 2), lambda generator, shape: generator.integers(0, 256, shape)),
+            Const(scales),
+            width,
+            In("int32", (s,), lambda generator, shape: generator.integers(-3, rows + 3, shape)),
+            True,
+            Out("float32", (s, width)),
+        ],
+        golden=golden,
+    )
+
+
+CASES = [
+    _outside(),
+    *(_q4gsw(*form, dtype=dtype) for dtype in ("float32", "float16") for form in ((64, 24, 32), (160, 70, 8))),
+    _q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
+    _q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
+    _q4gsw(2048, 12, 64),
+    _q4gsw(1120, 5, 16, bias=True),  # more parts than one vector each, and a last one that is not full
+    _q4gsw(256, 68, 16, bias=True, dtype="float16"),
+    _q4gsw(128, 3, 32, bias=True),
+    _q4gsw(128, 3, 32, bias=True, aligned=1),
+    _q4gsw(128, 7, 8, aligned=1),
+    _q4gsw(72, 20, 24, bias=True),  # whole words, not whole vectors
+    _q4gsw(40, 11, 8),
+    _q4gsw(60, 16, 20, bias=True),  # padded to 64; groups that are no whole words
+    _q4gsw(20, 9, 20, bias=True),
+    _q4gsw(12, 1, 4, bias=True),
+    _q4gsw(28, 6, 2),
+    _q4gsw(21, 5, 3, bias=True),  # a depth that is odd
+    _q4gsw(8, 4, 1),
+    _q4gsw(33, 130, 11, dtype="float16", bias=True),
+    _q4gsw(64, 16, 32, scale_dtype="float16", bias=True),
+    _q4gsw(64, 16, 32, dtype="float16", scale_dtype="float32", bias=True),
+    _q4gsw(64, 16, 32, lead=lambda s: (), sizes=(1, 2)),
+    _q4gsw(32, 1300, 32, sizes=(1, 3, 16, 17, 32, 33, MAX)),
+    _qcs4w(64, 24),
+    _qcs4w(36, 10),
+    _qcs4w(30, 7),
+    _qcs4w(13, 5, "float16"),
+    _qcs4w(128, 65, "float16"),
+    *(
+        _choose_qparams(dtype, *form)
+        for dtype in ("float32", "float16")
+        for form in ((_flat, 64, False), (lambda s: (1, s), 37, False), (lambda s: (2, s), 300, True))
+    ),
+    _dq8ca(64, 24, 32),
+    _dq8ca(160, 6, 32, bias=True),
+    _dq8ca(60, 8, 20, bias=True),
+    _dq8ca(64, 24, 32, dtype="float16", bias=True),
+    *(
+        _embedding(dtype, ids, *form)
+        for dtype in ("float32", "float16")
+        for ids, *form in (
+            ("int64", 50, 64, 32, True),
+            ("int32", 50, 64, 16, False, lambda s: (1, s)),
+            ("int64", 9, 6, 3, True, lambda s: (s, 2)),
+            ("int32", 7, 10, 10, False),
+        )
+    ),
+]

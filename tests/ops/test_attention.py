@@ -1,0 +1,87 @@
+"""What attention refuses and what it never needs; its arithmetic is in the sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Graph, Tensor
+from liveshape.planning import Planner
+from tests.support.graphs import In, InOut, OpCase, Out, Sym, build
+
+
+def planned(op: str, args: list[Any]) -> tuple[Graph, Planner]:
+    graph = build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1)
+    planner = Planner(graph)
+    planner.begin()
+    planner.walk(0, 1, lambda node, request: 0)
+    return graph, planner
+
+
+def cached(
+    rows: int = 8,
+    capacity: int = 64,
+    position: int = 0,
+    heads: tuple[int, int] = (4, 2),
+    size: int = 16,
+    mask: Any = None,
+    dropout: float = 0.0,
+    cache_heads: int = 2,
+) -> list[Any]:
+    given = [In("float32", (1, rows, count, size)) for count in (heads[0], heads[1], heads[1])]
+    caches = [InOut("float32", (1, capacity, cache_heads, size))] * 2
+    out = Out("float32", (1, rows, heads[0], size))
+    return [*given, *caches, Sym(position), 1, mask, dropout, mask is None, None, out]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"position": 60}, "position 60 and 8 new rows need 68 rows, the cache holds 64"),
+        ({"position": -1}, "position -1"),
+        ({"heads": (4, 4)}, r"rows \(1, 8, 4, 16\) do not fit a cache \(1, 64, 2, 16\)"),
+        ({"heads": (5, 2)}, "heads must divide that of the queries"),
+        ({"mask": In("float32", (8, 7))}, "a mask of 7 keys: position 0 and 8 rows make 8, the cache holds 64"),
+        ({"mask": In("float32", (5, 64))}, "do not broadcast together"),
+    ],
+)
+def test_what_does_not_fit_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        planned("sdpa_with_kv_cache.default", cached(**given))
+
+
+def test_dropout_is_refused_at_load() -> None:
+    with pytest.raises(UnsupportedError, match=r"dropout 0\.1 is for training"):
+        planned("sdpa_with_kv_cache.default", cached(dropout=0.1))
+
+
+def test_an_update_beyond_the_cache_is_refused() -> None:
+    rows, cache = In("float32", (1, 8, 2, 16)), InOut("float32", (1, 64, 2, 16))
+    with pytest.raises(ShapeError, match="position 57 and 8 new rows need 65 rows, the cache holds 64"):
+        planned("update_cache.default", [rows, cache, Sym(57), Out("float32", (1,))])
+
+
+def test_memory_does_not_grow_with_the_context() -> None:
+    def scratch(rows: int, capacity: int) -> int:
+        graph, _ = planned("sdpa_with_kv_cache.default", cached(rows, capacity, heads=(32, 8), size=64, cache_heads=8))
+        return sum(tensor.storage.nbytes for tensor in graph.nodes[0].scratch)
+
+    assert scratch(64, 4096) == scratch(2048, 131072) < 1 << 20
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5, 512])
+def test_every_split_has_its_place(rows: int) -> None:
+    """The scratch at the bound holds what any smaller number of rows leaves in it."""
+    graph, planner = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4))
+    for value, width in zip(graph.inputs[:3], (12, 4, 4), strict=True):
+        assert isinstance(value, Tensor)
+        value.shape = (1, rows, width, 16)
+    graph.inputs[5].value = 9000 - rows
+    planner.walk(0, 1, lambda node, request: 0)
+    (parts,) = graph.nodes[0].scratch
+    for step in graph.nodes[0].steps:
+        if step.variant.kernel.name == "attention_rows":
+            block = int(dict(step.variant.constants)["ROWS"].rstrip("u"))
+            assert step.grid[0] * block <= parts.max_shape[0]

@@ -1,0 +1,58 @@
+"""Attention layers with caches in the graph, as language models have them: live rows at live positions."""
+
+import torch
+from torch import nn
+
+from tests.support.exporting import quiet
+from tests.support.programs import MAX, Input, TestProgram, value_of
+
+CAPACITY = 300  # beyond what one workgroup attends to alone
+
+
+class CachedLayers(nn.Module):
+    """Neighbours that turn, then attention in one operator; halves that turn, then a cache update and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with quiet():
+            from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (registers torch.ops.llama)
+        angles = torch.outer(torch.arange(CAPACITY), 0.5 ** torch.arange(4))
+        self.register_buffer("cosine", angles.cos())
+        self.register_buffer("sine", angles.sin())
+        self.register_buffer("cosine_twice", torch.cat((angles, angles), -1).cos())
+        self.register_buffer("sine_twice", torch.cat((angles, angles), -1).sin())
+        for name in ("k_first", "v_first", "k_second", "v_second"):
+            self.register_buffer(name, torch.zeros(1, CAPACITY, 2, 8))
+
+    def forward(self, q, k, v, pos):
+        from executorch.examples.models.llama.rope import apply_rotary_emb, hf_apply_rotary_emb
+
+        p, rows = pos[0].item(), q.shape[1]
+        torch._check(p >= 0)
+        torch._check(p < CAPACITY)
+        torch._check(p + rows <= CAPACITY)
+        turned_q, turned_k = apply_rotary_emb(q, k, self.cosine.narrow(0, p, rows), self.sine.narrow(0, p, rows))
+        first = torch.ops.llama.sdpa_with_kv_cache(
+            turned_q, turned_k, v, self.k_first, self.v_first, p, rows, None, 0.0, True, None
+        )
+        tables = (table.narrow(0, p, rows) for table in (self.cosine_twice, self.sine_twice))
+        turned_q, turned_k = hf_apply_rotary_emb(first, k, *tables)
+        torch.ops.llama.update_cache(turned_k, self.k_second, p)
+        torch.ops.llama.update_cache(v, self.v_second, p)
+        return first, torch.ops.llama.custom_sdpa(turned_q, self.k_second, self.v_second, p, None, 0.0, True)
+
+
+PROGRAMS = [
+    TestProgram(
+        "attention/cached_layers",
+        CachedLayers,
+        (
+            Input((1, "S", 6, 8)),
+            Input((1, "S", 2, 8)),
+            Input((1, "S", 2, 8)),
+            Input((1,), torch.int64, value_of(f"(S * 29) % ({CAPACITY + 1} - S)")),
+        ),
+        dims={"S": (1, MAX)},
+        stateful=True,
+    ),
+]
