@@ -31,6 +31,7 @@ class Executor:
         *,
         aliasing: bool = True,
         ready: Sequence[int] | None = None,  # outputs that every call brings to the host; memory for others comes later
+        resident: Sequence[int] = (),  # outputs that `on_device` may give
         progress: Progress | None = None,
     ) -> None:
         self.graph = graph
@@ -38,7 +39,8 @@ class Executor:
         self.aliased = alias_views(graph) if aliasing else 0
         bound_ids(graph)
         self.planner = Planner(graph)
-        self.memory: MemoryPlan = plan_memory(graph)
+        self.resident = frozenset(resident)
+        self.memory: MemoryPlan = plan_memory(graph, [graph.outputs[place] for place in resident])
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
         self.encoder = Encoder(self.planner, device, self.buffer_of)
         read = self._output_tensors() if ready is None else [graph.outputs[place] for place in ready]
@@ -255,5 +257,9 @@ class Pending:
         tensor = executor.graph.outputs[position]
         if not isinstance(tensor, Tensor):
             raise InputError(f"output {position} is a number, not a tensor")
+        if position not in executor.resident:
+            raise InputError(
+                f"output {position} is not kept on the device: build the executor with resident=[{position}]"
+            )
         half = executor.graph.limits.half
         return DeviceTensor(tensor, executor.buffer_of(tensor), executor.device, half, lambda: executor.calls == call)

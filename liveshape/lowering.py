@@ -18,7 +18,6 @@ from liveshape.delegates import BACKEND, Delegate
 from liveshape.dtypes import prod, supported
 from liveshape.elision import elided_views
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.fusion import fuse
 from liveshape.formats import (
     DelegateCall,
     ExecutionPlan,
@@ -34,6 +33,7 @@ from liveshape.formats import (
     VkGraph,
     parse_vkgraph,
 )
+from liveshape.fusion import fuse
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from liveshape.dtypes import stored_alike
@@ -50,7 +51,7 @@ def alias_views(graph: Graph) -> int:
 
 
 def bound_ids(graph: Graph) -> None:
-    """Tell inputs whose elements pick rows of a constant table how many there are. Views of an input share its storage."""
+    """Tell inputs whose elements pick rows of a constant table how many there are; views of an input are the input."""
     given = {value.storage: value for value in graph.inputs if isinstance(value, Tensor)}
     for node in graph.nodes:
         if node.picks is not None:
@@ -61,12 +62,15 @@ def bound_ids(graph: Graph) -> None:
                 value.below = rows if value.below is None else min(value.below, rows)
 
 
-def plan_memory(graph: Graph) -> MemoryPlan:
-    """Give every storage a block. Call after the planner has built, so that scratch is known."""
+def plan_memory(graph: Graph, resident: Sequence[Tensor] = ()) -> MemoryPlan:
+    """Give every storage a block. Call after the planner has built, so that scratch is known.
+
+    `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
+    """
     intervals = _lifetimes(graph)
     fixed = [storage for storage in intervals if storage.persistent]
     shared = [storage for storage in intervals if not storage.persistent]
-    outputs = {value.storage for value in graph.outputs if isinstance(value, Tensor)}
+    outputs = {tensor.storage for tensor in resident}
     best: tuple[list[int], dict[Storage, int]] | None = None
     for order in (_by_size, _by_start):
         assignment = _assign(sorted(shared, key=lambda storage: order(storage, intervals[storage])), intervals, outputs)

@@ -39,7 +39,7 @@ class Engine:
 
     def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
         self.description = made.description
-        self.executor = Executor(made.graph, device, ready=(TOKEN,), progress=progress)
+        self.executor = Executor(made.graph, device, ready=(TOKEN,), resident=(TOKEN,), progress=progress)
         self.cache = Cache(self.executor, made.states, made.description.max_context)
         self._made = made
         self._home: weakref.ref[Session] | None = None

@@ -1,4 +1,4 @@
-"""`liveshape demo`: the shipped model tells a story, then one graph's answers at several lengths stand beside torch's."""
+"""`liveshape demo`: the shipped model tells a story, then its answers at several lengths stand beside torch's."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def doubling(rows: int = 9) -> Executor:
     chain = Chain(device.limits)
     x = chain.input((rows, 3))
     out = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((rows, 3)))
-    return Executor(chain.graph(out, chain.node("sym_size.int", x, 0, chain.scalar())), device)
+    return Executor(chain.graph(out, chain.node("sym_size.int", x, 0, chain.scalar())), device, resident=[0])
 
 
 def test_an_output_feeds_the_next_call_without_leaving_the_device() -> None:
@@ -73,7 +73,9 @@ def test_an_output_shares_no_memory_with_another_input_of_the_next_call() -> Non
     x, y = chain.input((9, 3)), chain.input((9, 3))
     both = chain.node("aten.add.Tensor", x, y, 1, chain.tensor((9, 3)))
     more = chain.node("aten.mul.Tensor", both, both, chain.tensor((9, 3)))
-    executor = Executor(chain.graph(chain.node("aten.sub.Tensor", more, both, 1, chain.tensor((9, 3)))), device)
+    executor = Executor(
+        chain.graph(chain.node("aten.sub.Tensor", more, both, 1, chain.tensor((9, 3)))), device, resident=[0]
+    )
     x, y = (np.full((9, 3), value, np.float32) for value in (2, 1))
     pending = executor.start([x, y], wanted=[])
     np.testing.assert_array_equal(executor.start([pending.on_device(0), y]).result()[0], 42 * np.ones((9, 3)))
@@ -97,3 +99,12 @@ def test_threads_read_at_the_same_time() -> None:
         thread.join(60)
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_only_resident_outputs_stay() -> None:
+    device = open_device()
+    chain = Chain(device.limits)
+    x = chain.input((3,))
+    executor = Executor(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((3,)))), device)
+    with pytest.raises(InputError, match=r"resident=\[0\]"):
+        executor.start([np.ones(3, np.float32)]).on_device(0)
