@@ -29,7 +29,7 @@ const SUMS: u32 = ROWS * COLUMNS;
 const TOGETHER: u32 = min(ROWS, 4u); // rows whose sums fit the workgroup's memory at once
 
 var<workgroup> shares: array<f32, CHUNK * ROWS * LANES>; // of scores; the first of a score becomes its weight
-var<workgroup> partial: array<f32, WG>;
+var<workgroup> of_lanes: array<f32, WG>;
 var<workgroup> shrinks: array<f32, ROWS>;
 var<workgroup> sums_of_part: array<vec4<f32>, WG * TOGETHER>;
 
@@ -37,7 +37,7 @@ var<workgroup> sums_of_part: array<vec4<f32>, WG * TOGETHER>;
 fn highest_of(row: u32) -> f32 {
     var highest = LOWEST;
     for (var i = row; i < WG; i += ROWS) {
-        highest = max(highest, partial[i]);
+        highest = max(highest, of_lanes[i]);
     }
     return highest;
 }
@@ -45,7 +45,7 @@ fn highest_of(row: u32) -> f32 {
 fn total_of(row: u32) -> f32 {
     var total = 0.0;
     for (var i = row; i < WG; i += ROWS) {
-        total += partial[i];
+        total += of_lanes[i];
     }
     return total;
 }
@@ -110,7 +110,7 @@ fn main(
             shares[i * LANES] = score;
             highest = max(highest, score);
         }
-        partial[lane] = highest;
+        of_lanes[lane] = highest;
         workgroupBarrier();
         highest = highest_of(own_row);
         let shrink = exp(top - highest);
@@ -142,7 +142,7 @@ fn main(
         workgroupBarrier();
     }
 
-    partial[lane] = mass;
+    of_lanes[lane] = mass;
     for (var c = 0u; c < COLUMNS; c++) {
         let wide = min(FOURS - c * WG, WG);
         for (var first = 0u; first < ROWS; first += TOGETHER) {
