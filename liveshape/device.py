@@ -21,14 +21,16 @@ from liveshape.graph import Limits
 from liveshape.kernel import Variant
 from liveshape.planning import Step
 from liveshape.readback import Readback
+from liveshape.shaders import create_module
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi
     from wgpu.backends.wgpu_native import lib as _lib
+    from wgpu.backends.wgpu_native._api import GPUShaderModule as _GPUShaderModule
     from wgpu.backends.wgpu_native._api import libf as _checked_lib
     from wgpu.backends.wgpu_native.extras import set_instance_extras as _set_instance_extras
 except ImportError:  # another backend of wgpu-py: its public calls do everything
-    _ffi = _lib = _checked_lib = _set_instance_extras = None
+    _ffi = _lib = _checked_lib = _set_instance_extras = _GPUShaderModule = None
 
 _LOG = logging.getLogger("liveshape")
 _UPLOAD_CHUNK = 8 << 20
@@ -312,7 +314,7 @@ class Device:
             layout = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": variant.kernel.param_bytes}
             entries.append({"binding": len(entries), "visibility": compute, "buffer": layout})
         try:
-            module = self._device.create_shader_module(code=variant.source, label=variant.label)
+            module = self._module(variant)
             groups = self._device.create_bind_group_layout(entries=entries)
             pipeline = self._device.create_compute_pipeline(
                 layout=self._device.create_pipeline_layout(bind_group_layouts=[groups]),
@@ -323,6 +325,12 @@ class Device:
             raise DeviceError(f"kernel {variant.label} does not compile on {self.adapter.name}: {error}") from error
         self.counters.pipelines += 1
         return pipeline, groups
+
+    def _module(self, variant: Variant) -> Any:
+        if not self.raw or not hasattr(_lib, "wgpuDeviceCreateShaderModuleTrusted"):
+            return self._device.create_shader_module(code=variant.source, label=variant.label)
+        kind = _GPUShaderModule
+        return create_module(_lib, _checked_lib, _ffi, kind, self._device, variant.source, variant.label)
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], arena: Any) -> Any:
         """A bind group: the given bytes of each buffer, then the params."""

@@ -39,8 +39,9 @@ def feed_forward(dtype: str, width: int = WIDTH) -> Chain:
     return chain
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("float32", 24), ("float32", 23), ("float16", 24)])
-def test_fused_and_unfused_give_equal_bytes(dtype: str, width: int) -> None:
+@pytest.mark.parametrize("width", [24, 23])
+def test_fused_and_unfused_give_equal_bytes(width: int) -> None:
+    dtype = "float32"
     plain, other = feed_forward(dtype, width), feed_forward(dtype, width)
     unfused = plain.graph(plain.nodes[-1].args[-1])
     fused = fuse(other.graph(other.nodes[-1].args[-1]))
@@ -79,3 +80,8 @@ def test_gates_of_unlike_origin_are_not_fused() -> None:
     silu = chain.node("aten.mul.Tensor", gate, sigmoid, chain.tensor((1, MAX, 8)))
     out = chain.node("aten.mul.Tensor", silu, up, chain.tensor((1, MAX, 8)))
     assert len(fuse(chain.graph(out)).nodes) == 3, "their live shapes may differ and broadcast"
+
+
+def test_halves_are_not_fused() -> None:
+    chain = feed_forward("float16")
+    assert len(fuse(chain.graph(chain.nodes[-1].args[-1])).nodes) == 9, "their rounding in between may be skipped"
