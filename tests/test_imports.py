@@ -31,7 +31,7 @@ ORDER = [
     ("delegates", "elision"),
     ("lowering",),
     ("warmup",),
-    ("readback", "shaders",),
+    ("readback", "shaders"),
     ("device",),
     ("encoding", "results"),
     ("executor",),
