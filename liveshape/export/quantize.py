@@ -1,7 +1,7 @@
 """Weights as modules: 4-bit groups in the form that the Vulkan patterns fuse, or plain float32.
 
-Only symmetric quantization is offered: the exporter drops zero points without a word. Scales are chosen for the least
-squared error and may be negative: a checkpoint that is symmetric in the same groups already comes through unchanged.
+Only symmetric quantization is offered: the exporter drops zero points without a word. Scales may be negative, and a
+checkpoint whose groups were symmetric already, such as Q4_0, comes through unchanged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from liveshape.errors import UnsupportedError
 from liveshape.export.config import Quantization
 
 LOW, HIGH = -8, 7
-# The steps that the largest weight of a group may take; fewer clip it, and the rest of the group gains precision.
-_STEPS = (8.0, 7.0, 7.4, 7.7, 8.4, 8.8)
-# Rows are quantized a slice at a time: the search needs several copies of what it works on.
+# Rows are quantized a slice at a time: it takes several copies of what it works on.
 _SLICE = 1 << 22
 # The exporter packs linears whose outputs come in fours; others are padded with zero rows and cut off again.
 _ROWS = 4
@@ -47,7 +45,7 @@ def group_of(width: int, asked: int) -> int | None:
 
 
 def quantize_groups(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values in -8..7 as int8 (N, K) and float32 scales (N, K / group) of the least squared error found.
+    """Values in -8..7 as int8 (N, K) and float32 scales (N, K / group).
 
     Example: `values, scales = quantize_groups(torch.randn(64, 128), 32)`.
     """
@@ -57,30 +55,28 @@ def quantize_groups(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, tor
     step = max(1, _SLICE // width)
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        found, scale = _best_scales(weight[part].reshape(-1, group))
+        found, scale = _fit_scales(weight[part].reshape(-1, group))
         values[part] = found.reshape(-1, width)
         scales[part] = scale.reshape(-1, width // group)
     return values, scales
 
 
-def _best_scales(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    largest = groups.gather(1, groups.abs().argmax(1, keepdim=True))
+def _fit_scales(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest weight of a group sits at -8, the scale is then fitted to all of them, large ones first.
+
+    Searching for the scale of the least squared error clips the largest weights, and costs more than it gains: on
+    SmolLM2-135M it moved the divergence from the unquantized model from 0.38 to 0.47, on stories15M from 0.09 to 0.13.
+    """
+    size = groups.abs()
+    largest = groups.gather(1, size.argmax(1, keepdim=True))
+    empty = largest == 0
     # A group of zeros keeps any scale: its values are all 0.
-    inverse = torch.where(largest == 0, torch.ones_like(largest), -1.0 / largest)
-    best_gain = torch.full_like(largest, -1.0)
-    best_values = torch.zeros_like(groups)
-    best_scale = torch.ones_like(largest)
-    for steps in _STEPS:
-        values = (groups * (inverse * steps)).round_().clamp_(LOW, HIGH)
-        product = (groups * values).sum(1, keepdim=True)
-        square = (values * values).sum(1, keepdim=True).clamp_(min=1e-12)
-        gain = product * product / square  # the squared error is a constant less this
-        better = gain > best_gain
-        best_gain = torch.where(better, gain, best_gain)
-        best_values = torch.where(better, values, best_values)
-        best_scale = torch.where(better, product / square, best_scale)
-    best_scale = torch.where(largest == 0, torch.ones_like(best_scale), best_scale)
-    return best_values.to(torch.int8), best_scale
+    values = (groups * torch.where(empty, largest, LOW / largest)).round_().clamp_(LOW, HIGH)
+    # In units of the largest weight, so that no square leaves the range of float32.
+    share = torch.where(empty, size, size / largest.abs())
+    weighted = share * values
+    fit = (weighted * (groups / largest)).sum(1, keepdim=True) / (weighted * values).sum(1, keepdim=True)
+    return values.to(torch.int8), torch.where(empty, torch.ones_like(largest), fit * largest)
 
 
 class GroupedWeight(nn.Module):

