@@ -12,7 +12,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> weight: array<V>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-var<workgroup> sums: array<f32, WG>;
+// include row_total
 
 @compute @workgroup_size(WG)
 fn main(
@@ -30,15 +30,8 @@ fn main(
         let value = V_math(x[start + i]);
         squares += value * value;
     }
-    sums[lane] = V_sum(squares);
-    for (var half = WG / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            sums[lane] += sums[lane + half];
-        }
-    }
-    workgroupBarrier();
-    let scale = inverseSqrt(sums[0] / f32(params.width * V_lanes) + params.eps);
+    let total_of_squares = row_total(lane, V_sum(squares));
+    let scale = inverseSqrt(total_of_squares / f32(params.width * V_lanes) + params.eps);
     for (var i = lane; i < params.width; i += WG) {
         out[start + i] = V(V_math(x[start + i]) * scale * V_math(weight[i]));
     }
