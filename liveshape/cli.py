@@ -249,6 +249,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--min-p", metavar="P", type=float, help="none below P times the likeliest; 0 is off")
     parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
     parser.add_argument("-s", "--seed", metavar="N", type=int, help="the same seed gives the same text; -1 draws one")
+    parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
 
 
 def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -256,6 +257,7 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "system": arguments.system,
         "device": arguments.device,
+        "half_cache": arguments.half_cache,
         "max_tokens": None if arguments.max_tokens < 0 else arguments.max_tokens,
         "stop": arguments.stop,
         "sampling": {

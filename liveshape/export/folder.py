@@ -95,9 +95,7 @@ def decoder_source(decoder: Decoder, max_seq: int) -> Source:
     """
     decoder.clear_caches()
     config = decoder.config
-    constants = {
-        "get_bos_id": config.begin if config.begin is not None else -1,
-        "get_eos_ids": list(config.ends),
+    constants: dict[str, Any] = {
         "get_max_seq_len": max_seq,
         "get_max_context_len": decoder.max_context,
         "get_n_layers": config.layers,
@@ -106,6 +104,11 @@ def decoder_source(decoder: Decoder, max_seq: int) -> Source:
         "use_sdpa_with_kv_cache": True,
         "enable_dynamic_shape": True,
     }
+    # Runners ask the tokenizer for what is not here.
+    if config.begin is not None:
+        constants["get_bos_id"] = config.begin
+    if config.ends:
+        constants["get_eos_ids"] = list(config.ends)
     # The example is at the bound: the exporter then neither fixes a length of 1 nor stops one short of the bound.
     args = (torch.zeros(1, max_seq, dtype=torch.long), torch.zeros(1, dtype=torch.long))
     length = torch.export.Dim("length", min=1, max=max_seq)

@@ -24,6 +24,7 @@ from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.executor import Pending
 from liveshape.llm import cache
 from liveshape.llm.engine import LOGITS, TOKEN, Engine, token_of
+from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stream import Stream
@@ -53,10 +54,11 @@ class LanguageModel:
         *,
         device: Device | str | int | None = None,
         progress: Progress | None = None,
+        half_cache: bool = False,
     ) -> LanguageModel:
         """A model from a `.pte`, or from a folder with a `model.pte` or with a single one of any name.
 
-        `progress(done, total)` is told the bytes of weights uploaded.
+        `progress(done, total)` is told the bytes of weights uploaded. `half_cache` keeps a float32 cache as float16.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
@@ -65,6 +67,8 @@ class LanguageModel:
         program = runtime.load_program(file)
         try:
             graph = lower(program.file, "forward", program.data, runtime.device.limits)
+            if half_cache:
+                halve_caches(graph)
             made = token_graph(graph, constants_of(program))
             return cls(Engine(made, runtime.device, progress), program, file)
         except UnsupportedError as error:

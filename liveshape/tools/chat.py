@@ -31,6 +31,7 @@ def chat(
     *,
     system: str | None = None,
     device: str | None = None,
+    half_cache: bool = False,
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -39,7 +40,7 @@ def chat(
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
-    loaded, tokenizer = open_model(model, device)
+    loaded, tokenizer = open_model(model, device, half_cache)
     talk = Conversation(loaded, tokenizer, system=system)
     options = {"max_tokens": max_tokens, "stop": stop, **(sampling or {})}
     if tokenizer.chat_template is None:

@@ -30,6 +30,7 @@ def generate(
     system: str | None = None,
     raw: bool = False,
     device: str | None = None,
+    half_cache: bool = False,
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -41,7 +42,7 @@ def generate(
     """
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
-    loaded, tokenizer = open_model(model, device)
+    loaded, tokenizer = open_model(model, device, half_cache)
     stats.model_load_end_ms = now_ms()
     # The seed is drawn here where none is given, so that the JSON can name it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
@@ -77,13 +78,13 @@ def generate(
     return 130 if stopped else 0
 
 
-def open_model(path: str | None, device: str | None) -> tuple[LanguageModel, Tokenizer]:
+def open_model(path: str | None, device: str | None, half_cache: bool = False) -> tuple[LanguageModel, Tokenizer]:
     """A model and its tokenizer, with a bar for long uploads; None is the model that the package carries.
 
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
     with upload_bar() as progress:
-        return load(shipped_model() if path is None else path, device=device, progress=progress)
+        return load(shipped_model() if path is None else path, device=device, progress=progress, half_cache=half_cache)
 
 
 def shipped_model() -> Path:

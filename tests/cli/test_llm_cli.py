@@ -39,7 +39,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     class Loader:
         @staticmethod
-        def load(path: Path, *, device: Any = None, progress: Any = None) -> FakeModel:
+        def load(path: Path, *, device: Any = None, progress: Any = None, half_cache: bool = False) -> FakeModel:
             loaded.append(FakeModel(answering(chatty(), *ANSWERS)))
             loaded[-1].path, loaded[-1].asked = path, device
             return loaded[-1]

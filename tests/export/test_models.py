@@ -124,6 +124,14 @@ def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
     }
 
 
+def test_executorch_reads_it_too(model: tuple[str, Path]) -> None:
+    from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(model[1])
+    assert "forward" in program.method_names
+    assert [program.load_method(name).execute([]) for name in ("get_eos_ids", "get_max_seq_len")] == [[2, 3], [MAX]]
+
+
 def test_on_the_device_at_every_length_and_position(model: tuple[str, Path]) -> None:
     """All tokens once, in pieces; then any piece again, in any order, finds the same cache."""
     name, path = model

@@ -314,3 +314,17 @@ def test_other_programs_are_refused_with_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "any.pte").write_bytes(program(LAST).read_bytes())
     with LanguageModel.load(tmp_path) as model:
         assert model.max_context == 40
+
+
+def test_a_cache_of_halves_takes_half_the_memory_and_agrees(model: LanguageModel) -> None:
+    half = LanguageModel.load(program(LAST), half_cache=True)
+    assert half.memory.state - 160 == (model.memory.state - 160) // 2  # the history beside them stays
+    for sizes in ((5, 1, 1, 8, 20), (1, 8)):
+        half.reset()
+        start = 0
+        for size in sizes:
+            half.prefill(IDS[start : start + size])
+            start += size
+            model.reset()
+            model.prefill(IDS[:start])
+            np.testing.assert_allclose(half.logits(), model.logits(), 2e-2, 2e-2)
