@@ -89,7 +89,7 @@ SOURCE is one of
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
 One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens.
 Weights: 4w is 4 bits in groups, 8da4w the same on 8-bit activations, none keeps them. A model of a billion
-parameters takes some minutes and 7 GB of memory; running it later takes neither torch nor this extra.
+parameters takes some minutes and 5 GB of memory; running it later takes neither torch nor this extra.
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm
