@@ -36,11 +36,19 @@ class Executor:
     ) -> None:
         self.graph = graph
         self.device = device
+        apart = {tensor: tensor.storage for tensor in graph.tensors}
         self.aliased = alias_views(graph) if aliasing else 0
         bound_ids(graph)
         self.planner = Planner(graph)
         self.resident = frozenset(resident)
-        self.memory: MemoryPlan = plan_memory(graph, [graph.outputs[place] for place in resident])
+        kept = [graph.outputs[place] for place in resident]
+        self.memory: MemoryPlan = plan_memory(graph, kept)
+        if self.aliased and 0 < graph.file_bytes < self.memory.activation_bytes:
+            # Views that share live longer than copies; where that costs more than the file planned, they are copies.
+            for tensor, storage in apart.items():
+                tensor.storage = storage
+            self.aliased, self.planner = 0, Planner(graph)
+            self.memory = plan_memory(graph, kept)
         self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
         self.encoder = Encoder(self.planner, device, self.buffer_of)
         read = self._output_tensors() if ready is None else [graph.outputs[place] for place in ready]

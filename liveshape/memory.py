@@ -72,8 +72,9 @@ def plan_memory(graph: Graph, resident: Sequence[Tensor] = ()) -> MemoryPlan:
     shared = [storage for storage in intervals if not storage.persistent]
     outputs = {tensor.storage for tensor in resident}
     best: tuple[list[int], dict[Storage, int]] | None = None
-    for order in (_by_size, _by_start):
-        assignment = _assign(sorted(shared, key=lambda storage: order(storage, intervals[storage])), intervals, outputs)
+    for order, first in ((_by_size, False), (_by_start, False), (_in_order, True)):
+        row = sorted(shared, key=lambda storage: order(storage, intervals[storage]))
+        assignment = _assign(row, intervals, outputs, first)
         if best is None or sum(assignment[0]) < sum(best[0]):
             best = assignment
     sizes, blocks = best or ([], {})
@@ -134,10 +135,17 @@ def _by_start(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
     return interval[0], -storage.nbytes
 
 
+def _in_order(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
+    return interval[0], 0
+
+
 def _assign(
-    storages: list[Storage], intervals: dict[Storage, tuple[int, int]], outputs: set[Storage]
+    storages: list[Storage], intervals: dict[Storage, tuple[int, int]], outputs: set[Storage], first: bool
 ) -> tuple[list[int], dict[Storage, int]]:
-    """First come, first served into the block that wastes least; lifetimes in one block never touch."""
+    """First come, first served into the block that wastes least, or into the `first` that is free, as files plan.
+
+    Lifetimes in one block never touch.
+    """
     sizes: list[int] = []
     tenants: list[list[tuple[int, int]]] = []
     blocks: dict[Storage, int] = {}
@@ -148,8 +156,10 @@ def _assign(
         for block, size in enumerate(sizes):
             price = (max(0, storage.nbytes - size), abs(size - storage.nbytes))
             taken = any(start <= finish and stop >= begin for start, stop in spans for begin, finish in tenants[block])
-            if price < cost and not taken:
+            if not taken and (first or price < cost):
                 choice, cost = block, price
+                if first:
+                    break
         if choice < 0:
             choice = len(sizes)
             sizes.append(0)

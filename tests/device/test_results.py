@@ -108,3 +108,18 @@ def test_only_resident_outputs_stay() -> None:
     executor = Executor(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((3,)))), device)
     with pytest.raises(InputError, match=r"resident=\[0\]"):
         executor.start([np.ones(3, np.float32)]).on_device(0)
+
+
+def test_views_become_copies_where_sharing_exceeds_the_plan_of_the_file() -> None:
+    device = open_device()
+    results = []
+    for allowed in (1 << 20, 1):
+        chain = Chain(device.limits)
+        x = chain.input((6, 4))
+        seen = chain.node("aten.view_copy.default", x, (24,), chain.tensor((24,)))
+        out = chain.node("aten.add.Tensor", seen, seen, 1, chain.tensor((24,)))
+        graph = chain.graph(out)
+        graph.file_bytes = allowed
+        executor = Executor(graph, device)
+        results.append((executor.aliased, executor.execute([np.ones((6, 4), np.float32)])[0].sum()))
+    assert results == [(1, 48.0), (0, 48.0)]
