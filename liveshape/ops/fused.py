@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.dtypes import prod
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
 from liveshape.kernel import Dispatch, Kernel
 from liveshape.ops.binary import binary
-from liveshape.ops.normalization import rms_norm
+from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
@@ -35,10 +34,5 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tens
         yield from binary("ADD", a, b, total)
         yield from rms_norm(total, weight, eps, out)
         return
-    *lead, width = a.shape
-    if weight.shape != (width,):
-        raise ShapeError(f"weight {weight.shape} does not match the last dimension of {a.shape}")
     total.shape = out.shape = a.shape
-    vector = 4 if width % 4 == 0 else 1
-    rows = prod(lead)
-    yield ADD_RMS_NORM(total, out, a, b, weight, rows=rows, width=width // vector, eps=eps, VEC=vector, groups=rows)
+    yield ADD_RMS_NORM(total, out, a, b, weight, **rows_of(a, weight, eps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from liveshape.dtypes import prod
 from liveshape.errors import ShapeError
@@ -16,14 +17,20 @@ LAYER_NORM = Kernel.load("layer_norm")
 BATCH_NORM = Kernel.load("batch_norm")
 
 
-@op("et_vk.rms_norm.default")
-def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> Iterator[Dispatch]:
+def rows_of(x: Tensor, weight: Tensor, eps: float) -> dict[str, Any]:
+    """The params, width of vectors and grid of an RMS norm of x: one workgroup per row."""
     *lead, width = x.shape
     if weight.shape != (width,):
         raise ShapeError(f"weight {weight.shape} does not match the last dimension of {x.shape}")
-    out.shape = x.shape
     vector = 4 if width % 4 == 0 else 1
-    yield RMS_NORM(out, x, weight, rows=prod(lead), width=width // vector, eps=eps, VEC=vector, groups=prod(lead))
+    rows = prod(lead)
+    return {"rows": rows, "width": width // vector, "eps": eps, "VEC": vector, "groups": rows}
+
+
+@op("et_vk.rms_norm.default")
+def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    yield RMS_NORM(out, x, weight, **rows_of(x, weight, eps))
 
 
 def _normalize_rows(
