@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.constants import pieces
 from liveshape.dtypes import is_packed, prod, storage_type
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
@@ -84,9 +85,9 @@ def stored(array: Any, tensor: Tensor, half: bool) -> Any:
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
     """A constant as the device holds it, converted piece by piece so that only pieces are ever in host memory."""
     assert tensor.constant is not None
-    source: np.ndarray[Any, Any] = np.frombuffer(tensor.constant, np.dtype(tensor.dtype))
-    for start in range(0, source.size, _CHUNK):
-        yield stored(source[start : start + _CHUNK], tensor, half)
+    dtype = np.dtype(tensor.dtype)
+    for piece in pieces(tensor.constant, _CHUNK * dtype.itemsize):
+        yield stored(np.frombuffer(piece, dtype), tensor, half)
 
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:

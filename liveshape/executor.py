@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.arrays import check_shape, checked, stored, stored_pieces
+from liveshape.constants import whole
 from liveshape.device import Buffer, Device
 from liveshape.dtypes import padded, prod, storage_bytes, stored_alike
 from liveshape.encoding import Encoder
@@ -169,7 +170,7 @@ class Executor:
         if tensor.host is not None and not tensor.mutable:
             return tensor.host.reshape(-1)[element].item()
         if tensor.constant is not None and not tensor.mutable:
-            return np.frombuffer(tensor.constant, tensor.dtype)[element].item()
+            return np.frombuffer(whole(tensor.constant), tensor.dtype)[element].item()
         self._run(self._cursor, node.index)
         self._cursor = node.index
         return self.fetch(tensor, element, (1,))[0].item()

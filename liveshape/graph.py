@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from liveshape.constants import Constant
 from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import ShapeError
 
@@ -61,7 +62,7 @@ class Tensor(Value):
     __slots__ = ("_shape", "below", "constant", "dtype", "host", "kind", "max_shape", "mutable", "static", "storage")
 
     def __init__(
-        self, name: str, dtype: str, max_shape: Shape, *, constant: memoryview | None = None, half: bool = True
+        self, name: str, dtype: str, max_shape: Shape, *, constant: Constant | None = None, half: bool = True
     ) -> None:
         super().__init__(name)
         self.dtype = dtype

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -147,9 +147,12 @@ class Kernel:
     variants: dict[Any, Variant] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def load(cls, name: str) -> Kernel:
-        """Read `liveshape/wgsl/<name>.wgsl` and the files that its `// include name` lines ask for."""
-        return cls.parse(name, _INCLUDE.sub(lambda match: _text_of(match.group(1)), _text_of(name)))
+    def load(cls, name: str, **instead: str) -> Kernel:
+        """Read `liveshape/wgsl/<name>.wgsl` and the files that its `// include name` lines ask for.
+
+        `Kernel.load("q4_rows", q4_put="q4_put_three")` includes the one file instead of the other.
+        """
+        return cls.parse("+".join([name, *instead.values()]), _text_of(name, instead))
 
     @classmethod
     def parse(cls, name: str, source: str) -> Kernel:
@@ -243,8 +246,9 @@ class Kernel:
             raise PlanError(f"kernel {self.name} needs either groups= or threads=")
 
 
-def _text_of(name: str) -> str:
-    return resources.files("liveshape.wgsl").joinpath(f"{name}.wgsl").read_text("utf-8")
+def _text_of(name: str, instead: Mapping[str, str]) -> str:
+    text = resources.files("liveshape.wgsl").joinpath(f"{instead.get(name, name)}.wgsl").read_text("utf-8")
+    return _INCLUDE.sub(lambda match: _text_of(match.group(1), instead), text)
 
 
 def _binding(kernel: str, row: tuple[str, ...]) -> Binding:

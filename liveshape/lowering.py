@@ -35,6 +35,7 @@ from liveshape.formats import (
 )
 from liveshape.fusion import fuse
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
+from liveshape.repeats import without_repeats
 
 
 def lower(program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None) -> Graph:
@@ -49,7 +50,7 @@ def lower(program: Program, method: str, data: Mapping[str, memoryview], limits:
             f"{method} cannot run: {len(problems)} parts of it are not supported\n  {listing}\n"
             "export with an operator_allowlist that leaves these to other operators, or see `liveshape inspect`"
         )
-    return fuse(graph)
+    return fuse(without_repeats(graph))
 
 
 def examine(

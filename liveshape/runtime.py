@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from liveshape.constants import whole
 from liveshape.dtypes import prod
 from liveshape.errors import FormatError, InputError, NoAdapterError, UnsupportedError
 from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
@@ -252,7 +253,7 @@ def _constant_values(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _constant_array(tensor: Tensor) -> Any:
-    flat = np.frombuffer(tensor.constant or b"", np.dtype(tensor.dtype), prod(tensor.max_shape))
+    flat = np.frombuffer(whole(tensor.constant or memoryview(b"")), np.dtype(tensor.dtype), prod(tensor.max_shape))
     return flat.reshape(tensor.max_shape).copy()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from liveshape.constants import whole
 from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Tensor
@@ -28,7 +29,7 @@ def halve_caches(graph: Graph) -> int:
         raise UnsupportedError(f"{graph.name} has no cache inside of attention that could be kept in halves")
     for cache in found:
         assert cache.constant is not None
-        begun = np.frombuffer(cache.constant, "<f4").astype("<f2")
+        begun = np.frombuffer(whole(cache.constant), "<f4").astype("<f2")
         cache.constant = memoryview(begun.tobytes())
         cache.dtype = "float16"
         cache.storage.nbytes = padded(storage_bytes("float16", prod(cache.max_shape), graph.limits.half))

@@ -9,11 +9,14 @@ from liveshape.graph import Tensor
 from liveshape.kernel import Dispatch, Kernel
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.quantized import Q4Kernels, q4_product
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("swiglu")
 ADD_RMS_NORM = Kernel.load("add_rms_norm")
+THREE_LAYERS = Q4Kernels.putting("q4_put_three")
+GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
 
 
 @op("liveshape.swiglu")
@@ -36,3 +39,27 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tens
         return
     total.shape = out.shape = a.shape
     yield ADD_RMS_NORM(total, out, a, b, weight, **rows_of(a, weight, eps))
+
+
+@op("liveshape.three_linear_q4gsw")
+def three_linear_q4gsw(
+    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, outputs: Tensors
+) -> Iterator[Dispatch]:
+    """Three layers of one input, such as the projections of attention; their columns lie behind each other."""
+    for out in outputs:
+        out.shape = (*x.shape[:-1], out.max_shape[-1])
+    first, second, _ = (out.max_shape[-1] for out in outputs)
+    columns = scales.shape[1]
+    yield from q4_product(
+        x, weight, scales, group_size, columns, bias, outputs, THREE_LAYERS, FIRST=first, SECOND=second
+    )
+
+
+@op("liveshape.gated_linear_q4gsw")
+def gated_linear_q4gsw(
+    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, out: Tensor
+) -> Iterator[Dispatch]:
+    """gate * sigmoid(gate) * up of two layers of one input; their columns take turns."""
+    columns = scales.shape[1]
+    out.shape = (*x.shape[:-1], columns // 2)
+    yield from q4_product(x, weight, scales, group_size, columns, bias, (out,), GATED_LAYERS)

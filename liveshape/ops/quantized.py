@@ -7,7 +7,7 @@ The kernels read the words as the file has them: few rows are bound by that read
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.dtypes import prod, storage_type
 from liveshape.errors import ShapeError, UnsupportedError
@@ -17,10 +17,22 @@ from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.shapes import ceil_div
 from liveshape.planning import Scratch
 
-Q4_ROWS = Kernel.load("q4_rows")
-Q4_BLOCKS = Kernel.load("q4_blocks")
+
+class Q4Kernels(NamedTuple):
+    """The kernels of few and of many rows that put their sums in one way."""
+
+    rows: Kernel
+    blocks: Kernel
+
+    @classmethod
+    def putting(cls, put: str) -> Q4Kernels:
+        """The kernels with an include that says where the sums go."""
+        return cls(Kernel.load("q4_rows", q4_put=put), Kernel.load("q4_blocks", q4_put=put))
+
+
+ONE_LAYER = Q4Kernels.putting("q4_put")
 CHOOSE_QPARAMS = Kernel.load("choose_qparams")
-QUANTIZED_ROWS = Kernel.load("quantized_rows")
+ROUNDED_ROWS = Kernel.load("rounded_rows")
 
 FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for four rows
 MOST_PARTS = 256  # threads that share the depth of four columns
@@ -40,14 +52,14 @@ def linear_q4gsw(
     out.shape = (*x.shape[:-1], weight.shape[0])
     if scales.rank != 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
-    yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, out)
+    yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, (out,))
 
 
 @op("et_vk.linear_qcs4w.default")
 def linear_qcs4w(x: Tensor, weight: Tensor, scales: Tensor, out: Tensor) -> Iterator[Dispatch]:
     """One scale per column, and the nibbles of a byte the other way round."""
     out.shape = (*x.shape[:-1], weight.shape[0])
-    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, out, high_first=True)
+    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, (out,), HIGH_FIRST=True)
 
 
 @op("et_vk.linear_dq8ca_q4gsw.default")
@@ -63,15 +75,20 @@ def linear_dq8ca_q4gsw(
     out: Tensor,
 ) -> Steps:
     """The rows of x as eight bits can hold them, times the weight; as eager torchao has it, sums are of floats."""
+    rounded: Tensor = yield Scratch("float32", x.max_shape)
+    yield from rounded_rows(x, input_scale, input_zero_point, rounded)
+    yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+
+
+@op("liveshape.rounded_rows")
+def rounded_rows(x: Tensor, scale: Tensor, zero_point: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    """The rows of x as eight bits can hold them."""
     *lead, depth = x.shape
     rows = prod(lead)
-    if min(input_scale.numel, input_zero_point.numel) < rows:
-        raise ShapeError(f"{rows} rows need as many scales and zero points, {input_scale.shape} were given")
-    rounded: Tensor = yield Scratch("float32", x.max_shape)
-    rounded.shape = x.shape
-    count = rows * depth
-    yield QUANTIZED_ROWS(rounded, x, input_scale, input_zero_point, count=count, width=depth, threads=count)
-    yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+    if min(scale.numel, zero_point.numel) < rows:
+        raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
+    out.shape = x.shape
+    yield ROUNDED_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
 
 
 @op("torchao.choose_qparams_affine.default")
@@ -115,11 +132,14 @@ def q4_product(
     group: int,
     scale_stride: int,
     bias: Tensor | None,
-    out: Tensor,
-    *,
-    high_first: bool = False,
+    outs: Tensors,
+    kernels: Q4Kernels = ONE_LAYER,
+    **choices: Any,
 ) -> Iterator[Dispatch]:
-    """out = x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other."""
+    """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
+
+    The kernels say what becomes of the sums in `outs`.
+    """
     *lead, depth = x.shape
     rows = prod(lead)
     columns, column_bytes = weight.shape
@@ -133,20 +153,20 @@ def q4_product(
         "column_bytes": column_bytes,
         "weight_words": ceil_div(columns * column_bytes, 4),
         "scale_stride": scale_stride,
-        "HIGH_FIRST": high_first,
         "ALIGNED": column_bytes % 4 == 0,
         "WHOLE": depth % 8 == 0,
         "SCALE_FOURS": scale_stride % 4 == 0,
         "BIAS": bias is not None,
         "GROUP": group,
         "VEC": 4 if depth % 4 == 0 else 1,
+        **choices,
     }
     # An absent bias still needs a buffer in its place; x is there and only read.
-    tensors = (out, x, weight, scales, x if bias is None else bias)
+    tensors = (x, weight, scales, x if bias is None else bias, *outs)
     if rows <= FEW_ROWS:
-        yield Q4_ROWS(*tensors, **values, **_shares(rows, columns, depth, group))
+        yield kernels.rows(*tensors, **values, **_shares(rows, columns, depth, group))
     else:
-        yield Q4_BLOCKS(*tensors, **values, **_tiles(rows, columns), SCALED=4 if group % 4 == 0 else 1)
+        yield kernels.blocks(*tensors, **values, **_tiles(rows, columns), SCALED=4 if group % 4 == 0 else 1)
 
 
 def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbours of the de
 var<workgroup> tile: array<vec4<f32>, DEPTH * 4 * PITCH>;
 
 // include q4_operands
+// include q4_put
 
 fn block_of_x(row: u32, k: u32) -> mat4x4<f32> {
     var rows = mat4x4<f32>();
@@ -74,13 +75,6 @@ fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32) -> mat4x4<
 
 fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
     return mat4x4<f32>(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
-}
-
-fn put_four(row: u32, column: u32, four: vec4<f32>) {
-    put(row, column, four.x);
-    put(row, column + 1u, four.y);
-    put(row, column + 2u, four.z);
-    put(row, column + 3u, four.w);
 }
 
 fn put_block(row: u32, column: u32, block: mat4x4<f32>) {

@@ -1,5 +1,6 @@
 // What the kernels of 4-bit linear layers share: the weight is [N, K] in nibbles, eight to a word, offset by 8;
-// a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N].
+// a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N]. Outputs come last: where
+// the four sums of a row's neighbouring columns are put is for an include of its own to say.
 override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles
 override ALIGNED: bool = true; // whether a column's nibbles begin at a word
 override WHOLE: bool = true; // whether the depth is a multiple of 8
@@ -15,12 +16,10 @@ struct Params {
     weight_words: u32,
     scale_stride: u32,
 }
-@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<storage, read> weight: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> scales: array<vec4<TScale>>;
-@group(0) @binding(4) var<storage, read> bias: array<TBias>;
-@group(0) @binding(5) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> x: array<V>;
+@group(0) @binding(1) var<storage, read> weight: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> scales: array<vec4<TScale>>;
+@group(0) @binding(3) var<storage, read> bias: array<TBias>;
 
 fn word_at(i: u32) -> u32 {
     return weight[i / 4u][i % 4u];
@@ -89,13 +88,9 @@ fn scale_four(column: u32, k: u32) -> vec4<f32> {
     );
 }
 
-fn put(row: u32, column: u32, product: f32) {
-    if (row >= params.rows || column >= params.columns) {
-        return;
-    }
-    var value = product;
+fn with_bias(column: u32, product: f32) -> f32 {
     if (BIAS) {
-        value += f32(bias[column]);
+        return product + f32(bias[column]);
     }
-    out[row * params.columns + column] = TOut(value);
+    return product;
 }

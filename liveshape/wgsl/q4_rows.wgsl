@@ -22,6 +22,7 @@ fn combine(a: Total, b: Total) -> Total {
 
 // include parts
 // include q4_operands
+// include q4_put
 
 // Eight places of the depth of four columns, on their way from memory.
 struct Eight {
@@ -108,7 +109,7 @@ fn main(
         mine[r] = sums[r];
     }
     var total = across_parts(lane, mine);
-    for (var i = part; i < ROWS * 4u; i += SHARE) {
-        put(row + i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
+    for (var r = part; r < ROWS; r += SHARE) {
+        put_four(row + r, column, total[r]);
     }
 }

@@ -12,7 +12,7 @@ from liveshape.metadata import is_constant
 from tests.export import tiny
 from tests.support.exporting import cached
 
-MAX, CONTEXT = 24, 40
+MAX, CONTEXT = 72, 128
 
 
 def exported(name: str, settings: dict[str, Any], options: folder.Settings) -> Path:

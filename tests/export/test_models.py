@@ -18,6 +18,7 @@ from liveshape.export.folder import Settings, build_decoder
 from liveshape.export.model import Decoder
 from liveshape.export.quantize import GroupedWeight
 from liveshape.formats import open_program
+from liveshape.lowering import lower
 from tests.export.exported import CONTEXT, MAX, constants, exported, operators
 from tests.export.reference import logits
 from tests.export.tiny import DEEP, LLAMA, QWEN2, QWEN3, checkpoint_of
@@ -73,7 +74,7 @@ def test_eager_equals_the_reference(name: str) -> None:
         assert weights[name_of].shape == before
     expected = logits(settings, weights, TOKENS)
     with torch.no_grad():
-        for start, end in itertools.pairwise([0, 7, 8, 9, 31, CONTEXT]):
+        for start, end in itertools.pairwise([0, 7, 8, 9, 31, 95, CONTEXT]):
             got = decoder(torch.tensor([TOKENS[start:end]]), torch.tensor([start])).numpy()
             wanted = expected[None, start:end] if options.full_logits else expected[None, end - 1]
             np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-4, err_msg=f"{start} to {end}")
@@ -104,6 +105,17 @@ def test_one_delegate_of_known_operators(model: tuple[str, Path]) -> None:
     four_bit = options.quantization.embeds(settings["hidden_size"])
     assert found.count("et_vk.embedding_q4gsw.default" if four_bit else "aten.embedding.default") == 1
     assert not [each for each in found if "dequantize" in each or "permute" in each or "transpose" in each]
+
+
+def test_layers_of_one_input_run_as_one(model: tuple[str, Path]) -> None:
+    name, path = model
+    settings, options = MODELS[name]
+    with open_program(path) as program:
+        found = [node.name for node in lower(program, "forward", {}).nodes]
+    layers = 0 if options.quantization.mode == "none" else settings["num_hidden_layers"]
+    assert found.count("liveshape.three_linear_q4gsw") == found.count("liveshape.gated_linear_q4gsw") == layers
+    assert found.count("et_vk.linear_q4gsw.default") == (2 * layers + 1 if layers else 0)
+    assert found.count("liveshape.rounded_rows") == (4 * layers + 1 if options.quantization.mode == "8da4w" else 0)
 
 
 def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
@@ -140,7 +152,7 @@ def test_on_the_device_at_every_length_and_position(model: tuple[str, Path]) -> 
     loaded = liveshape.load(path)
     # Activations are rounded to 8 bits by their largest: the last bit of that decides which way a rounding goes.
     tolerance = 5e-2 if options.quantization.mode == "8da4w" else 1e-3
-    lengths = (1, 2, 3, 7, 23, MAX)
+    lengths = (1, 2, 3, 7, 31, 64, MAX)
     pieces = [(start, min(MAX, CONTEXT - start)) for start in range(0, CONTEXT, MAX)]
     anywhere = [(start, length) for length in lengths for start in {0, 1, 5, CONTEXT // 2, CONTEXT - length}]
     order = np.random.default_rng(1).permutation(len(anywhere))

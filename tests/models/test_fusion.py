@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from liveshape.device import open_device
+from liveshape.device import limits_of, open_device
 from liveshape.executor import Executor
 from liveshape.fusion import fuse
+from liveshape.graph import Graph
 from tests.support.chains import Chain
 
 MAX, WIDTH, HIDDEN = 43, 24, 36
+ROWS = 70
 
 
 def feed_forward(dtype: str, width: int = WIDTH) -> Chain:
@@ -56,6 +59,98 @@ def test_fused_and_unfused_give_equal_bytes(width: int) -> None:
             executor.poison()
             results.append(executor.execute(inputs)[0].tobytes())
         assert results[0] == results[1], f"at {size}"
+
+
+class Case(NamedTuple):
+    """A block of quantized layers."""
+
+    depth: int
+    widths: tuple[int, ...]
+    views: tuple[tuple[int, ...], ...] = ((), ())  # of the gate and of what it gates
+    bias: bool = False
+    dtype: str = "float32"
+
+
+BLOCK = Case(24, (24, 12, 12))
+CASES = {
+    "biased": BLOCK._replace(bias=True),
+    "viewed": BLOCK._replace(views=((HIDDEN,), (HIDDEN,))),
+    "gate_viewed": BLOCK._replace(views=((HIDDEN,), ())),
+    "reshaped": BLOCK._replace(views=((4, 9), (4, 9))),
+    "odd": Case(20, (6, 10, 2)),
+    "deep": Case(512, (30, 16, 16), bias=True),
+    "halves": BLOCK._replace(bias=True, dtype="float16"),
+}
+
+
+def quantized_block(case: Case) -> Chain:
+    """Three viewed 4-bit layers of x, and a gated unit of two more."""
+    chain = Chain(open_device().limits)
+    random = np.random.default_rng(1)
+    length = chain.scalar()
+    x = chain.input((1, ROWS, case.depth), case.dtype)
+    chain.node("sym_size.int", x, 1, length)
+
+    def tensor(*sizes: int) -> Any:
+        return chain.tensor((1, ROWS, *sizes), case.dtype)
+
+    def layer(width: int, *viewed: int) -> Any:
+        weight = chain.constant(random.integers(0, 256, (width, case.depth // 2), np.uint8))
+        scales = chain.constant((random.random((case.depth // 4, width)) / 8).astype(case.dtype))
+        bias = chain.constant(random.standard_normal(width).astype(case.dtype)) if case.bias else None
+        out = chain.node("et_vk.linear_q4gsw.default", x, weight, scales, 4, bias, tensor(width))
+        return chain.node("aten.view_copy.default", out, (1, length, *viewed), tensor(*viewed)) if viewed else out
+
+    outputs = [layer(width, 2, width // 2) for width in case.widths]
+    sizes = case.views[0] or (HIDDEN,)
+    gate = layer(HIDDEN, *case.views[0])
+    sigmoid = chain.node("aten.sigmoid.default", gate, tensor(*sizes))
+    silu = chain.node("aten.mul.Tensor", gate, sigmoid, tensor(*sizes))
+    up = layer(HIDDEN, *case.views[1])
+    chain.outputs = [*outputs, chain.node("aten.mul.Tensor", silu, up, tensor(*sizes))]
+    return chain
+
+
+def operators(graph: Graph) -> Counter[str]:
+    return Counter(node.name.removeprefix("liveshape.") for node in graph.nodes)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
+    chain, other = quantized_block(case), quantized_block(case)
+    graph, fused = chain.graph(*chain.outputs), fuse(other.graph(*other.outputs))
+    found, gated = operators(fused), case.dtype == "float32"
+    assert (found["three_linear_q4gsw"], found["gated_linear_q4gsw"]) == (1, gated)
+    views = sum(1 for sizes in case.views if sizes == (HIDDEN,)) + (case.views[0] == (4, 9))
+    assert len(fused.nodes) == len(graph.nodes) - 2 - (4 + views if gated else 0)
+    executors = Executor(graph, open_device()), Executor(fused, open_device())
+    assert executors[1].memory.activation_bytes <= executors[0].memory.activation_bytes
+    assert executors[1].memory.persistent_bytes <= executors[0].memory.persistent_bytes
+    for size in (ROWS, 1, 2, 7, 16, 17, 33, 64, 3, ROWS - 1, 1):
+        x = np.random.default_rng(size).standard_normal((1, size, case.depth)).astype(case.dtype)
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append([(array.shape, array.tobytes()) for array in executor.execute([x])])
+        assert results[0] == results[1], f"at {size}"
+
+
+def test_layers_stay_apart_where_something_else_has_a_part_of_them() -> None:
+    chain = quantized_block(BLOCK)
+    layers = [node for node in chain.nodes if node.name == "et_vk.linear_q4gsw.default"]
+    gate, second = layers[3].args[-1], layers[1]
+    shared = second.args[1]
+    chain.node("aten.view_copy.default", shared, shared.max_shape, chain.tensor(shared.max_shape, shared.dtype))
+    found = operators(fuse(chain.graph(*chain.outputs, gate, chain.nodes[-1].args[-1])))
+    assert found["et_vk.linear_q4gsw.default"] == 5, "the caller wants the gate, and another node a weight"
+    assert found["swiglu"] == 1
+
+
+def test_layers_stay_apart_where_their_weight_would_exceed_a_binding() -> None:
+    chain = quantized_block(BLOCK)
+    chain.limits = limits_of(open_device(), max_binding_bytes=512)
+    found = operators(fuse(chain.graph(*chain.outputs)))
+    assert found["et_vk.linear_q4gsw.default"] == 5
 
 
 def test_a_sum_that_broadcasts_when_live_is_still_right() -> None:

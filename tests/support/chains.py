@@ -18,6 +18,7 @@ class Chain:
         self.nodes: list[Node] = []
         self.values: list[Any] = []
         self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
 
     def tensor(self, shape: tuple[int, ...], dtype: str = "float32", name: str = "") -> Tensor:
         return self._keep(Tensor(name or f"value {len(self.values)}", dtype, shape, half=self.limits.half))

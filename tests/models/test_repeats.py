@@ -1,0 +1,73 @@
+"""What is computed once gives the very bytes of what the file computes several times."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from liveshape.device import open_device
+from liveshape.executor import Executor
+from liveshape.fusion import fuse
+from liveshape.graph import Graph
+from liveshape.repeats import without_repeats
+from tests.support.chains import Chain
+
+ROWS, DEPTH, WIDTH = 37, 24, 16
+
+
+def layers_of_one_input(*, changed: bool = False) -> Chain:
+    """Three layers of 8-bit rows; with `changed`, x is another before the third of them."""
+    chain = Chain(open_device().limits)
+    random = np.random.default_rng(3)
+    x = chain.input((1, ROWS, DEPTH))
+    held = chain.node("aten.add.Tensor", x, x, 1, chain.tensor(x.max_shape))
+    for number in range(3):
+        if changed and number == 2:
+            chain.node("liveshape.move", x, held)
+        found = chain.tensor((1, ROWS)), chain.tensor((1, ROWS), "int8")
+        asked = "ASYMMETRIC", (1, 1, DEPTH), None, -128, 127, None, None, None, False
+        chain.node("torchao.choose_qparams_affine.default", held, *asked, found)
+        weight = chain.constant(random.integers(0, 256, (WIDTH, DEPTH // 2), np.uint8))
+        sums = chain.constant(np.zeros((DEPTH // 8, WIDTH), np.int32))
+        scales = chain.constant((random.random((DEPTH // 8, WIDTH)) / 8).astype(np.float32))
+        out = chain.tensor((1, ROWS, WIDTH))
+        chain.outputs.append(
+            chain.node("et_vk.linear_dq8ca_q4gsw.default", held, *found, weight, sums, scales, 8, None, out)
+        )
+    return chain
+
+
+def assert_equal_bytes(graph: Graph, other: Graph) -> None:
+    executors = Executor(graph, open_device()), Executor(other, open_device())
+    for size in (ROWS, 1, 2, 17, 5, ROWS - 1):
+        x = np.random.default_rng(size).standard_normal((1, size, DEPTH)).astype(np.float32)
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append([array.tobytes() for array in executor.execute([x])])
+        assert results[0] == results[1], f"at {size}"
+
+
+def test_rows_are_rounded_once_for_all_their_layers() -> None:
+    plain, other = layers_of_one_input(), layers_of_one_input()
+    fused = fuse(without_repeats(other.graph(*other.outputs)))
+    assert [node.name.split(".")[1] for node in fused.nodes] == [
+        "add", "choose_qparams_affine", "rounded_rows", "three_linear_q4gsw",
+    ]  # fmt: skip
+    assert_equal_bytes(plain.graph(*plain.outputs), fused)
+
+
+def test_rows_that_changed_are_rounded_again() -> None:
+    plain, other = layers_of_one_input(changed=True), layers_of_one_input(changed=True)
+    graph = without_repeats(other.graph(*other.outputs))
+    found = Counter(node.name for node in graph.nodes)
+    assert (found["torchao.choose_qparams_affine.default"], found["liveshape.rounded_rows"]) == (2, 2)
+    assert_equal_bytes(plain.graph(*plain.outputs), fuse(graph))
+
+
+def test_what_the_caller_wants_stays() -> None:
+    chain = layers_of_one_input()
+    scales = [node.args[-1][0] for node in chain.nodes if node.name == "torchao.choose_qparams_affine.default"]
+    graph = without_repeats(chain.graph(*chain.outputs, scales[1]))
+    assert Counter(node.name for node in graph.nodes)["torchao.choose_qparams_affine.default"] == 2
