@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.formats.source import drop_pages
+
 
 @dataclass(frozen=True)
 class Woven:
@@ -34,18 +36,21 @@ class Woven:
         step = max(nbytes // sum(self.runs) // 4, 1) * 4
         for start in range(0, turns, step):
             yield np.concatenate([row[start : start + step] for row in rows], axis=1).reshape(-1)
+            for part in self.parts:
+                drop_pages(part)
 
 
 Constant = memoryview | Woven
 
 
 def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
-    """The bytes of a constant, piece by piece."""
+    """The bytes of a constant, piece by piece; what was taken does not stay in memory."""
     if isinstance(constant, Woven):
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
         yield constant[start : start + nbytes]
+        drop_pages(constant)
 
 
 def whole(constant: Constant) -> memoryview:

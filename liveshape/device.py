@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import wgpu
 
 from liveshape.errors import DeviceError, NoAdapterError
@@ -33,7 +34,7 @@ except ImportError:  # another backend of wgpu-py: its public calls do everythin
     _ffi = _lib = _checked_lib = _set_instance_extras = _GPUShaderModule = None
 
 _LOG = logging.getLogger("liveshape")
-_UPLOAD_CHUNK = 8 << 20
+_MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _LIMIT_NAMES = {
     "max_groups": "max-compute-workgroups-per-dimension",
     "max_invocations": "max-compute-invocations-per-workgroup",
@@ -226,6 +227,7 @@ class Device:
         self.raw = raw and _lib is not None
         self._readback = Readback(_lib, _checked_lib, _ffi, self._device, self._queue) if self.raw else None
         self.counters = Counters()
+        self._waiting = 0
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
         self._offsets: dict[int, Any] = {}
 
@@ -279,18 +281,20 @@ class Device:
         self._queue.write_buffer(arena, offset, data)
 
     def stream(self, buffer: Buffer, pieces: Iterable[Any]) -> None:
-        """Upload a long row of pieces while holding only a few of them in host memory."""
-        offset = waiting = 0
+        """Fill a new buffer with a long row of pieces while only a few of them, of this buffer or another, wait."""
+        offset = 0
         for piece in pieces:
-            self.write(buffer, offset, piece)
-            size = memoryview(piece).nbytes
-            offset, waiting = offset + size, waiting + size
-            if waiting >= 4 * _UPLOAD_CHUNK:
+            data = np.frombuffer(piece, np.uint8)
+            if data.any():  # a new buffer is zero, as caches begin
+                self.write(buffer, offset, data)
+                self._waiting += data.size
+            offset += data.size
+            if self._waiting >= _MOST_WAITING:
                 self.flush()
-                waiting = 0
 
     def flush(self) -> None:
         """Wait until everything written so far has arrived."""
+        self._waiting = 0
         self._queue.submit([])
         if _lib is not None:
             _lib.wgpuDevicePoll(self._device._internal, True, _ffi.NULL)

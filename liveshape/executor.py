@@ -14,7 +14,7 @@ from liveshape.dtypes import padded, prod, storage_bytes, stored_alike
 from liveshape.encoding import Encoder
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
-from liveshape.memory import MemoryPlan, alias_views, bound_ids, plan_memory
+from liveshape.memory import MemoryPlan, alias_views, bound_ids, plan_memory, share_constants
 from liveshape.planning import Planner, Read
 from liveshape.results import DeviceTensor, Staging, Transfer
 from liveshape.warmup import small_routes
@@ -37,6 +37,7 @@ class Executor:
     ) -> None:
         self.graph = graph
         self.device = device
+        share_constants(graph)
         apart = {tensor: tensor.storage for tensor in graph.tensors}
         self.aliased = alias_views(graph) if aliasing else 0
         bound_ids(graph)
@@ -87,8 +88,8 @@ class Executor:
 
     def _upload_constants(self, progress: Progress | None) -> None:
         """Stream every constant from the file into its buffer, converting what WGSL cannot hold."""
-        used = {value for node in self.graph.nodes for value in node.inputs if isinstance(value, Tensor)}
-        used |= set(self._output_tensors())
+        read = (value for node in self.graph.nodes for value in node.inputs if isinstance(value, Tensor))
+        used = dict.fromkeys([*read, *self._output_tensors()])
         constants = {tensor.storage: tensor for tensor in used if tensor.constant is not None}
         total = sum(len(tensor.constant or b"") for tensor in constants.values())
         done = 0

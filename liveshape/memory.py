@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from liveshape.dtypes import stored_alike
 from liveshape.graph import Graph, Storage, Tensor, Value
 
@@ -48,6 +50,16 @@ def alias_views(graph: Graph) -> int:
         target.storage = source.storage
         count += 1
     return count
+
+
+def share_constants(graph: Graph) -> None:
+    """Let constants that are the same bytes of the file share memory, as a tied embedding and head do."""
+    known: dict[tuple[str, int, int], Storage] = {}
+    for tensor in graph.tensors:
+        data = tensor.constant
+        if isinstance(data, memoryview) and len(data) and not tensor.mutable:
+            place = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+            tensor.storage = known.setdefault((tensor.dtype, place, len(data)), tensor.storage)
 
 
 def bound_ids(graph: Graph) -> None:

@@ -54,6 +54,15 @@ class Source:
                 self._map.close()
 
 
+def drop_pages(view: memoryview) -> None:
+    """Let go of the pages of the map under a view, which count as memory of the process until the kernel runs short.
+
+    Nothing is lost: whoever reads the view again gets them from the file.
+    """
+    if isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        view.obj.madvise(mmap.MADV_DONTNEED)
+
+
 def _map_file(path: str | os.PathLike[str]) -> mmap.mmap:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liveshape.dtypes import stored_alike
 from liveshape.graph import Graph, Node, Tensor
-from liveshape.memory import alias_views, plan_memory
+from liveshape.memory import alias_views, plan_memory, share_constants
+from tests.support.chains import Chain
 
 SIZES = (1, 4, 5, 16, 64)
 KINDS = ("float32", "float32", "float32", "int32", "bool", "uint8")
@@ -358,3 +360,17 @@ def test_a_view_that_the_next_turn_of_a_loop_reads_is_a_copy() -> None:
     program.node("jump", ("count", 0, None), control=True)
     program.outputs.append(seen)
     assert alias_views(program.graph()) == 0
+
+
+def test_equal_bytes_of_the_file_share_memory() -> None:
+    """A table that an embedding and a head tie is there once; what is written in place stays apart."""
+    chain = Chain()
+    data = np.arange(32, dtype=np.float32)
+    tied, again, tail, state = (chain.constant(data) for _ in range(4))
+    tail.constant = memoryview(data).cast("B")[64:]
+    again_as_bits = chain.constant(data.view(np.int32))
+    x = chain.input((32,))
+    chain.node("liveshape.move", x, state)
+    share_constants(chain.graph(state))
+    assert tied.storage is again.storage
+    assert len({tensor.storage for tensor in (tied, tail, state, again_as_bits)}) == 4

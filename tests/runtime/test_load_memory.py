@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import liveshape
+from liveshape.device import Buffer, open_device
 from tests.support.exporting import cached, lower
 
 
@@ -32,4 +35,38 @@ def test_the_host_never_holds_a_quarter_of_the_file() -> None:
         tracemalloc.stop()
     assert size > 45 << 20
     assert peak < size / 4, f"{peak:,} bytes of a file of {size:,}"
+    assert model(np.zeros((1, 4, 2048), np.float32)[0]).shape == (4, 4096)
+
+
+def test_few_bytes_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device keeps a copy of all that was written until it is waited for: of many small tensors, too."""
+    device = open_device()
+    waiting, most = 0, 0
+    write, flush = device.write, device.flush
+
+    def written(buffer: Buffer, offset: int, data: Any) -> None:
+        nonlocal waiting, most
+        waiting += memoryview(data).nbytes
+        most = max(most, waiting)
+        write(buffer, offset, data)
+
+    def flushed() -> None:
+        nonlocal waiting
+        waiting = 0
+        flush()
+
+    monkeypatch.setattr(device, "write", written)
+    monkeypatch.setattr(device, "flush", flushed)
+    for _ in range(50):
+        device.stream(device.buffer(2 << 20, "small"), [np.ones(1 << 20, np.uint8)] * 2)
+    assert most <= 32 << 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages of a file are here")
+def test_the_file_does_not_stay_in_memory() -> None:
+    path: Path = cached("wide", "wide 1", wide)
+    model = liveshape.load(path)
+    _, _, rest = Path("/proc/self/smaps").read_text().partition(str(path.resolve()))
+    resident = int(rest.split("Rss:")[1].split()[0]) << 10
+    assert resident < path.stat().st_size / 4
     assert model(np.zeros((1, 4, 2048), np.float32)[0]).shape == (4, 4096)
