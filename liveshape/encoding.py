@@ -8,6 +8,7 @@ from typing import Any
 from liveshape.device import Buffer, Command, Device
 from liveshape.errors import PlanError
 from liveshape.graph import Tensor
+from liveshape.kernel import Variant
 from liveshape.planning import Planner, Step
 
 _SLOTS_PER_NODE = 16
@@ -100,12 +101,16 @@ class Encoder:
         return result
 
     def resolve(self, step: Step) -> Command:
-        """The command of one step; its bind group and pipeline are made at the first use."""
-        variant = step.variant
-        key = (variant, *[tensor.storage for tensor in step.tensors])
-        bound = self._bind_groups.get(key)
-        if bound is None:
-            buffers = [(self.buffer_of(tensor), tensor.storage.nbytes) for tensor in step.tensors]
-            bound = self._bind_groups[key] = self.device.bind(variant, buffers, self._uniforms)
+        """The command of one step."""
+        bound = self.bound(step.variant, step.tensors)
         offset = self.arena.place(step.params) if step.params else -1
-        return self.device.command(variant, bound, offset, step)
+        return self.device.command(step.variant, bound, offset, step)
+
+    def bound(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
+        """The bind group of a kernel and its tensors; it and the pipeline are made at the first use."""
+        key = (variant, *[tensor.storage for tensor in tensors])
+        found = self._bind_groups.get(key)
+        if found is None:
+            buffers = [(self.buffer_of(tensor), tensor.storage.nbytes) for tensor in tensors]
+            found = self._bind_groups[key] = self.device.bind(variant, buffers, self._uniforms)
+        return found

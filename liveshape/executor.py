@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -103,11 +104,11 @@ class Executor:
 
     def _warm(self) -> None:
         """Compile every pipeline and make every bind group that a call may ask for, so that none waits for one."""
-        for node in self.graph.nodes:
-            for step in node.steps:
-                self.encoder.resolve(step)
-        for step in small_routes(self.planner):
+        planned = (step for node in self.graph.nodes for step in node.steps)
+        for step in chain(planned, small_routes(self.planner)):
             self.encoder.resolve(step)
+            for variant in step.variant.siblings:
+                self.encoder.bound(variant, step.tensors)
 
     # One call
 

@@ -26,6 +26,7 @@ _PARAMS = re.compile(r"struct\s+Params\s*\{([^}]*)\}\s*;?")
 _FIELD = re.compile(r"(\w+)\s*:\s*(array<\s*vec4<\w+>\s*,\s*\d+\s*>|vec[234]<\w+>|\w+)")
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*=\s*([^;]+);[^\n]*$", re.MULTILINE)
 _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.MULTILINE)
+_LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _INCLUDE = re.compile(r"^// include (\w+)$", re.MULTILINE)
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
 _CONCRETE = frozenset({"f32", "f16", "i32", "u32"})
@@ -81,6 +82,7 @@ class Variant:
     segments: tuple[int, ...]
     segment_bytes: int
     group_size: int
+    siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
 
     @property
     def label(self) -> str:
@@ -138,6 +140,7 @@ class Kernel:
     fields: dict[str, tuple[str, int]]  # name -> (kind, count)
     constants: dict[str, tuple[str, Any]]  # NAME -> (type, default)
     allowed: dict[str, tuple[str, ...]]
+    live: dict[str, tuple[int, ...]]  # constants that live values choose, of these (`// live VEC: 1, 2, 4`)
     group_size: int
     choices: tuple[str, ...]  # the constants that a dispatch may choose
     vectored: bool
@@ -180,6 +183,7 @@ class Kernel:
             fields=fields,
             constants=constants,
             allowed=allowed,
+            live={word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
             group_size=group_size,
             choices=(*overrides, "VEC") if vectored else tuple(overrides),
             vectored=vectored,
@@ -201,6 +205,11 @@ class Kernel:
         found = self.variants.get(key)
         if found is None:
             found = self.variants[key] = self._specialize(dispatch, chosen, sizes, limits)
+            found.siblings = tuple(
+                self.variant(Dispatch(self, dispatch.tensors, dispatch.values | {name: value}, 0, None), limits)
+                for name, values in self.live.items()
+                for value in values
+            )
         return found
 
     def _specialize(

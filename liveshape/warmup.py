@@ -1,19 +1,22 @@
 """Which kernels smaller live shapes will ask for, found by planning at a few of them, so that all compile at load.
 
 A file does not say which dimensions are dynamic. Dimensions of equal bound most likely are one symbol, so each bound
-is shrunk in all inputs at once; a size that the program refuses ends its trial and costs nothing.
+is shrunk in all inputs at once, and all bounds together; a size that the program refuses ends its trial and costs
+nothing. What a kernel says that live values choose (`// live VEC: 1, 2, 4`) is compiled for each choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
 from liveshape.planning import Planner, Step
 
-# The few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
-_TRIALS = (*range(1, 9), *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
+# None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
+_FEW = tuple(range(9))
+_TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
 
 
 def small_routes(planner: Planner) -> Iterator[Step]:
@@ -22,23 +25,36 @@ def small_routes(planner: Planner) -> Iterator[Step]:
     scalars = [value for value in planner.graph.inputs if isinstance(value, SymInt)]
     bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
     ends = _ends_of_state(planner) if scalars or planner.graph.data_nodes else set()
-    for bound, size in [(-1, 1), *_trials(bounds)]:  # the first shrinks nothing: programs of one row have positions too
+    for size, sizes in _trials(bounds):
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
-        for number in {0, *({size - 1, size} if scalars else ()), *(end - size for end in ends if end > size)}:
+        numbers = {0, *(end - size for end in ends if end > size)}
+        if scalars:
+            numbers |= {size - 1, size}
+        if scalars or planner.graph.data_nodes:
+            numbers |= {1} if sizes else {1, 2, *bounds}
+        # Several scalars may be the ends of a range: all alike, or each further than the one before.
+        for number, step in product(numbers, (0, size) if len(scalars) > 1 else (0,)):
             _restore(planner)
             for tensor in inputs:
-                tensor.shape = tuple(size if most == bound else most for most in tensor.max_shape)
-            for value in scalars:
-                value.value = number
+                tensor.shape = tuple(min(sizes.get(most, most), most) for most in tensor.max_shape)
+            for place, value in enumerate(scalars):
+                value.value = number + place * step
             yield from _steps(planner, number)
     _restore(planner)
 
 
-def _trials(bounds: list[int]) -> Iterator[tuple[int, int]]:
+def _trials(bounds: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
+    """A size, and to what it shrinks which bounds: none, since programs of one row have positions; each; all; pairs."""
+    yield 1, {}
     for bound in bounds:
         # The size below the bound meets the routes of large shapes with an odd remainder.
         for size in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
-            yield bound, size
+            yield size, {bound: size}
+    for size in (size for size in _TRIALS if len(bounds) > 1 and size < bounds[-1]):
+        yield size, dict.fromkeys(bounds, size)
+    for one, other in permutations(bounds, 2):
+        for size in (size for size in _FEW if size < one):
+            yield size, {one: size, other: 1}
 
 
 def _ends_of_state(planner: Planner) -> set[int]:

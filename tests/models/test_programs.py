@@ -60,6 +60,7 @@ def assert_right(program: TestProgram, got: list[Any], expected: list[torch.Tens
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_program(program: TestProgram, device: Device) -> None:
+    device._pipelines.clear()  # what another program compiled does not count
     with open_program(program.pte()) as file:
         if program.broken:
             with pytest.raises(UnsupportedError, match="arguments"):
@@ -71,18 +72,13 @@ def test_program(program: TestProgram, device: Device) -> None:
     generator = np.random.default_rng(1)
     draws = torch.Generator().manual_seed(2)
     reference = copy.deepcopy(program.module) if program.stateful else None
-    buffers, pipelines = device.counters.buffers, 0
-    rows = live_sizes(program, generator)
-    for turn, sizes in enumerate(rows):
+    made = device.counters.buffers, device.counters.pipelines
+    for sizes in live_sizes(program, generator):
         inputs = program.make_inputs(sizes, draws)
         executor.poison()
         got = executor.execute([given.numpy() for given in inputs])
         assert_right(program, got, program.golden(inputs, reference), str(sizes))
-        if turn < len(rows) // 3:  # positions and pairs of sizes may meet a route that warming up did not
-            pipelines = device.counters.pipelines
-    assert buffers == device.counters.buffers, "buffers grew"
-    # A position drawn anew at every call may be of an alignment that none before it had.
-    assert executor.graph.data_nodes or pipelines == device.counters.pipelines, "pipelines grew"
+        assert made == (device.counters.buffers, device.counters.pipelines), f"buffers or pipelines grew at {sizes}"
 
 
 @pytest.mark.parametrize("program", [each for each in PROGRAMS if not each.broken], ids=lambda program: program.name)
