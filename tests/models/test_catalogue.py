@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from liveshape.device import open_device
 from liveshape.executor import Executor
 from liveshape.formats import open_program
 from liveshape.lowering import lower
-from tests.support.catalogue import FIRST_SUITES, case_files, cases, dynamic_shape_files
+from tests.support.catalogue import FIRST_SUITES, LATER_SUITES, case_files, cases, dynamic_module, dynamic_shape_files
 
 
 def load(path: Any) -> Executor:
@@ -32,7 +34,21 @@ def assert_within(got: np.ndarray, golden: np.ndarray, atol: float, rtol: float,
     assert right.all(), f"{where}: {(~right).sum()} of {right.size} elements are off, by {error[~right].max()} at most"
 
 
-@pytest.mark.parametrize(("suite", "case"), cases(FIRST_SUITES), ids=lambda name: name)
+def slowly(names: list[Any], fast: Collection[Any]) -> list[Any]:
+    """Names, or rows of them, as parameters that are slow unless they are among the fast ones."""
+    rows = {name: name if isinstance(name, tuple) else (name,) for name in names}
+    return [
+        pytest.param(*row, marks=() if name in fast else pytest.mark.slow, id="-".join(row))
+        for name, row in rows.items()
+    ]
+
+
+LATER = cases(LATER_SUITES)
+FIRST_OF_EACH = {suite: (suite, case) for suite, case in reversed(LATER)}.values()
+CASES = [*cases(FIRST_SUITES), *slowly(LATER, FIRST_OF_EACH), *slowly(cases(FIRST_SUITES, heavy=True), ())]
+
+
+@pytest.mark.parametrize(("suite", "case"), CASES, ids=lambda name: name)
 def test_case(suite: str, case: str) -> None:
     files = case_files(suite, case)
     executor = load(files.pte)
@@ -76,3 +92,17 @@ def test_dynamic_expand_is_served_where_the_other_backend_refuses_it() -> None:
             executor.poison()
             (got,) = executor.execute([x])
             np.testing.assert_array_equal(got, np.broadcast_to(x, (4, size)), err_msg=f"{name} at {size}")
+
+
+@pytest.mark.slow
+def test_more_workgroups_than_one_dimension_holds() -> None:
+    """An operator with a live size around what one dimension of a grid reaches at four elements a thread."""
+    (fixture,) = dynamic_shape_files(["dyn_gelu"]).values()
+    executor = load(fixture.pte)
+    gelu = dynamic_module().GeluModule("none")
+    (bound,) = (value.max_shape[0] for value in executor.graph.inputs)
+    for size in (bound, 1024, bound - 1, bound):
+        x = torch.linspace(-6, 6, size)
+        executor.poison()
+        (got,) = executor.execute([x.numpy()])
+        assert_within(got, gelu(x).numpy(), 1e-4, 1e-3, f"{size} elements")

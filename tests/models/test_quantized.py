@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from liveshape.errors import InputError
-from tests.models.test_catalogue import assert_within, load
+from tests.models.test_catalogue import assert_within, load, slowly
 from tests.support.catalogue import case_files, cases, dynamic_module, dynamic_shape_files, generated, recorded
 from tests.support.exporting import cached, lower, quick, quiet
 
@@ -28,10 +28,6 @@ HALVES = {"compile_options": {"force_fp16": True}}
 MAX = 43
 SIZES = (1, 2, 3, 5, 7, 16, 17, 33, MAX - 1, MAX)
 QUICK = {"kv_proj", "steel_f16_edge", "pwdq_gs8", "pwdq_gs64"}
-
-
-def slowly(names: list[str], fast: set[str]) -> list[Any]:
-    return [pytest.param(name, marks=[] if name in fast else pytest.mark.slow, id=name) for name in names]
 
 
 def quietly(write: Callable[[Path], None]) -> Callable[[Path], None]:

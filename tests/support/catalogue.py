@@ -38,6 +38,12 @@ FIRST_SUITES = (
     *("to_copy", "to_copy_bool_to_float", "to_copy_bool_input_to_float"),
 )
 
+# The suites of operators that came later.
+LATER_SUITES = (
+    *("flip", "repeat", "index_select", "embedding", "constant_pad_nd", "argmax", "argmin"),
+    *("native_group_norm", "batch_norm"),
+)
+
 # The dynamic-shape fixtures that our first operators can run, as keys of `families()`.
 FIRST_FIXTURES = ("dyn_rms", "dyn_rms_chain", "dyn_residual", "dyn_rmsmul", "dyn_sigmoid", "static_rms", "dyn_select")
 FIRST_FIXTURES += ("dyn_expand_copy", "dyn_fp32_linear")
@@ -73,14 +79,14 @@ def registry() -> dict[str, Any]:
     return op_test_registry
 
 
-def cases(suites: Iterable[str] | None = None) -> list[tuple[str, str]]:
-    """(suite, case) of every case that is not marked heavy."""
+def cases(suites: Iterable[str] | None = None, heavy: bool = False) -> list[tuple[str, str]]:
+    """(suite, case) of every case that is not marked heavy, or of those that are."""
     known = registry()
     return [
         (suite, case_name(case, number))
         for suite in (known if suites is None else suites)
         for number, case in enumerate(known[suite].cases)
-        if not case.heavy
+        if case.heavy == heavy
     ]
 
 
@@ -161,6 +167,10 @@ def families() -> dict[str, Callable[[Path], None]]:
         "dyn_sdpa_wide": lambda out: upstream._export_dynamic_sdpa_wide(str(out)),
         "dyn_sdpa_k16": lambda out: upstream._export_dynamic_k16_sdpa_cases(str(out)),
         "dyn_linear": lambda out: upstream._export_dynamic_linear(str(out)),
+        "dyn_gelu": lambda out: upstream.export_dynamic_gelu_boundary_cases(str(out)),
+        "dyn_qkv": lambda out: upstream._export_dynamic_qkv_routes(str(out)),
+        "combined_routes": lambda out: upstream._export_combined_routes(str(out)),
+        "static_sdpa": lambda out: [upstream._export_static_sdpa(str(out), s, f"static_sdpa_s{s}") for s in (1, 16)],
     }
 
 
