@@ -1,6 +1,6 @@
 // One workgroup per row: total = a + b, out = total * rsqrt(mean(total^2) + eps) * weight, as add and rms_norm would.
 // T: f32, f16
-override WG: u32 = 64;
+override WG: u32 = 256;
 
 struct Params {
     rows: u32,

@@ -4,7 +4,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
-override WG: u32 = 64;
+override WG: u32 = 128;
 override ROWS: u32 = 1; // a power of two
 override LANES: u32 = 4; // a power of two
 override CHUNK: u32 = 128; // keys between two looks at the highest score

@@ -1,6 +1,6 @@
 // One workgroup per row: out = x * rsqrt(mean(x^2) + eps) * weight, summed in f32.
 // T: f32, f16
-override WG: u32 = 64;
+override WG: u32 = 256;
 
 struct Params {
     rows: u32,
