@@ -1,7 +1,8 @@
 """Several operators as one dispatch, where the result is provably the same: fewer dispatches, less to encode.
 
 Looked for in the finished graph: a sum that is normalized next, the gated linear unit of a feed-forward, with its two
-layers if they are of 4 bits, and three 4-bit layers of one input, as attention has them.
+layers if they are of 4 bits, three 4-bit layers of one input, as attention has them, and keys that turn on their way to
+the cache.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from liveshape.graph import Graph, Node, Shape, Tensor, Value
 
 _LAYER = "et_vk.linear_q4gsw.default"
 _VIEW = "aten.view_copy.default"
+_ROTARY = {"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"}
 _LINEARS = frozenset({"aten.linear.default", _LAYER, "et_vk.linear_qcs4w.default", "et_vk.linear_dq8ca_q4gsw.default"})
 
 
@@ -31,6 +33,8 @@ def fuse(graph: Graph) -> Graph:
             search.sum_and_norm(node)
         elif node.name == "aten.sigmoid.default":
             search.gated_unit(node)
+        elif node.name == "sdpa_with_kv_cache.default":
+            search.rotary_to_cache(node)
     for node in graph.nodes:
         if node.name == _LAYER:
             search.three_layers(node)
@@ -145,6 +149,26 @@ class _Search:
             outs = tuple(layer.args[-1] for layer in found)
             self._put(node, "liveshape.three_linear_q4gsw", found, (*woven, outs))
 
+    def rotary_to_cache(self, sdpa: Node) -> None:
+        """Queries and keys turn, and both are for attention alone: at the place of the turning, if values are there."""
+        q, k, v, k_cache, v_cache, position, _, *rest, out = sdpa.args
+        rotary = self.maker.get(q)
+        if rotary is None or rotary.name not in _ROTARY or rotary.args[-1] != (q, k) or not self._once(q, k):
+            return
+        xq, xk, cosine, sine, *start, _ = rotary.args
+        private = self._only_for((sdpa,), q) and self._only_for((sdpa,), k)
+        # Values and position are read and the caches are written earlier than they were: nothing in between may care.
+        apart = all(self._still(value, (rotary, sdpa)) for value in (v, position, k_cache, v_cache))
+        between = self.graph.nodes[rotary.index : sdpa.index]
+        apart = apart and all({k_cache, v_cache}.isdisjoint(node.inputs) for node in between)
+        tensors = (xq, xk, v, cosine, sine, k_cache, v_cache, q)
+        fits = all(tensor.storage.nbytes <= self.graph.limits.max_binding_bytes for tensor in tensors)
+        if not (private and apart and fits and _exact(*tensors)):
+            return
+        args = (xq, xk, v, cosine, sine, *(start or [None]), k_cache, v_cache, position)
+        self._put(rotary, "liveshape.rotary_to_cache", (rotary, sdpa), (*args, q))
+        self._put(sdpa, "custom_sdpa.default", (sdpa,), (q, k_cache, v_cache, position, *rest, out))
+
     def _woven(self, nodes: Sequence[Node], *, in_turns: bool) -> tuple[Any, ...] | None:
         """The inputs of one layer that has the columns of several, in turns or behind each other."""
         if any(node.name != _LAYER for node in nodes):
@@ -223,7 +247,7 @@ class _Search:
         whole = isinstance(data, memoryview) and len(data) > 0 and len(data) % 4 == 0
         return whole and not self.writes[tensor] and self._only_for((node,), tensor)
 
-    def _still(self, value: Value, nodes: Sequence[Node]) -> bool:
+    def _still(self, value: Any, nodes: Sequence[Node]) -> bool:
         """Whether nothing writes a value from the first to the last of some nodes."""
         indices = [node.index for node in nodes]
         return all(value not in node.written for node in self.graph.nodes[min(indices) : max(indices)])
@@ -243,7 +267,7 @@ class _Search:
 
     def _put(self, place: Node, operator: str, nodes: Sequence[Node], args: tuple[Any, ...]) -> None:
         """One node at the place of several."""
-        label = f"{nodes[0].label} + {nodes[-1].label}"
+        label = " + ".join(dict.fromkeys((nodes[0].label, nodes[-1].label)))
         self.replaced[place] = ops.OPS[operator].bind(place.index, label, args)
         self.dropped.update(nodes)
 

@@ -9,7 +9,9 @@ from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Tensor
 
-_ATTENTION = frozenset({"sdpa_with_kv_cache.default", "update_cache.default", "custom_sdpa.default"})
+_ATTENTION = frozenset(
+    {"sdpa_with_kv_cache.default", "update_cache.default", "custom_sdpa.default", "liveshape.rotary_to_cache"}
+)
 
 
 def halve_caches(graph: Graph) -> int:

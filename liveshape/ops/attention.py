@@ -214,16 +214,21 @@ def sdpa_with_kv_cache(
     out: Tensor,
 ) -> Steps:
     parts = yield parts_of(q, k_cache, ROWS_FIRST)
-    _check_new_rows(k, k_cache, input_pos)
-    _check_new_rows(v, v_cache, input_pos)
+    run, start, stride = new_rows(q, k, v, k_cache, v_cache, input_pos)
+    yield CACHE_UPDATE(
+        k_cache, v_cache, k, v, count=k.numel, run=run, start=start, cache_stride=stride, threads=k.numel
+    )
+    yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, parts)
+
+
+def new_rows(q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, position: int) -> tuple[int, int, int]:
+    """Where new keys and values lie in their caches: elements of a batch, how far into its cache, and of that."""
+    _check_new_rows(k, k_cache, position)
+    _check_new_rows(v, v_cache, position)
     if k.shape != v.shape or k.shape[:2] != q.shape[:2]:
         raise ShapeError(f"queries {q.shape}, keys {k.shape} and values {v.shape} must bring the same rows")
     row = k.shape[2] * k.shape[3]
-    yield CACHE_UPDATE(
-        k_cache, v_cache, k, v, count=k.numel, run=k.shape[1] * row, start=input_pos * row,
-        cache_stride=k_cache.shape[1] * row, threads=k.numel,
-    )  # fmt: skip
-    yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, parts)
+    return k.shape[1] * row, position * row, k_cache.shape[1] * row
 
 
 @op("custom_sdpa.default", "llama::custom_sdpa.out")

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
 from liveshape.kernel import Dispatch, Kernel
+from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.quantized import Q4Kernels, q4_product
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.rotary import angles_of_positions, angles_of_rows, turn
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("swiglu")
 ADD_RMS_NORM = Kernel.load("add_rms_norm")
+ROTARY_TO_CACHE = Kernel.load("rotary", rotary_alone="rotary_with_values")
 THREE_LAYERS = Q4Kernels.putting("q4_put_three")
 GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
 
@@ -63,3 +66,26 @@ def gated_linear_q4gsw(
     columns = scales.shape[1]
     out.shape = (*x.shape[:-1], columns // 2)
     yield from q4_product(x, weight, scales, group_size, columns, bias, (out,), GATED_LAYERS)
+
+
+@op("liveshape.rotary_to_cache", mutates=("k_cache", "v_cache"))
+def rotary_to_cache(
+    xq: Tensor,
+    xk: Tensor,
+    v: Tensor,
+    cosine: Tensor,
+    sine: Tensor,
+    start_pos: int | None,  # in tables of every position; None where they are of the live rows
+    k_cache: Tensor,
+    v_cache: Tensor,
+    input_pos: int,
+    out: Tensor,
+) -> Iterator[Dispatch]:
+    """Turned queries; keys turn on their way to the cache, and values go with them."""
+    if start_pos is None:
+        angles = angles_of_rows(xq, xk, cosine, sine)
+    else:
+        angles = angles_of_positions(xq, xk, cosine, sine, start_pos)
+    run, start, stride = new_rows(xq, xk, v, k_cache, v_cache, input_pos)
+    out.shape = xq.shape
+    yield turn((out, k_cache, xq, xk, cosine, sine, v, v_cache), angles, run, start, stride, ROTARY_TO_CACHE)

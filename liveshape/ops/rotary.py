@@ -24,58 +24,73 @@ def _check_heads(xq: Tensor, xk: Tensor) -> None:
         raise ShapeError(f"a head of {xq.shape[3]} elements does not consist of pairs")
 
 
-def _turn(
-    xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor, out: Tensors, half: int, first_row: int, neighbours: bool
+def turn(
+    tensors: tuple[Tensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
 ) -> Dispatch:
-    query_out, key_out = out
-    query_out.shape, key_out.shape = xq.shape, xk.shape
+    """Turn queries and keys; these go to `start` elements into each `stride` of their output, `run` of them there."""
+    xq, xk, cosine = tensors[2:5]
     _, rows, query_heads, size = xq.shape
     total = (xq.numel + xk.numel) // 2
-    values: dict[str, Any] = {
-        "query_pairs": xq.numel // 2,
-        "total_pairs": total,
-        "query_heads": query_heads,
-        "key_heads": xk.shape[2],
-        "rows": rows,
-        "size": size,
-        "half": half,
-        "first_row": first_row,
-        "table_width": cosine.shape[-1],
-        "NEIGHBOURS": neighbours,
-    }
-    return ROTARY(query_out, key_out, xq, xk, cosine, sine, **values, threads=total)
+    return kernel(
+        *tensors,
+        query_pairs=xq.numel // 2,
+        total_pairs=total,
+        query_heads=query_heads,
+        key_heads=xk.shape[2],
+        rows=rows,
+        size=size,
+        table_width=cosine.shape[-1],
+        key_run=run,
+        key_start=start,
+        key_stride=stride,
+        **angles,
+        threads=total,
+    )
 
 
-@op("et_vk.apply_rotary_emb.default")
-def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, out: Tensors) -> Iterator[Dispatch]:
+def angles_of_rows(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor) -> dict[str, Any]:
+    """Tables of the live rows, [rows, pairs]; a pair is two neighbours."""
     _check_heads(xq, xk)
     _, rows, _, size = xq.shape
-    for table in (freqs_cos, freqs_sin):
+    for table in (cosine, sine):
         if table.shape != (rows, size // 2):
             raise ShapeError(
                 f"angles {table.shape} for queries {xq.shape}: {(rows, size // 2)} is needed, a row for every live row"
             )
-    yield _turn(xq, xk, freqs_cos, freqs_sin, out, size // 2, 0, neighbours=True)
+    return {"half": size // 2, "first_row": 0, "NEIGHBOURS": True}
+
+
+def angles_of_positions(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor, start: int) -> dict[str, Any]:
+    """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
+    _check_heads(xq, xk)
+    _, rows, _, size = xq.shape
+    if cosine.rank != 2 or cosine.shape != sine.shape:
+        raise ShapeError(f"tables of angles {cosine.shape} and {sine.shape} must be two alike of rank 2")
+    positions, width = cosine.shape
+    if width % 2 or width > size:
+        raise ShapeError(f"angles for {width} elements of a head of {size}: it must be an even number up to that")
+    if start < 0 or start + rows > positions:
+        raise ShapeError(
+            f"position {start} and {rows} rows need {start + rows} rows of angles, the tables hold "
+            f"{positions}; start at an earlier position, or export with larger tables"
+        )
+    return {"half": width // 2, "first_row": start, "NEIGHBOURS": False}
+
+
+@op("et_vk.apply_rotary_emb.default")
+def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, out: Tensors) -> Iterator[Dispatch]:
+    angles = angles_of_rows(xq, xk, freqs_cos, freqs_sin)
+    out[0].shape, out[1].shape = xq.shape, xk.shape
+    yield turn((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
 @op("et_vk.apply_rotary_emb_hf.default")
 def apply_rotary_emb_hf(
     xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, start_pos: int, out: Tensors
 ) -> Iterator[Dispatch]:
-    """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
-    _check_heads(xq, xk)
-    _, rows, _, size = xq.shape
-    if freqs_cos.rank != 2 or freqs_cos.shape != freqs_sin.shape:
-        raise ShapeError(f"tables of angles {freqs_cos.shape} and {freqs_sin.shape} must be two alike of rank 2")
-    positions, width = freqs_cos.shape
-    if width % 2 or width > size:
-        raise ShapeError(f"angles for {width} elements of a head of {size}: it must be an even number up to that")
-    if start_pos < 0 or start_pos + rows > positions:
-        raise ShapeError(
-            f"position {start_pos} and {rows} rows need {start_pos + rows} rows of angles, the tables hold "
-            f"{positions}; start at an earlier position, or export with larger tables"
-        )
-    yield _turn(xq, xk, freqs_cos, freqs_sin, out, width // 2, start_pos, neighbours=False)
+    angles = angles_of_positions(xq, xk, freqs_cos, freqs_sin, start_pos)
+    out[0].shape, out[1].shape = xq.shape, xk.shape
+    yield turn((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default")

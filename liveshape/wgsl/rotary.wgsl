@@ -1,6 +1,8 @@
 // Rotary embedding of queries and keys [B, S, H, D] by one pair of tables, a thread per pair of elements.
+// New keys may be written among those of a cache: per batch one run of `key_run` elements, `key_start` into it.
 // T: f32, f16
 // TAngle: f32, f16
+// TKey: f32, f16
 override WG: u32 = 64;
 override NEIGHBOURS: bool = true; // a pair is two neighbours, else elements `half` apart with angles of their own
 
@@ -14,14 +16,18 @@ struct Params {
     half: u32,
     first_row: u32, // of the tables
     table_width: u32,
+    key_run: u32,
+    key_start: u32,
+    key_stride: u32, // elements of one batch of the cache
 }
 @group(0) @binding(0) var<storage, read_write> query_out: array<T>;
-@group(0) @binding(1) var<storage, read_write> key_out: array<T>;
+@group(0) @binding(1) var<storage, read_write> key_out: array<TKey>;
 @group(0) @binding(2) var<storage, read> queries: array<T>;
 @group(0) @binding(3) var<storage, read> keys: array<T>;
 @group(0) @binding(4) var<storage, read> cosine: array<TAngle>;
 @group(0) @binding(5) var<storage, read> sine: array<TAngle>;
-@group(0) @binding(6) var<uniform> params: Params;
+
+// include rotary_alone
 
 // The columns of pair `i`: `half` pairs turn, what partial rotary leaves follows in twos.
 fn columns_of(i: u32) -> vec2<u32> {
@@ -61,8 +67,10 @@ fn main(
         x = x * cosines + vec2<f32>(-x.y, x.x) * sines;
     }
     if (of_keys) {
-        key_out[places.x] = T(x.x);
-        key_out[places.y] = T(x.y);
+        let into = places / params.key_run * params.key_stride + params.key_start + places % params.key_run;
+        key_out[into.x] = TKey(x.x);
+        key_out[into.y] = TKey(x.y);
+        put_values(places, into);
     } else {
         query_out[places.x] = T(x.x);
         query_out[places.y] = T(x.y);

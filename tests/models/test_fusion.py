@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from liveshape.device import limits_of, open_device
+from liveshape.errors import ShapeError
 from liveshape.executor import Executor
 from liveshape.fusion import fuse
 from liveshape.graph import Graph
@@ -151,6 +152,59 @@ def test_layers_stay_apart_where_their_weight_would_exceed_a_binding() -> None:
     chain.limits = limits_of(open_device(), max_binding_bytes=512)
     found = operators(fuse(chain.graph(*chain.outputs)))
     assert found["et_vk.linear_q4gsw.default"] == 5
+
+
+KEPT, HEADS, SIZE = 60, (4, 2), 10
+
+
+def cached_attention(*, positions: bool, batch: int = 2) -> Chain:
+    """Queries and keys turn, by tables of all positions or of the live rows, and go to attention with a cache."""
+    chain = Chain(open_device().limits)
+    random = np.random.default_rng(5)
+    q, k, v = (chain.input((batch, MAX, heads, SIZE)) for heads in (*HEADS, HEADS[1]))
+    position = chain.scalar(given=True)
+    turned = tuple(chain.tensor(x.max_shape) for x in (q, k))
+    if positions:
+        tables = [chain.constant(random.standard_normal((KEPT, SIZE - 2)).astype(np.float32)) for _ in range(2)]
+        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, turned)
+    else:
+        tables = [chain.input((MAX, SIZE // 2)) for _ in range(2)]
+        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, turned)
+    caches = [chain.constant(np.zeros((batch, KEPT, HEADS[1], SIZE), np.float32)) for _ in range(2)]
+    rest = position, 1, None, 0.0, True, None, chain.tensor(q.max_shape)
+    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    chain.outputs = [out, *caches]
+    return chain
+
+
+@pytest.mark.parametrize("positions", [True, False], ids=["positions", "rows"])
+def test_keys_that_turn_on_their_way_to_the_cache(positions: bool) -> None:
+    chain, other = cached_attention(positions=positions), cached_attention(positions=positions)
+    fused = fuse(other.graph(*other.outputs))
+    assert [node.name for node in fused.nodes] == ["liveshape.rotary_to_cache", "custom_sdpa.default"]
+    executors = Executor(chain.graph(*chain.outputs), open_device()), Executor(fused, open_device())
+    assert executors[1].memory.activation_bytes <= executors[0].memory.activation_bytes
+    for size, position in ((MAX, 0), (1, 7), (2, 50), (29, 31), (3, 0), (1, KEPT - 1)):
+        random = np.random.default_rng(size)
+        inputs: list[Any] = [
+            random.standard_normal((2, size, heads, SIZE)).astype(np.float32) for heads in (*HEADS, HEADS[1])
+        ]
+        inputs.append(position)
+        if not positions:
+            inputs += [random.standard_normal((size, SIZE // 2)).astype(np.float32) for _ in range(2)]
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append([array.tobytes() for array in executor.execute(inputs)])
+        assert results[0] == results[1], f"{size} at {position}"
+    with pytest.raises(ShapeError, match=f"position {KEPT} and 1 "):
+        executors[1].execute([*inputs[:3], KEPT, *inputs[4:]])
+
+
+def test_turned_keys_that_the_caller_wants_do_not_vanish() -> None:
+    chain = cached_attention(positions=True)
+    keys = chain.nodes[0].args[-1][1]
+    assert "rotary_to_cache" not in operators(fuse(chain.graph(*chain.outputs, keys)))
 
 
 def test_a_sum_that_broadcasts_when_live_is_still_right() -> None:
