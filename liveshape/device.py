@@ -176,20 +176,27 @@ class Buffer:
     nbytes: int
 
 
+class Bound:
+    """A compiled kernel and the buffers that it works on, also as the handles of the C calls where these are there."""
+
+    __slots__ = ("bind_group", "pipeline", "raw_bind_group", "raw_pipeline")
+
+    def __init__(self, pipeline: Any, bind_group: Any) -> None:
+        self.pipeline, self.bind_group = pipeline, bind_group
+        self.raw_pipeline, self.raw_bind_group = pipeline._internal, bind_group._internal
+
+
 class Command:
     """One dispatch, resolved to handles. `step` is what it came from, for messages."""
 
-    __slots__ = ("bind_group", "grid", "offset", "pipeline", "pointer", "raw_bind_group", "raw_pipeline", "step")
+    __slots__ = ("bound", "grid", "offset", "pointer", "step")
 
-    def __init__(self, pipeline: Any, bind_group: Any, offset: int, pointer: Any, step: Step) -> None:
-        self.pipeline = pipeline
-        self.bind_group = bind_group
+    def __init__(self, bound: Bound, offset: int, pointer: Any, step: Step) -> None:
+        self.bound = bound
         self.offset = offset
         self.pointer = pointer
         self.grid = step.grid
         self.step = step
-        self.raw_pipeline = pipeline._internal if pointer is not None else None
-        self.raw_bind_group = bind_group._internal if pointer is not None else None
 
     @property
     def label(self) -> str:
@@ -336,8 +343,8 @@ class Device:
         kind = _GPUShaderModule
         return create_module(_lib, _checked_lib, _ffi, kind, self._device, variant.source, variant.label)
 
-    def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], arena: Any) -> Any:
-        """A bind group: the given bytes of each buffer, then the params."""
+    def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], arena: Any) -> Bound:
+        """A kernel on the given bytes of each buffer, then the params."""
         resources: list[dict[str, Any]] = []
         for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True):
             left = nbytes
@@ -348,16 +355,17 @@ class Device:
             resources.append({"buffer": arena, "offset": 0, "size": variant.kernel.param_bytes})
         entries = [{"binding": slot, "resource": resource} for slot, resource in enumerate(resources)]
         self.counters.bind_groups += 1
-        return self._device.create_bind_group(layout=self.pipeline(variant)[1], entries=entries)
+        pipeline, layout = self.pipeline(variant)
+        return Bound(pipeline, self._device.create_bind_group(layout=layout, entries=entries))
 
-    def command(self, variant: Variant, bind_group: Any, offset: int, step: Step) -> Command:
+    def command(self, bound: Bound, offset: int, step: Step) -> Command:
         """A dispatch with its params at `offset` of the arena; -1 for a kernel without params."""
         pointer = None
         if _ffi is not None:
             pointer = self._offsets.get(offset)
             if pointer is None:
                 pointer = self._offsets[offset] = _ffi.new("uint32_t[1]", [max(offset, 0)])
-        return Command(self.pipeline(variant)[0], bind_group, offset, pointer, step)
+        return Command(bound, offset, pointer, step)
 
     # Work
 
@@ -405,18 +413,20 @@ class Device:
             set_bind_group = _lib.wgpuComputePassEncoderSetBindGroup
             dispatch = _lib.wgpuComputePassEncoderDispatchWorkgroups
             for command in commands:
-                pipeline = command.raw_pipeline
+                bound = command.bound
+                pipeline = bound.raw_pipeline
                 if pipeline is not current:
                     current = pipeline
                     set_pipeline(handle, pipeline)
-                set_bind_group(handle, 0, command.raw_bind_group, command.offset >= 0, command.pointer)
+                set_bind_group(handle, 0, bound.raw_bind_group, command.offset >= 0, command.pointer)
                 dispatch(handle, *command.grid)
         else:
             for command in commands:
-                if command.pipeline is not current:
-                    current = command.pipeline
+                bound = command.bound
+                if bound.pipeline is not current:
+                    current = bound.pipeline
                     compute.set_pipeline(current)
-                compute.set_bind_group(0, command.bind_group, [command.offset] if command.offset >= 0 else [])
+                compute.set_bind_group(0, bound.bind_group, [command.offset] if command.offset >= 0 else [])
                 compute.dispatch_workgroups(*command.grid)
         compute.end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from liveshape.device import Buffer, Command, Device
+from liveshape.device import Bound, Buffer, Command, Device
 from liveshape.errors import PlanError
 from liveshape.graph import Tensor
 from liveshape.kernel import Variant
@@ -62,7 +62,8 @@ class Encoder:
         slot = max(limits.uniform_alignment, 256)
         self.arena = Arena(slot * max(64, _SLOTS_PER_NODE * count), limits.uniform_alignment)
         self._uniforms = device.arena(self.arena.nbytes)
-        self._bind_groups: dict[Any, Any] = {}
+        self._bind_groups: dict[Any, Bound] = {}
+        self._bound: dict[Any, Bound] = {}  # by tensors, which is quicker than by what they lie in
         self._of_node: list[tuple[Any, list[Command]]] = [((), [])] * count
         self._rows: dict[tuple[int, int], tuple[int, int, list[Command]]] = {}
 
@@ -102,12 +103,15 @@ class Encoder:
 
     def resolve(self, step: Step) -> Command:
         """The command of one step."""
-        bound = self.bound(step.variant, step.tensors)
-        offset = self.arena.place(step.params) if step.params else -1
-        return self.device.command(step.variant, bound, offset, step)
+        key = step.variant, step.tensors
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = self._bound[key] = self.bound(*key)
+        params = step.params
+        return self.device.command(bound, self.arena.place(params) if params else -1, step)
 
-    def bound(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
-        """The bind group of a kernel and its tensors; it and the pipeline are made at the first use."""
+    def bound(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Bound:
+        """A kernel with its tensors; the bind group and the pipeline are made at the first use."""
         key = (variant, *[tensor.storage for tensor in tensors])
         found = self._bind_groups.get(key)
         if found is None:

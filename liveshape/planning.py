@@ -8,7 +8,7 @@ from types import GeneratorType
 from typing import Any
 
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
-from liveshape.graph import Graph, Node, Shape, Tensor, Value
+from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
 from liveshape.kernel import Dispatch, Variant, segments
 
 
@@ -123,17 +123,17 @@ class Planner:
     def _plan(self, node: Node, read: Reader) -> None:
         """Plan one node. Operators are pure, so what a twin planned at the same live values holds here as well."""
         self.planned += 1
-        args = node.arguments()
         twin: Twin | None = node.twin
         key: tuple[Any, ...] = ()
         if twin is not None:
-            key = (twin.number, *[tensor.shape for tensor in twin.inputs], *[args[place] for place in node.live])
+            shapes = [tensor._shape for tensor in twin.inputs]  # the property costs more than the rest of this line
+            key = (twin.number, *shapes, *[scalar._value for scalar in twin.scalars])
             known = self._remembered.get(key)
             if known is not None:
                 self._repeat(node, twin, *known)
                 return
         try:
-            generator = node.run(*args)
+            generator = node.run(*node.arguments())
             steps = tuple(self._collect(node, generator, read)) if isinstance(generator, GeneratorType) else ()
         except LiveshapeError as error:
             if node.label in str(error):
@@ -153,20 +153,16 @@ class Planner:
         places = {tensor: place for place, tensor in reversed(list(enumerate(twin.tensors)))}
         outputs = [tensor.shape for tensor in twin.outputs]
         rows = [
-            (step.variant, [places[tensor] for tensor in step.tensors], step.params, step.grid) for step in node.steps
+            (step.variant, tuple(places[tensor] for tensor in step.tensors), step.params, step.grid)
+            for step in node.steps
         ]
         self._remembered[key] = outputs, rows
 
     def _repeat(self, node: Node, twin: Twin, outputs: list[Shape], rows: list[tuple[Any, ...]]) -> None:
         for tensor, shape in zip(twin.outputs, outputs, strict=True):
-            tensor.shape = shape
-        tensors = twin.tensors
-        steps = tuple(
-            [
-                Step(node, variant, tuple([tensors[place] for place in places]), params, grid)
-                for variant, places, params, grid in rows
-            ]
-        )
+            if tensor._shape != shape:
+                tensor.shape = shape
+        steps = tuple([Step(node, variant, twin.at(places), params, grid) for variant, places, params, grid in rows])
         if steps or node.steps:
             node.steps = steps
             self.version += 1
@@ -228,10 +224,12 @@ class Twin:
     Equal numbers mean the same operator, constants, dtypes and bounds, and memory shared in the same pattern.
     """
 
-    __slots__ = ("inputs", "number", "outputs", "tensors")
+    __slots__ = ("_rows", "inputs", "number", "outputs", "scalars", "tensors")
 
     def __init__(self, node: Node, numbers: dict[Any, int]) -> None:
+        self._rows: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
         self.inputs = tuple(value for value in node.inputs if isinstance(value, Tensor))
+        self.scalars = tuple(value for value in node.inputs if isinstance(value, SymInt))
         # An operator may set the shape of what it writes in place, too.
         self.outputs = tuple(value for value in node.written if isinstance(value, Tensor))
         self.tensors = (*self.inputs, *self.outputs, *node.scratch)
@@ -243,6 +241,13 @@ class Twin:
         constants = tuple(_constant(argument) for argument in node.args)
         likeness = (node.run, constants, tuple(pattern), tuple(bounds))
         self.number = numbers.setdefault(likeness, len(numbers))
+
+    def at(self, places: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """The tensors at these places, always as the same tuple."""
+        found = self._rows.get(places)
+        if found is None:
+            found = self._rows[places] = tuple([self.tensors[place] for place in places])
+        return found
 
 
 def find_twins(graph: Graph) -> None:
