@@ -6,13 +6,13 @@ Run: python -m bench.gemv [--group 32] [--shape 1x2048x8192 ...]
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.gpu_time import gpu_seconds
 from liveshape import ops
 from liveshape.device import Device, open_device
 from liveshape.executor import Executor
@@ -50,21 +50,12 @@ def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int, 
 
 
 def seconds(executor: Executor, x: Any, tries: int) -> float:
-    """The time of one layer, from the difference of two submits, so that what a submit costs is not in it."""
+    """The time of one layer."""
     executor.execute([x])
     commands = executor.encoder.commands(0, len(executor.graph.nodes))
-
-    def submit(turns: int) -> float:
-        work = commands * turns
-        start = time.perf_counter()
-        executor.device.submit(work)
-        executor.device.flush()
-        return time.perf_counter() - start
-
-    first = min(submit(1) for _ in range(2))
-    turns = max(1, min(200, round(ENOUGH / first)))
-    shorter, longer = (min(submit(count) for _ in range(tries)) for count in (turns, 2 * turns))
-    return (longer - shorter) / (turns * len(commands))
+    once = gpu_seconds(executor.device, commands, 1, 2)
+    turns = max(1, min(200, round(ENOUGH / once)))
+    return gpu_seconds(executor.device, commands, turns, tries) / len(commands)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Prefill and decode of a Llama with random 4-bit weights on one graph, and where the host's time goes.
+"""Prefill and decode of a Llama with random 4-bit weights on one graph, and where the time goes, host's and device's.
 
 Run: python -m bench.llm [--shape 1b|tiny] [--prompt 512] [--tokens 128] [--repeats 3]
 """
@@ -17,8 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.gpu_time import gpu_seconds
 from bench.llama import Shape, llama_graph
-from liveshape.device import open_device
+from liveshape.device import Command, Device, open_device
 from liveshape.llm.engine import Engine
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.program import token_graph
@@ -29,6 +30,8 @@ SHAPES = {
     "1b": Shape(),
     "tiny": Shape(2, 256, 768, 8, 4, 32, 4096, 32, 128, 256),
 }
+
+_TURNS = 20  # of a token's commands in one submit
 
 
 class Clock:
@@ -96,6 +99,20 @@ def main() -> None:
     table.add_row("dispatches per token", f"{steps}")
     for name, seconds in clock.spent.items():
         table.add_row(f"  host, {name}", f"{1e6 * seconds / count:,.0f} us per token")
+    Console().print(table)
+    print_kernels(device, executor.encoder.commands(0, len(executor.graph.nodes)))
+
+
+def print_kernels(device: Device, commands: list[Command]) -> None:
+    """What the device does for a token, kernel by kernel; one that runs once per token has the cost of a pass in it."""
+    kinds: dict[str, list[Command]] = defaultdict(list)
+    for command in commands:
+        kinds[command.step.variant.kernel.name].append(command)
+    whole = gpu_seconds(device, commands, _TURNS)
+    table = Table("kernel", "times", "us each", "us", title=f"a token on the device: {1e6 * whole:,.0f} us")
+    for name, row in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        spent = 1e6 * gpu_seconds(device, row, _TURNS)
+        table.add_row(name, f"{len(row)}", f"{spent / len(row):,.1f}", f"{spent:,.0f}")
     Console().print(table)
 
 
