@@ -194,14 +194,12 @@ class _Search:
 
     def _weave(self, parts: Sequence[Tensor], shape: Shape, axis: int, in_turns: bool) -> Tensor:
         """One constant of several: single slices of an axis in turns, or each whole along it."""
-        runs = []
-        for part in parts:
-            assert isinstance(part.constant, memoryview)
-            slices = part.max_shape[: axis + (1 if in_turns else 0)]
-            runs.append(len(part.constant) // prod(slices))
-        data = Woven(tuple(part.constant for part in parts if isinstance(part.constant, memoryview)), tuple(runs))
+        data = [part.constant for part in parts if isinstance(part.constant, memoryview)]
+        runs = [len(each) // prod(part.max_shape[: axis + in_turns]) for each, part in zip(data, parts, strict=True)]
         name = " + ".join(part.name for part in parts)
-        tensor = Tensor(name, parts[0].dtype, shape, constant=data, half=self.graph.limits.half)
+        tensor = Tensor(
+            name, parts[0].dtype, shape, constant=Woven(tuple(data), tuple(runs)), half=self.graph.limits.half
+        )
         tensor.storage.persistent = True
         return tensor
 
