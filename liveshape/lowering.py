@@ -50,6 +50,11 @@ def lower(program: Program, method: str, data: Mapping[str, memoryview], limits:
             f"{method} cannot run: {len(problems)} parts of it are not supported\n  {listing}\n"
             "export with an operator_allowlist that leaves these to other operators, or see `liveshape inspect`"
         )
+    return simplified(graph)
+
+
+def simplified(graph: Graph) -> Graph:
+    """The same program in fewer nodes, as it runs."""
     return fuse(without_repeats(graph))
 
 
@@ -237,4 +242,4 @@ def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
     return memoryview(logical).cast("B")
 
 
-__all__ = ["BACKEND", "Problem", "examine", "lower"]
+__all__ = ["BACKEND", "Problem", "examine", "lower", "simplified"]

@@ -13,7 +13,7 @@ from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.executor import Executor
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.graph import Graph, Limits, Tensor
-from liveshape.lowering import Problem, examine
+from liveshape.lowering import Problem, examine, simplified
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
@@ -136,15 +136,12 @@ class _PaperDevice:
     def flush(self) -> None:
         """Nothing is under way."""
 
-    def pipeline(self, variant: Any) -> tuple[None, None]:
-        self.variants.add(variant)
-        return None, None
-
     def bind(self, variant: Any, buffers: Any, arena: Any) -> None:
-        """A bind group takes no memory worth counting."""
+        """A bind group takes no memory worth counting, but it needs its kernel."""
+        self.variants.add(variant)
 
-    def command(self, variant: Any, bind_group: Any, offset: int, step: Any) -> None:
-        self.pipeline(variant)
+    def command(self, bound: None, offset: int, step: Any) -> None:
+        """Nothing is ever encoded."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
     paper = _PaperDevice(limits)
     memory = None
     try:
-        memory = memory_of(Executor(graph, cast(Device, paper)))
+        memory = memory_of(Executor(simplified(graph), cast(Device, paper)))
     except UnsupportedError as error:
         # Nodes are counted already; naming the operator again would count it twice.
         problems = problems + [Problem(node, "", reason) for node, reason in error.details]

@@ -130,11 +130,17 @@ def test_inspect_as_json(capsys: Capture) -> None:
     assert (sums["name"], sums["problems"]) == ("sums", [])
 
 
-def test_inspect_predicts_the_memory_of_a_load(capsys: Capture) -> None:
-    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
-    with liveshape.load(several()) as model:
+@pytest.mark.parametrize("kind", ["several", "language model"])
+def test_inspect_predicts_a_load(capsys: Capture, kind: str) -> None:
+    path = several() if kind == "several" else Path(liveshape.__file__).parent / "demo" / "story" / "model.pte"
+    document = json.loads(call(capsys, "inspect", path, "--json", "--method", "forward")[1])
+    opened = device.open_device()
+    opened._pipelines.clear()  # what another program compiled does not count
+    compiled = opened.counters.pipelines
+    with liveshape.load(path) as model:
         used = vars(model.memory)
     assert document["methods"][0]["memory"] == used
+    assert document["methods"][0]["kernels"] == opened.counters.pipelines - compiled
 
 
 @pytest.mark.usefixtures("no_adapter")
