@@ -341,7 +341,7 @@ class Device:
         if not self.raw or not hasattr(_lib, "wgpuDeviceCreateShaderModuleTrusted"):
             return self._device.create_shader_module(code=variant.source, label=variant.label)
         kind = _GPUShaderModule
-        return create_module(_lib, _checked_lib, _ffi, kind, self._device, variant.source, variant.label)
+        return create_module(_lib, _checked_lib, _ffi, kind, self._device, variant)
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], arena: Any) -> Bound:
         """A kernel on the given bytes of each buffer, then the params."""

@@ -27,6 +27,7 @@ _FIELD = re.compile(r"(\w+)\s*:\s*(array<\s*vec4<\w+>\s*,\s*\d+\s*>|vec[234]<\w+
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*=\s*([^;]+);[^\n]*$", re.MULTILINE)
 _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.MULTILINE)
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
+_UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _INCLUDE = re.compile(r"^// include (\w+)$", re.MULTILINE)
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
 _CONCRETE = frozenset({"f32", "f16", "i32", "u32"})
@@ -145,6 +146,7 @@ class Kernel:
     choices: tuple[str, ...]  # the constants that a dispatch may choose
     vectored: bool
     needs_half: bool
+    unchecked: bool  # whether its file says why no index of it needs a check (`// unchecked: why`)
     param_bytes: int
     pack: Callable[[dict[str, Any]], bytes]
     variants: dict[Any, Variant] = field(default_factory=dict, repr=False)
@@ -188,6 +190,7 @@ class Kernel:
             choices=(*overrides, "VEC") if vectored else tuple(overrides),
             vectored=vectored,
             needs_half=bool(re.search(r"\bf16\b", re.sub(r"//[^\n]*", "", source))),
+            unchecked=bool(_UNCHECKED.search(source)),
             param_bytes=param_bytes,
             pack=pack,
         )

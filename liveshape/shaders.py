@@ -1,7 +1,8 @@
 """Shader modules with only the checks that are worth their time, through the C calls of wgpu-native.
 
 naga bounds every loop of a module that it does not trust and checks every index. Our loops end by construction, so the
-first goes; indices stay checked, unless LIVESHAPE_UNCHECKED=1 asks for the last bit of speed.
+first goes; indices stay checked, but in kernels whose file says why they need not be, and unless LIVESHAPE_UNCHECKED=1
+asks for the last bit of speed.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from liveshape.kernel import Variant
 
-def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, code: str, label: str) -> Any:
+
+def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, variant: Variant) -> Any:
     """A module of `kind`, wgpu-py's own class; `calls` raise the errors of the device."""
-    text = code.encode()
+    text, label = variant.source.encode(), variant.label
     data = ffi.new("char[]", text)
     source = ffi.new("WGPUShaderSourceWGSL *")
     source.chain.next = ffi.NULL
@@ -23,7 +26,7 @@ def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, code: 
     descriptor = ffi.new("WGPUShaderModuleDescriptor *")
     descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
     descriptor.label.data, descriptor.label.length = name_data, len(name)
-    unchecked = os.environ.get("LIVESHAPE_UNCHECKED", "0") not in ("", "0")
+    unchecked = variant.kernel.unchecked or os.environ.get("LIVESHAPE_UNCHECKED", "0") not in ("", "0")
     checks = lib.WGPUShaderRuntimeChecks_None if unchecked else lib.WGPUShaderRuntimeChecks_BoundsChecks
     handle = calls.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
     return kind(label, handle, device)

@@ -1,6 +1,7 @@
 // A 4-bit linear layer of many rows: a workgroup brings a tile of both factors to its own memory as floats, a piece of
 // the depth at a time and the depth outermost, and a thread keeps a block of sums, so that it uses each number often.
 // What the next step needs is on its way while this one is computed.
+// unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16

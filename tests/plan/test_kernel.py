@@ -146,6 +146,32 @@ def test_a_bad_file_is_refused_at_import(old: str, new: str, message: str) -> No
         Kernel.parse("sample", SOURCE.replace(old, new))
 
 
+def test_variants_that_live_values_choose_come_together() -> None:
+    sample = Kernel.parse("sample", "// live VEC: 1, 2, 4\n" + SOURCE)
+    one = sample.variant(sample(*tensors(), **VALUES, VEC=2, OP=3, groups=1), Limits())
+    assert [dict(other.constants)["VEC"] for other in one.siblings] == [1, 2, 4]
+    assert {dict(other.constants)["OP"] for other in one.siblings} == {"3u"}
+    four = sample.variant(sample(*tensors(), **VALUES, VEC=4, OP=3, groups=1), Limits())
+    assert four is one.siblings[2], "the one that a dispatch will ask for"
+    assert not kernel().variant(kernel()(*tensors(), **VALUES, VEC=2, groups=1), Limits()).siblings
+
+
+def test_one_include_instead_of_another() -> None:
+    plain, other = Kernel.load("rotary"), Kernel.load("rotary", rotary_alone="rotary_with_values")
+    assert [binding.name for binding in other.bindings] == [
+        *(each.name for each in plain.bindings),
+        "values",
+        "value_out",
+    ]
+    assert other.name == "rotary+rotary_with_values"
+
+
+def test_indices_are_checked_unless_the_file_says_why_not() -> None:
+    assert not kernel().unchecked
+    assert not Kernel.parse("sample", "// unchecked:\n" + SOURCE).unchecked
+    assert Kernel.parse("sample", "// unchecked: every index is a constant.\n" + SOURCE).unchecked
+
+
 def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
     names = [entry.name for entry in resources.files("liveshape.wgsl").iterdir() if entry.name.endswith(".wgsl")]
     assert names
