@@ -34,6 +34,7 @@ except ImportError:  # another backend of wgpu-py: its public calls do everythin
     _ffi = _lib = _checked_lib = _set_instance_extras = _GPUShaderModule = None
 
 _LOG = logging.getLogger("liveshape")
+_SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _LIMIT_NAMES = {
     "max_groups": "max-compute-workgroups-per-dimension",
@@ -228,7 +229,9 @@ class Device:
             raise DeviceError(f"{self.adapter.name} could not be opened: {error}") from error
         self._queue = self._device.queue
         granted = {ours: self._device.limits[theirs] for ours, theirs in _LIMIT_NAMES.items()}
-        self.limits = limits or Limits(**granted, half="shader-f16" in features)
+        # A software adapter has few cores and pays for every barrier: its threads had better not wait for each other.
+        parts = _SOFTWARE_PARTS if self.adapter.software else Limits.max_parts
+        self.limits = limits or Limits(**granted, half="shader-f16" in features, max_parts=parts)
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self.raw = raw and _lib is not None

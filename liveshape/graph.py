@@ -27,6 +27,7 @@ class Limits:
     max_bindings: int = 8
     uniform_alignment: int = 256
     half: bool = True
+    max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand
 
 
 @dataclass(eq=False)

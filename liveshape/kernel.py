@@ -54,9 +54,12 @@ class Binding:
 
 
 class Dispatch:
-    """What an operator yields: a kernel, its tensors, its values by name, and how many workgroups or threads."""
+    """What an operator yields: a kernel, its tensors, its values by name, and how much of it there is.
 
-    __slots__ = ("groups", "kernel", "tensors", "threads", "values")
+    That is a number of workgroups, of threads, or of units that PARTS threads share.
+    """
+
+    __slots__ = ("groups", "kernel", "shared", "tensors", "threads", "values")
 
     def __init__(
         self,
@@ -65,12 +68,14 @@ class Dispatch:
         values: dict[str, Any],
         groups: int | None,
         threads: int | None,
+        shared: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.tensors = tensors
         self.values = values
         self.groups = groups
         self.threads = threads
+        self.shared = shared
 
 
 @dataclass(eq=False)
@@ -83,6 +88,7 @@ class Variant:
     segments: tuple[int, ...]
     segment_bytes: int
     group_size: int
+    parts: int = 1  # threads that share a unit
     siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
 
     @property
@@ -196,9 +202,14 @@ class Kernel:
         )
 
     def __call__(
-        self, *tensors: Tensor, groups: int | None = None, threads: int | None = None, **values: Any
+        self,
+        *tensors: Tensor,
+        groups: int | None = None,
+        threads: int | None = None,
+        shared: int | None = None,
+        **values: Any,
     ) -> Dispatch:
-        return Dispatch(self, tensors, values, groups, threads)
+        return Dispatch(self, tensors, values, groups, threads, shared)
 
     def variant(self, dispatch: Dispatch, limits: Limits) -> Variant:
         """The variant for these tensors and constants, made at the first use and shared by every graph."""
@@ -236,13 +247,16 @@ class Kernel:
                 f"of {limits.max_binding_bytes:,} bytes; the device allows {limits.max_bindings}"
             )
         group_size = 1 << (min(self.group_size, limits.max_invocations).bit_length() - 1)
+        parts = 1
+        if dispatch.shared is not None:
+            parts = chosen["PARTS"] = min(chosen["PARTS"], group_size, limits.max_parts)
         constants = {name: default for name, (_, default) in self.constants.items()} | chosen | {"WG": group_size}
         literals = {
             name: value if name == "VEC" else _literal(self.constants[name][0], value)
             for name, value in constants.items()
         }
         segment_bytes = 1 << (limits.max_binding_bytes.bit_length() - 1)
-        return Variant(self, tuple(types.items()), tuple(literals.items()), sizes, segment_bytes, group_size)
+        return Variant(self, tuple(types.items()), tuple(literals.items()), sizes, segment_bytes, group_size, parts)
 
     def _check_names(self, dispatch: Dispatch) -> None:
         if len(dispatch.tensors) != len(self.bindings):
@@ -254,8 +268,10 @@ class Kernel:
             raise PlanError(f"kernel {self.name} has no parameter {', '.join(sorted(unknown))}")
         if missing := set(self.fields) - given:
             raise PlanError(f"kernel {self.name} needs {', '.join(sorted(missing))}")
-        if (dispatch.groups is None) == (dispatch.threads is None):
-            raise PlanError(f"kernel {self.name} needs either groups= or threads=")
+        if [dispatch.groups, dispatch.threads, dispatch.shared].count(None) != 2:
+            raise PlanError(f"kernel {self.name} needs either groups=, threads= or shared=")
+        if dispatch.shared is not None and "PARTS" not in given:
+            raise PlanError(f"kernel {self.name} needs PARTS= with shared=")
 
 
 def _text_of(name: str, instead: Mapping[str, str]) -> str:

@@ -201,6 +201,8 @@ class Planner:
             variant = self._variants[key] = kernel.variant(dispatch, self.graph.limits)
         if dispatch.threads is not None:
             groups = -(-dispatch.threads // variant.group_size)
+        elif dispatch.shared is not None:
+            groups = -(-dispatch.shared * variant.parts // variant.group_size)
         else:
             groups = dispatch.groups or 0
         if groups == 0:

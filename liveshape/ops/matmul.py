@@ -63,7 +63,7 @@ def product(
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
         yield MATMUL_ROWS(
             *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, PARTS=parts, INNER=transposed, VEC=vector,
-            threads=units * parts,
+            shared=units,
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1

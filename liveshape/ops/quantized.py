@@ -178,8 +178,8 @@ def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
     scaled = 8 if group % 8 == 0 else 1
     at_once = TURNS if rows == 1 and scaled == 8 and words % (parts * TURNS) == 0 else 1
     held = 1 if rows == 1 else 4
-    threads = ceil_div(rows, held) * ceil_div(columns, 4) * parts
-    return {"ROWS": held, "TURNS": at_once, "SCALED": scaled, "PARTS": parts, "threads": threads}
+    units = ceil_div(rows, held) * ceil_div(columns, 4)
+    return {"ROWS": held, "TURNS": at_once, "SCALED": scaled, "PARTS": parts, "shared": units}
 
 
 def _tiles(rows: int, columns: int) -> dict[str, Any]:

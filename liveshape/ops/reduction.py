@@ -24,7 +24,7 @@ def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
         parts = 1
     else:
         parts = 256 if inner and count > 512 else 16
-    return {"PARTS": parts, "INNER": inner, "threads": units * parts}
+    return {"PARTS": parts, "INNER": inner, "shared": units}
 
 
 def _walks(x: Tensor, dims: Ints | None, keepdim: bool, *outputs: Tensor) -> dict[str, Any]:

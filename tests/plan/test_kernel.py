@@ -9,8 +9,9 @@ from importlib import resources
 import pytest
 
 from liveshape.errors import PlanError, UnsupportedError
-from liveshape.graph import Limits, Tensor
+from liveshape.graph import Graph, Limits, Node, Tensor
 from liveshape.kernel import Kernel
+from liveshape.planning import Planner
 
 SOURCE = """
 // T: f32, f16
@@ -129,8 +130,10 @@ def test_wrong_dtypes_and_counts_are_errors() -> None:
         sample.variant(sample(*tensors(ids="float32"), threads=1, **VALUES), Limits())
     with pytest.raises(PlanError, match=r"binds \(out, x, ids\), 2 tensors were given"):
         sample.variant(sample(*tensors()[:2], threads=1, **VALUES), Limits())
-    with pytest.raises(PlanError, match="needs either groups= or threads="):
+    with pytest.raises(PlanError, match="needs either groups=, threads= or shared="):
         sample.variant(sample(*tensors(), **VALUES), Limits())
+    with pytest.raises(PlanError, match="needs PARTS= with shared="):
+        sample.variant(sample(*tensors(), shared=3, **VALUES), Limits())
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,24 @@ def test_variants_that_live_values_choose_come_together() -> None:
     four = sample.variant(sample(*tensors(), **VALUES, VEC=4, OP=3, groups=1), Limits())
     assert four is one.siblings[2], "the one that a dispatch will ask for"
     assert not kernel().variant(kernel()(*tensors(), **VALUES, VEC=2, groups=1), Limits()).siblings
+
+
+@pytest.mark.parametrize(
+    ("limits", "parts", "groups"),
+    [(Limits(), 64, 25), (Limits(max_parts=8), 8, 4), (Limits(max_invocations=16), 16, 100)],
+)
+def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, parts: int, groups: int) -> None:
+    """A hundred units of 64 parts, in workgroups of 256 or less."""
+    source = SOURCE.replace("override OP: u32 = 0;", "override PARTS: u32 = 1;").replace(
+        "WG: u32 = 128", "WG: u32 = 256"
+    )
+    sample = Kernel.parse("sample", source)
+    node = Node(0, "node", "sample", lambda x, out: iter(()), (tensors()[1], tensors()[0]))
+    planner = Planner(Graph("g", [], [], [], [], limits))
+    step = planner._step(node, sample(*tensors(), shared=100, PARTS=64, **VALUES))
+    assert step is not None
+    assert (step.variant.parts, dict(step.variant.constants)["PARTS"]) == (parts, f"{parts}u")
+    assert step.grid == (groups, 1, 1)
 
 
 def test_one_include_instead_of_another() -> None:
