@@ -42,7 +42,7 @@ def binary_scalar(function: str, x: Tensor, value: Number, out: Tensor, swap: bo
     yield BINARY_SCALAR(
         out,
         x,
-        vectors=vectors,
+        count=vectors,
         number=0.0 if whole else float_of(value),
         whole=whole_of(value) if whole else 0,
         OP=_OF_BOOLEANS.get(function, function) if out.dtype == "bool" else function,

@@ -34,7 +34,7 @@ def compare_scalar(function: str, x: Tensor, value: Number, out: Tensor) -> Iter
     yield BINARY_SCALAR(
         out,
         x,
-        vectors=vectors,
+        count=vectors,
         number=0.0 if whole else float_of(value),
         whole=whole_of(value) if whole else 0,
         OP=function,

@@ -34,7 +34,7 @@ def _copy_flat(x: Tensor, out: Tensor, count: int) -> Dispatch:
         count = ceil_div(count, 4)  # words of four elements
     vectors = ceil_div(count, 4)
     to_bool = out.dtype == "bool" and x.dtype != "bool"
-    return CONVERT(out, x, vectors=vectors, TO_BOOL=to_bool, threads=vectors)
+    return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
 
 
 def as_dtype(x: Tensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Tensor]:

@@ -23,7 +23,7 @@ def fill(shape: Shape, first: Number, out: Tensor, step: Number = 0) -> Iterator
     whole = are_whole(out)
     yield FILL(
         out,
-        vectors=vectors,
+        count=vectors,
         first=0.0 if whole else float_of(first),
         step=0.0 if whole else float_of(step),
         whole_first=0 if not whole else first != 0 if out.dtype == "bool" else whole_of(first),

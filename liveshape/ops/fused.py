@@ -29,7 +29,7 @@ def swiglu(gate: Tensor, up: Tensor, out: Tensor) -> Iterator[Dispatch]:
         raise ShapeError(f"gate {gate.shape} and up {up.shape} differ")
     out.shape = gate.shape
     vectors = ceil_div(gate.numel, 4)
-    yield SWIGLU(out, gate, up, vectors=vectors, threads=vectors)
+    yield SWIGLU(out, gate, up, count=vectors, threads=vectors)
 
 
 @op("liveshape.add_rms_norm")

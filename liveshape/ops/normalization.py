@@ -130,7 +130,7 @@ def batch_norm(
         variance,
         mean if weight is None else weight,
         mean if bias is None else bias,
-        vectors=x.numel // vector,
+        count=x.numel // vector,
         span=span // vector,
         channels=channels,
         eps=eps,

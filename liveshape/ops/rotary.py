@@ -34,7 +34,7 @@ def turn(
     return kernel(
         *tensors,
         query_pairs=xq.numel // 2,
-        total_pairs=total,
+        count=total,
         query_heads=query_heads,
         key_heads=xk.shape[2],
         rows=rows,

@@ -21,4 +21,4 @@ def cumsum(x: Tensor, dim: int, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
     length = x.shape[axis] if x.rank else 1
     inner = prod(x.shape[axis + 1 :])
     lines = prod(x.shape[:axis]) * inner
-    yield CUMSUM(out, x, lines=lines, length=length, inner=inner, threads=lines if length else 0)
+    yield CUMSUM(out, x, count=lines, length=length, inner=inner, threads=lines if length else 0)

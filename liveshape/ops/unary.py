@@ -36,7 +36,7 @@ def unary(
         x,
         numbers=tuple([float_of(number) for number in numbers]),
         bounds=bounds,
-        vectors=vectors,
+        count=vectors,
         OP=function,
         WHOLE=are_whole(x, out),
         threads=vectors,

@@ -5,7 +5,7 @@ override WEIGHT: bool = true;
 override BIAS: bool = true;
 
 struct Params {
-    vectors: u32,
+    count: u32,
     span: u32, // vectors per channel
     channels: u32,
     eps: f32,
@@ -18,16 +18,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read> bias: array<TWeight>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     let channel = (i / params.span) % params.channels;
     var scale = inverseSqrt(f32(variance[channel]) + params.eps);
     if (WEIGHT) {
@@ -39,3 +30,5 @@ fn main(
     }
     out[i] = V(value);
 }
+
+// include each

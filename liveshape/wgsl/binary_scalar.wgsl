@@ -7,7 +7,7 @@ override WHOLE: bool = false; // whole numbers are computed in i32, all others i
 override SWAP: bool = false;
 
 struct Params {
-    vectors: u32,
+    count: u32,
     number: f32,
     whole: i32,
 }
@@ -15,16 +15,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     if (WHOLE) {
         let given = vec4<i32>(x[i]);
         let fixed = vec4<i32>(params.whole);
@@ -35,3 +26,5 @@ fn main(
         out[i] = vec4<TOut>(of_floats(select(given, fixed, SWAP), select(fixed, given, SWAP), 1.0));
     }
 }
+
+// include each

@@ -15,17 +15,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read> values: array<T>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let place = i / params.run * params.cache_stride + params.start + i % params.run;
     key_cache[place] = TCache(keys[i]);
     value_cache[place] = TCache(values[i]);
 }
+
+// include each

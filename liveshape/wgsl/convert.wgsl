@@ -3,22 +3,13 @@ override WG: u32 = 64;
 override TO_BOOL: bool = false; // booleans are stored as 0 or 1, so a number must be tested, not truncated
 
 struct Params {
-    vectors: u32,
+    count: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     let value = x[i];
     if (TO_BOOL) {
         // Not by !=, which is false for NaN as naga compiles it.
@@ -27,3 +18,5 @@ fn main(
         out[i] = vec4<TOut>(value);
     }
 }
+
+// include each

@@ -2,7 +2,7 @@
 override WG: u32 = 64;
 
 struct Params {
-    lines: u32,
+    count: u32,
     length: u32,
     inner: u32,
 }
@@ -10,16 +10,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let line = group_index(group, grid) * WG + lane;
-    if (line >= params.lines) {
-        return;
-    }
+fn each(line: u32) {
     let start = (line / params.inner) * params.length * params.inner + line % params.inner;
     var total = TOut_math(0);
     for (var i = 0u; i < params.length; i++) {
@@ -27,3 +18,5 @@ fn main(
         out[start + i * params.inner] = TOut(total);
     }
 }
+
+// include each

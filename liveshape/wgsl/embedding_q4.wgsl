@@ -20,16 +20,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> index: array<i32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let pick = index[i / params.width];
     if (pick < 0 || pick >= params.size) {
         out[i] = T(params.invalid);
@@ -42,3 +33,5 @@ fn main(
     let value = f32((table[byte / 4u] >> (nibble * 4u)) & 15u) - 8.0;
     out[i] = T(value * f32(scales[row * params.row_scales + place / params.group]));
 }
+
+// include each

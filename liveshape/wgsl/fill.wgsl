@@ -3,7 +3,7 @@ override WG: u32 = 64;
 override WHOLE: bool = false; // whole numbers are computed in i32, all others in f32
 
 struct Params {
-    vectors: u32,
+    count: u32,
     first: f32,
     step: f32,
     whole_first: i32,
@@ -12,16 +12,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     let index = vec4<u32>(4u * i) + vec4<u32>(0u, 1u, 2u, 3u);
     if (WHOLE) {
         out[i] = vec4<T>(params.whole_first + params.whole_step * vec4<i32>(index));
@@ -29,3 +20,5 @@ fn main(
         out[i] = vec4<T>(params.first + params.step * vec4<f32>(index));
     }
 }
+
+// include each

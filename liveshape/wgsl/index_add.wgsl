@@ -18,16 +18,7 @@ struct Params {
 
 // include walk
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let row = i / params.inner;
     let at = i32(row % params.size);
     let outer = row / params.size;
@@ -39,3 +30,5 @@ fn main(
     }
     out[i] = T(sum);
 }
+
+// include each

@@ -17,16 +17,7 @@ struct Params {
 
 // include walk
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let row = i / params.inner;
     let at = index[row % params.picks];
     if (at < 0 || at >= params.size) {
@@ -34,3 +25,5 @@ fn main(
     }
     out[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner] = values[walk(i)];
 }
+
+// include each

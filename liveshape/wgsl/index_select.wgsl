@@ -14,16 +14,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> index: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let row = i / params.inner;
     var at = index[row % params.picks];
     if (WRAP && at < 0) {
@@ -35,3 +26,5 @@ fn main(
     }
     out[i] = x[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner];
 }
+
+// include each

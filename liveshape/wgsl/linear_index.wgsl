@@ -15,16 +15,7 @@ struct Params {
 
 // include walk
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     var at = index[walk(i)];
     if (at < 0) {
         at += params.size;
@@ -39,3 +30,5 @@ fn main(
         linear[i] = total * params.size + at;
     }
 }
+
+// include each

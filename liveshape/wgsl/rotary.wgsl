@@ -8,7 +8,7 @@ override NEIGHBOURS: bool = true; // a pair is two neighbours, else elements `ha
 
 struct Params {
     query_pairs: u32,
-    total_pairs: u32,
+    count: u32,
     query_heads: u32,
     key_heads: u32,
     rows: u32, // S
@@ -37,16 +37,7 @@ fn columns_of(i: u32) -> vec2<u32> {
     return vec2<u32>(i, i + params.half);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = group_index(group, grid) * WG + lane;
-    if (index >= params.total_pairs) {
-        return;
-    }
+fn each(index: u32) {
     let of_keys = index >= params.query_pairs;
     let unit = select(index, index - params.query_pairs, of_keys);
     let vector = unit / (params.size / 2u);
@@ -76,3 +67,5 @@ fn main(
         query_out[places.y] = T(x.y);
     }
 }
+
+// include each

@@ -12,17 +12,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read> angles: array<vec2<TAngle>>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let value = vec2<f32>(x[i]);
     let angle = vec2<f32>(angles[i % params.period]);
     out[i] = vec2<T>(value * angle.x + vec2<f32>(-value.y, value.x) * angle.y);
 }
+
+// include each

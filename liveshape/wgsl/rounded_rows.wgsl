@@ -13,16 +13,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> zero_point: array<u32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let row = i / params.width;
     let step = f32(scale[row]);
     // A byte moved to the top of the word and back brings its sign along.
@@ -33,3 +24,5 @@ fn main(
     let odd = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
     out[i] = select(rounded * step, value, odd);
 }
+
+// include each

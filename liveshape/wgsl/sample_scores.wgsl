@@ -13,14 +13,8 @@ struct Params {
 
 // include score
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i < params.count) {
-        scores[i] = score_of(f32(x[params.start + i]), params.temperature);
-    }
+fn each(i: u32) {
+    scores[i] = score_of(f32(x[params.start + i]), params.temperature);
 }
+
+// include each

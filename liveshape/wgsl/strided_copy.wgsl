@@ -17,16 +17,9 @@ struct Params {
 
 // include walk_both
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.count) {
-        return;
-    }
+fn each(i: u32) {
     let offsets = walk_both(i);
     out[u32(offsets.y)] = x[u32(offsets.x)];
 }
+
+// include each

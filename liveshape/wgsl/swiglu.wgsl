@@ -6,25 +6,18 @@ override WG: u32 = 64;
 override OP: u32 = SIGMOID;
 
 struct Params {
-    vectors: u32,
+    count: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
 @group(0) @binding(1) var<storage, read> gate: array<vec4<T>>;
 @group(0) @binding(2) var<storage, read> up: array<vec4<T>>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     let x = vec4<f32>(gate[i]);
     let sigmoid = vec4<T>(of_floats(x, vec4<f32>(0.0)));
     let silu = vec4<T>(x * vec4<f32>(sigmoid));
     out[i] = vec4<T>(vec4<f32>(silu) * vec4<f32>(up[i]));
 }
+
+// include each

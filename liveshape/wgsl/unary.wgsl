@@ -8,25 +8,18 @@ override WHOLE: bool = false; // whole numbers are computed in i32, all others i
 struct Params {
     numbers: vec4<f32>,
     bounds: vec2<i32>,
-    vectors: u32,
+    count: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<TIn>>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.vectors) {
-        return;
-    }
+fn each(i: u32) {
     if (WHOLE) {
         out[i] = vec4<TOut>(of_wholes(vec4<i32>(x[i]), params.bounds));
     } else {
         out[i] = vec4<TOut>(of_floats(vec4<f32>(x[i]), params.numbers));
     }
 }
+
+// include each

@@ -198,7 +198,7 @@ def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
     assert names
     for name in names:
         text = resources.files("liveshape.wgsl").joinpath(name).read_text("utf-8")
-        if "@compute" in text:
+        if "@binding(0)" in text and ("@compute" in text or "// include each" in text):
             assert Kernel.load(name.removesuffix(".wgsl")).bindings
 
 
