@@ -16,7 +16,7 @@ from liveshape.ops.rotary import angles_of_positions, angles_of_rows, turn
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("swiglu")
-ADD_RMS_NORM = Kernel.load("add_rms_norm")
+ADD_RMS_NORM = Kernel.load("rms_norm", rms_row="rms_sum")
 ROTARY_TO_CACHE = Kernel.load("rotary", rotary_alone="rotary_with_values")
 THREE_LAYERS = Q4Kernels.putting("q4_put_three")
 GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
@@ -41,7 +41,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tens
         yield from rms_norm(total, weight, eps, out)
         return
     total.shape = out.shape = a.shape
-    yield ADD_RMS_NORM(total, out, a, b, weight, **rows_of(a, weight, eps))
+    yield ADD_RMS_NORM(out, weight, total, a, b, **rows_of(a, weight, eps))
 
 
 @op("liveshape.three_linear_q4gsw")

@@ -30,7 +30,7 @@ def rows_of(x: Tensor, weight: Tensor, eps: float) -> dict[str, Any]:
 @op("et_vk.rms_norm.default")
 def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> Iterator[Dispatch]:
     out.shape = x.shape
-    yield RMS_NORM(out, x, weight, **rows_of(x, weight, eps))
+    yield RMS_NORM(out, weight, x, **rows_of(x, weight, eps))
 
 
 def _normalize_rows(

@@ -1,4 +1,4 @@
-// One workgroup per row: out = x * rsqrt(mean(x^2) + eps) * weight, summed in f32.
+// One workgroup per row: out = row * rsqrt(mean(row^2) + eps) * weight, summed in f32.
 // T: f32, f16
 override WG: u32 = 256;
 
@@ -8,10 +8,9 @@ struct Params {
     eps: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
-@group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<storage, read> weight: array<V>;
-@group(0) @binding(3) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weight: array<V>;
 
+// include rms_row
 // include row_total
 
 @compute @workgroup_size(WG)
@@ -27,12 +26,12 @@ fn main(
     let start = row * params.width;
     var squares = V_math(0);
     for (var i = lane; i < params.width; i += WG) {
-        let value = V_math(x[start + i]);
+        let value = first_look(start + i);
         squares += value * value;
     }
     let total_of_squares = row_total(lane, V_sum(squares));
     let scale = inverseSqrt(total_of_squares / f32(params.width * V_lanes) + params.eps);
     for (var i = lane; i < params.width; i += WG) {
-        out[start + i] = V(V_math(x[start + i]) * scale * V_math(weight[i]));
+        out[start + i] = V(second_look(start + i) * scale * V_math(weight[i]));
     }
 }
