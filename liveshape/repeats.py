@@ -21,7 +21,9 @@ def without_repeats(graph: Graph) -> Graph:
         return graph
     made: list[Tensor] = []
     nodes = [part for node in graph.nodes for part in _parts(graph, node, made)]
+    # What the caller or the next call may look at stays where it is.
     outside = {value for value in (*graph.inputs, *graph.outputs) if isinstance(value, Value)}
+    outside |= {tensor for tensor in graph.tensors if tensor.storage.persistent}
     writes = Counter(value for node in nodes for value in set(node.written))
     versions: Counter[Value] = Counter()
     names: dict[Value, Value] = {}

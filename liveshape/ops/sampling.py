@@ -68,11 +68,13 @@ def sample(
     greedy, start, spans = temperature == 0, (rows - 1) * count, ceil_div(count, SPAN)
     penalized = repetition_penalty != 1 and length > 0
     limited = not greedy and (top_k > 0 or top_p < 1 or min_p > 0)
-    row: dict[str, Any] = {"count": count, "start": start, "temperature": 1 if greedy else temperature}
+    row: dict[str, Any] = {"start": start, "temperature": 1 if greedy else temperature}
     if penalized or not greedy:
-        yield SAMPLE_SCORES(scores, logits, **row, threads=count)
+        yield SAMPLE_SCORES(scores, logits, **row, count=count, threads=count)
     if penalized:
-        yield SAMPLE_PENALTY(scores, logits, history, **row, penalty=repetition_penalty, length=length, threads=length)
+        yield SAMPLE_PENALTY(
+            scores, logits, history, **row, count=length, vocabulary=count, penalty=repetition_penalty, threads=length
+        )
     if limited:
         yield SAMPLE_MASS(masses, scores, count=count, spans=spans, SPAN=SPAN, PARTS=LANES, groups=spans)
         yield SAMPLE_LIMIT(

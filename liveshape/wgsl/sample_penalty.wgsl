@@ -4,11 +4,11 @@
 override WG: u32 = 64;
 
 struct Params {
-    count: u32,
+    count: u32, // tokens of the history
     start: u32, // of the row
     temperature: f32,
     penalty: f32,
-    length: u32, // of the history
+    vocabulary: u32,
 }
 @group(0) @binding(0) var<storage, read_write> scores: array<f32>;
 @group(0) @binding(1) var<storage, read> x: array<T>;
@@ -17,21 +17,14 @@ struct Params {
 
 // include score
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = group_index(group, grid) * WG + lane;
-    if (i >= params.length) {
-        return;
-    }
+fn each(i: u32) {
     let token = history[i];
-    if (token < 0 || token >= i32(params.count)) {
+    if (token < 0 || token >= i32(params.vocabulary)) {
         return;
     }
     let logit = f32(x[params.start + u32(token)]);
     let penalized = select(logit / params.penalty, logit * params.penalty, logit < 0.0);
     scores[u32(token)] = score_of(penalized, params.temperature);
 }
+
+// include each

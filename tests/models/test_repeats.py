@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from liveshape.device import open_device
 from liveshape.executor import Executor
@@ -66,8 +67,10 @@ def test_rows_that_changed_are_rounded_again() -> None:
     assert_equal_bytes(plain.graph(*plain.outputs), fuse(graph))
 
 
-def test_what_the_caller_wants_stays() -> None:
+@pytest.mark.parametrize("state", [False, True], ids=["output", "state"])
+def test_what_the_caller_or_the_next_call_wants_stays(state: bool) -> None:
     chain = layers_of_one_input()
     scales = [node.args[-1][0] for node in chain.nodes if node.name == "torchao.choose_qparams_affine.default"]
-    graph = without_repeats(chain.graph(*chain.outputs, scales[1]))
+    scales[1].storage.persistent = state
+    graph = without_repeats(chain.graph(*chain.outputs, *([] if state else [scales[1]])))
     assert Counter(node.name for node in graph.nodes)["torchao.choose_qparams_affine.default"] == 2
