@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape import ops
-from liveshape.device import Device, open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import Device, open_device
 from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.run.executor import Executor
 
 MAX, WIDTH = 128, 64
 

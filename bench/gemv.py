@@ -14,9 +14,9 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
 from liveshape import ops
-from liveshape.device import Device, open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import Device, open_device
 from liveshape.graph import Graph, Tensor
+from liveshape.run.executor import Executor
 
 CACHE = 1 << 28  # bytes of weights that no cache holds
 ENOUGH = 0.1  # seconds of work that a clock can measure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from liveshape.device import Command, Device
+from liveshape.device.webgpu import Command, Device
 
 
 def gpu_seconds(device: Device, commands: Sequence[Command], turns: int, tries: int = 4) -> float:

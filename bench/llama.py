@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.fusion import fuse
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor
+from liveshape.lower.fusion import fuse
 
 
 @dataclass(frozen=True)

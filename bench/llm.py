@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
 from bench.llama import Shape, llama_graph
-from liveshape.device import Command, Device, open_device
+from liveshape.device.webgpu import Command, Device, open_device
 from liveshape.llm.engine import Engine
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.program import token_graph

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from liveshape.dtypes import prod
 from liveshape.errors import InputError
 from liveshape.formats import ExecutionPlan, FreeCall, TensorSpec, Value
 from liveshape.formats.dtypes import ITEM_SIZES, SCALAR_TYPES
+from liveshape.graph.elements import prod
 
 _CODES = {name: code for code, name in SCALAR_TYPES.items()}
 

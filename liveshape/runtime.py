@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from liveshape.constants import whole
-from liveshape.dtypes import prod
 from liveshape.errors import FormatError, InputError, NoAdapterError, UnsupportedError
 from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
 from liveshape.formats import Program as File
 from liveshape.formats.source import FileSource
 from liveshape.graph import Graph, Storage, Tensor
+from liveshape.graph.constants import whole
+from liveshape.graph.elements import prod
 from liveshape.metadata import (
     MethodMeta,
     MethodNotFoundError,
@@ -39,8 +39,8 @@ from liveshape.metadata import (
 )
 
 if TYPE_CHECKING:
-    from liveshape.device import Device
-    from liveshape.executor import Executor
+    from liveshape.device.webgpu import Device
+    from liveshape.run.executor import Executor
 
 _LOG = logging.getLogger("liveshape")
 
@@ -232,12 +232,12 @@ class Program:
 
     def _load(self, plan: ExecutionPlan) -> Method:
         # The operators are needed to run a method, not to open a file.
-        from liveshape.lowering import lower
+        from liveshape.lower.lowering import lower
 
         if is_constant(plan):
             graph = lower(self.file, plan.name, self.data)
             return Method(plan, functools.partial(_constant_values, graph), Memory(0, 0, 0, 0, 0, 0, 0))
-        from liveshape.executor import Executor
+        from liveshape.run.executor import Executor
 
         device = self._runtime.device
         graph = lower(self.file, plan.name, self.data, device.limits)
@@ -266,7 +266,7 @@ class BackendRegistry:
 
         Example: `Runtime.get().backend_registry.registered_backend_names == ["VulkanBackend"]`.
         """
-        from liveshape.lowering import BACKEND
+        from liveshape.lower.lowering import BACKEND
 
         return [BACKEND]
 
@@ -275,7 +275,7 @@ class BackendRegistry:
 
         Example: `Runtime.get().backend_registry.is_available("VulkanBackend")`.
         """
-        from liveshape.device import list_adapters
+        from liveshape.device.webgpu import list_adapters
 
         return backend_name in self.registered_backend_names and bool(list_adapters())
 
@@ -316,7 +316,7 @@ class Runtime:
         """The open device."""
         if self._device is None or isinstance(self._device, (str, int)):
             try:
-                from liveshape.device import open_device
+                from liveshape.device.webgpu import open_device
             except ImportError as error:
                 raise NoAdapterError(f"wgpu could not be loaded: {error}") from error
             self._device = open_device(self._device)

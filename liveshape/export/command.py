@@ -13,7 +13,7 @@ from liveshape.errors import InputError
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
 from liveshape.formats import open_program
-from liveshape.lowering import examine
+from liveshape.lower.lowering import examine
 from liveshape.tools.console import counted, print_table, size_text
 
 _NEEDED = ("torch", "torchao", "executorch", "tokenizers")

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.arrays import stored, stored_pieces
-from liveshape.device import Buffer
-from liveshape.dtypes import padded, prod, storage_bytes
+from liveshape.device.webgpu import Buffer
 from liveshape.errors import FormatError, InputError
-from liveshape.executor import Executor
 from liveshape.graph import Tensor
-from liveshape.results import Staging
+from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.run.arrays import stored, stored_pieces
+from liveshape.run.executor import Executor
+from liveshape.run.results import Staging
 
 _FORMAT = "liveshape cache 1"
 

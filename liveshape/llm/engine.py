@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from liveshape.device import Device
-from liveshape.executor import Executor, Pending
+from liveshape.device.webgpu import Device
 from liveshape.llm.cache import Cache
 from liveshape.llm.program import LOGITS, SETTINGS, TOKEN, TokenGraph
 from liveshape.llm.sampling import Sampling
-from liveshape.results import DeviceTensor
+from liveshape.run.executor import Executor, Pending
+from liveshape.run.results import DeviceTensor
 from liveshape.runtime import Progress
 
 # Between them these take every road through the sampling operator.

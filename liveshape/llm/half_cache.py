@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from liveshape.constants import whole
-from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Tensor
+from liveshape.graph.constants import whole
+from liveshape.graph.elements import padded, prod, storage_bytes
 
 _ATTENTION = frozenset(
     {"sdpa_with_kv_cache.default", "update_cache.default", "custom_sdpa.default", "liveshape.rotary_to_cache"}

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device import Buffer, Device
+from liveshape.device.webgpu import Buffer, Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.executor import Pending
 from liveshape.llm import cache
 from liveshape.llm.engine import LOGITS, TOKEN, Engine, token_of
 from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stream import Stream
-from liveshape.lowering import lower
+from liveshape.lower.lowering import lower
+from liveshape.run.executor import Pending
 from liveshape.runtime import Memory, Program, Progress, Runtime, memory_of
 
 _SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # of a file, for its checksum

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from liveshape.errors import InputError
-from liveshape.executor import Pending
 from liveshape.llm.engine import token_of
 from liveshape.llm.sampling import Sampling
+from liveshape.run.executor import Pending
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel

@@ -8,14 +8,14 @@ from collections.abc import Generator
 from functools import cache
 from typing import Any
 
-from liveshape.dtypes import stored_alike
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import stored_alike
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
-from liveshape.planning import Scratch
 
 CACHE_UPDATE = Kernel.load("cache_update")
 ATTENTION_ROWS = Kernel.load("attention_rows")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of

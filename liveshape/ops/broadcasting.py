@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.graph import Shape
+from liveshape.graph.elements import prod
 from liveshape.ops.shapes import broadcast_strides, ceil_div, merge_dims
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
 from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.registry import Number, op

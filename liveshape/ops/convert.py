@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch
+from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import op
 

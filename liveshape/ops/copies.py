@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.dtypes import is_packed, prod, stored_alike
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import is_packed, prod, stored_alike
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims
-from liveshape.planning import Scratch
 
 CONVERT = Kernel.load("convert")
 STRIDED_COPY = Kernel.load("strided_copy")

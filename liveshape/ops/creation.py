@@ -8,7 +8,7 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import ceil_div

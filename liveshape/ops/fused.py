@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of

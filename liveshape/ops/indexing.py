@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.dtypes import prod, storage_type
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod, storage_type
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_values
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
-from liveshape.planning import Scratch
 
 INDEX_SELECT = Kernel.load("index_select")
 GATHER = Kernel.load("gather")

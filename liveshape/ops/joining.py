@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.dtypes import is_packed, prod, storage_type
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import is_packed, prod, storage_type
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.shapes import (
@@ -20,7 +21,6 @@ from liveshape.ops.shapes import (
     strides_of,
     without,
 )
-from liveshape.planning import Scratch
 
 PAD = Kernel.load("pad")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape, Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 

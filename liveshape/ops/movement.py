@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch
+from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.shapes import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import Ints, Tensors, op
 

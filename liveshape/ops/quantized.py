@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
-from liveshape.dtypes import prod, storage_type
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod, storage_type
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.shapes import ceil_div
-from liveshape.planning import Scratch
 
 
 class Q4Kernels(NamedTuple):

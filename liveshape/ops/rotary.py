@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
 
 ROTARY = Kernel.load("rotary")

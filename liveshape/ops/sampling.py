@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import ceil_div
-from liveshape.planning import Scratch
 
 SAMPLE_SCORES = Kernel.load("sample_scores")
 SAMPLE_PENALTY = Kernel.load("sample_penalty")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import axis_of
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from liveshape.dtypes import prod
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
+from liveshape.graph.elements import prod
 
 MAX_RANK = 8  # what the Params of the strided kernels hold
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.dtypes import prod
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.graph.elements import prod
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import axis_of

@@ -7,9 +7,9 @@ from typing import Any
 
 from liveshape.errors import PlanError, ShapeError
 from liveshape.graph import SymInt, Tensor
+from liveshape.kernels.requests import Read
 from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import axis_of
-from liveshape.planning import Read
 
 _INT32 = range(-(1 << 31), 1 << 31)
 

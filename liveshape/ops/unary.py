@@ -7,12 +7,12 @@ from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch, Kernel
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
-from liveshape.planning import Scratch
 
 UNARY = Kernel.load("unary")
 _INFINITY = float("inf")

@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Tensor
-from liveshape.kernel import Dispatch
+from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.shapes import axis_of, resolve_sizes

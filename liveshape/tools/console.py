@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from liveshape.executor import Progress
+from liveshape.run.executor import Progress
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from liveshape.device import Buffer, Device, open_device
+from liveshape.device.webgpu import Buffer, Device, open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
-from liveshape.executor import Executor
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.graph import Graph, Limits, Tensor
-from liveshape.lowering import Problem, examine, simplified
+from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.run.executor import Executor
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import liveshape
-from liveshape import device
 from liveshape.cli import main
+from liveshape.device import webgpu as device
 from tests.runtime.files import LENGTH, portable, several
 from tests.support.programs import programs
 
@@ -164,7 +164,7 @@ def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pyte
 
 def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     from liveshape.errors import UnsupportedError
-    from liveshape.kernel import Kernel
+    from liveshape.kernels import Kernel
 
     def refuse(*given: Any) -> Any:
         raise UnsupportedError("not this one; nor that one")

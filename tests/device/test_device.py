@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import Adapter, Device, _adapters, choose_adapter, limits_of, list_adapters, open_device
+from liveshape.device.webgpu import Adapter, Device, _adapters, choose_adapter, limits_of, list_adapters, open_device
 from liveshape.errors import DeviceError, InputError, ShapeError
-from liveshape.executor import Executor
 from liveshape.graph import Limits
-from liveshape.kernel import Kernel
+from liveshape.kernels import Kernel
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device import open_device
-from liveshape.encoding import Arena
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
+from liveshape.run.encoding import Arena
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 

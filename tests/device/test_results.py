@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from liveshape.device import open_device
+from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError, ShapeError
-from liveshape.executor import Executor
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 

@@ -18,7 +18,7 @@ from liveshape.export.folder import Settings, build_decoder
 from liveshape.export.model import Decoder
 from liveshape.export.quantize import GroupedWeight
 from liveshape.formats import open_program
-from liveshape.lowering import lower
+from liveshape.lower.lowering import lower
 from tests.export.exported import CONTEXT, MAX, constants, exported, operators
 from tests.export.reference import logits
 from tests.export.tiny import DEEP, LLAMA, QWEN2, QWEN3, checkpoint_of

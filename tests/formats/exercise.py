@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
-from liveshape.lowering import examine
-from liveshape.memory import alias_views, plan_memory
-from liveshape.planning import Planner
+from liveshape.lower.lowering import examine
+from liveshape.plan.memory import alias_views, plan_memory
+from liveshape.plan.planning import Planner
 
 
 def exercise_program(data: bytes) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device import open_device
+from liveshape.device.webgpu import open_device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.sampling import Sampling

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import limits_of, open_device
+from liveshape.device.webgpu import limits_of, open_device
 from liveshape.errors import InputError, ShapeError
-from liveshape.executor import Executor
 from liveshape.llm.sampling import Sampling
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 NOTHING = np.empty((1, 0), np.int32)

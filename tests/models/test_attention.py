@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from liveshape.errors import ShapeError
-from liveshape.executor import Executor
+from liveshape.run.executor import Executor
 from tests.models.test_catalogue import assert_within, load
 from tests.support.catalogue import case_files, cases, dynamic_shape_files, generated
 from tests.support.exporting import quiet

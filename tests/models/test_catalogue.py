@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device import open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
 from liveshape.formats import open_program
-from liveshape.lowering import lower
+from liveshape.lower.lowering import lower
+from liveshape.run.executor import Executor
 from tests.support.catalogue import FIRST_SUITES, LATER_SUITES, case_files, cases, dynamic_module, dynamic_shape_files
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.executor import Executor
+from liveshape.run.executor import Executor
 from liveshape.runtime import Runtime
 from tests.models.test_catalogue import assert_within, load, slowly
 from tests.support.catalogue import generated

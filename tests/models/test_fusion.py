@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from liveshape.device import limits_of, open_device
+from liveshape.device.webgpu import limits_of, open_device
 from liveshape.errors import ShapeError
-from liveshape.executor import Executor
-from liveshape.fusion import fuse
 from liveshape.graph import Graph
+from liveshape.lower.fusion import fuse
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 MAX, WIDTH, HIDDEN = 43, 24, 36

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device import Device, open_device
+from liveshape.device.webgpu import Device, open_device
 from liveshape.errors import UnsupportedError
-from liveshape.executor import Executor
 from liveshape.formats import open_program
-from liveshape.lowering import lower
+from liveshape.lower.lowering import lower
+from liveshape.run.executor import Executor
 from tests.support.programs import LIVE_SIZES, TestProgram, programs
 
 PROGRAMS = list(programs().values())

@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from liveshape.device import open_device
-from liveshape.executor import Executor
-from liveshape.fusion import fuse
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph
-from liveshape.repeats import without_repeats
+from liveshape.lower.cse import without_repeats
+from liveshape.lower.fusion import fuse
+from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 ROWS, DEPTH, WIDTH = 37, 24, 16

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liveshape import ops
-from liveshape.device import open_device
-from liveshape.dtypes import prod
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Tensor
+from liveshape.graph.elements import prod
+from liveshape.run.executor import Executor
 
 BOUND, WIDTH = 9, 12
 LIVE = ((-1, WIDTH), (-1, 3, 4), (1, -1, WIDTH), (-1,))  # forms of the same elements, of any live length

@@ -8,7 +8,7 @@ import pytest
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Graph, Tensor
-from liveshape.planning import Planner
+from liveshape.plan.planning import Planner
 from tests.support.graphs import In, InOut, OpCase, Out, Sym, build
 
 

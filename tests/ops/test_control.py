@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.device import open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.run.executor import Executor
 
 
 def graph(calls: list[tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -> Graph:

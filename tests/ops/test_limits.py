@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from liveshape.device import Device, _adapters, limits_of, open_device
+from liveshape.device.webgpu import Device, _adapters, limits_of, open_device
 from liveshape.graph import Limits
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase, sweep

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device import open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
+from liveshape.run.executor import Executor
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, assert_close, build, flat_specs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.constants import Woven, pieces, whole
+from liveshape.graph.constants import Woven, pieces, whole
 
 
 @pytest.mark.parametrize("nbytes", [1, 16, 100, 1 << 20])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from liveshape.elision import elided_views
 from liveshape.formats import ExecutionPlan, KernelCall, MoveCall, TensorSpec
+from liveshape.lower.elision import elided_views
 
 
 def spec(place: int, *shape: int, data: int = 0) -> TensorSpec:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import OPS, op
-from liveshape.planning import Planner, Scratch, fold
+from liveshape.plan.planning import Planner, fold
 from tests.support.chains import Chain
 
 MAX = 43

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liveshape.graph import Graph, SymInt, Tensor
-from liveshape.memory import alias_views
-from liveshape.planning import Planner
+from liveshape.plan.memory import alias_views
+from liveshape.plan.planning import Planner
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 

@@ -10,8 +10,8 @@ import pytest
 
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
-from liveshape.kernel import Kernel
-from liveshape.planning import Planner
+from liveshape.kernels import Kernel
+from liveshape.plan.planning import Planner
 
 SOURCE = """
 // T: f32, f16
@@ -194,10 +194,12 @@ def test_indices_are_checked_unless_the_file_says_why_not() -> None:
 
 
 def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
-    names = [entry.name for entry in resources.files("liveshape.wgsl").iterdir() if entry.name.endswith(".wgsl")]
+    names = [
+        entry.name for entry in resources.files("liveshape.kernels.wgsl").iterdir() if entry.name.endswith(".wgsl")
+    ]
     assert names
     for name in names:
-        text = resources.files("liveshape.wgsl").joinpath(name).read_text("utf-8")
+        text = resources.files("liveshape.kernels.wgsl").joinpath(name).read_text("utf-8")
         if "@binding(0)" in text and ("@compute" in text or "// include each" in text):
             assert Kernel.load(name.removesuffix(".wgsl")).bindings
 
@@ -221,7 +223,7 @@ RESERVED = frozenset(
 
 
 def test_no_kernel_uses_a_reserved_word_as_a_name() -> None:
-    for entry in resources.files("liveshape.wgsl").iterdir():
+    for entry in resources.files("liveshape.kernels.wgsl").iterdir():
         if entry.name.endswith(".wgsl"):
             text = re.sub(r"//[^\n]*", "", entry.read_text("utf-8"))
             declared = re.findall(r"\b(?:let|var(?:<\w+>)?|const|override|fn|struct|alias)\s+(\w+)|\b(\w+)\s*:", text)

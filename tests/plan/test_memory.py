@@ -14,9 +14,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liveshape.dtypes import stored_alike
 from liveshape.graph import Graph, Node, Tensor
-from liveshape.memory import alias_views, plan_memory, share_constants
+from liveshape.graph.elements import stored_alike
+from liveshape.plan.memory import alias_views, plan_memory, share_constants
 from tests.support.chains import Chain
 
 SIZES = (1, 4, 5, 16, 64)

@@ -8,7 +8,7 @@ import pytest
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Tensor
-from liveshape.planning import Planner
+from liveshape.plan.planning import Planner
 from tests.support.graphs import In, OpCase, Out, build
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.device import Buffer, open_device
+from liveshape.device.webgpu import Buffer, open_device
 from tests.support.exporting import cached, lower
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from liveshape import ops
-from liveshape.device import open_device
-from liveshape.executor import Executor
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.run.executor import Executor
 
 MAX = 43
 SIZES = (1, 2, 3, 5, 7, 11, 29, 37, 41, MAX - 1, MAX)

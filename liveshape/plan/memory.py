@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from liveshape.dtypes import stored_alike
 from liveshape.graph import Graph, Storage, Tensor, Value
+from liveshape.graph.elements import stored_alike
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from functools import cached_property
 from importlib import resources
 from typing import Any
 
-from liveshape.dtypes import is_packed, storage_type
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Limits, Tensor
+from liveshape.graph.elements import is_packed, storage_type
 
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(storage\s*,\s*read_write|storage\s*,\s*read|storage|uniform)\s*>"
@@ -135,7 +135,7 @@ class Variant:
 
 @dataclass(eq=False)
 class Kernel:
-    """One file of `liveshape/wgsl`, read and checked at import.
+    """One file of `liveshape/kernels/wgsl`, read and checked at import.
 
     >>> RMS_NORM = Kernel.load("rms_norm")
     >>> RMS_NORM(out, x, weight, rows=7, width=64, eps=1e-6, groups=7)  # doctest: +SKIP
@@ -159,7 +159,7 @@ class Kernel:
 
     @classmethod
     def load(cls, name: str, **instead: str) -> Kernel:
-        """Read `liveshape/wgsl/<name>.wgsl` and the files that its `// include name` lines ask for.
+        """Read `liveshape/kernels/wgsl/<name>.wgsl` and the files that its `// include name` lines ask for.
 
         `Kernel.load("q4_rows", q4_put="q4_put_three")` includes the one file instead of the other.
         """
@@ -275,7 +275,7 @@ class Kernel:
 
 
 def _text_of(name: str, instead: Mapping[str, str]) -> str:
-    text = resources.files("liveshape.wgsl").joinpath(f"{instead.get(name, name)}.wgsl").read_text("utf-8")
+    text = resources.files("liveshape.kernels.wgsl").joinpath(f"{instead.get(name, name)}.wgsl").read_text("utf-8")
     return _INCLUDE.sub(lambda match: _text_of(match.group(1), instead), text)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from liveshape.dtypes import prod
 from liveshape.formats import (
     DelegateCall,
     ExecutionPlan,
@@ -21,6 +20,7 @@ from liveshape.formats import (
     TensorListRef,
     TensorSpec,
 )
+from liveshape.graph.elements import prod
 
 Writes = Callable[[Any], Iterable[int]]
 

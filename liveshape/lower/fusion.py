@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape import ops
-from liveshape.constants import Woven
-from liveshape.dtypes import prod
 from liveshape.graph import Graph, Node, Shape, Tensor, Value
+from liveshape.graph.constants import Woven
+from liveshape.graph.elements import prod
 
 _LAYER = "et_vk.linear_q4gsw.default"
 _VIEW = "aten.view_copy.default"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from liveshape.constants import Constant
-from liveshape.dtypes import padded, prod, storage_bytes
 from liveshape.errors import ShapeError
+from liveshape.graph.constants import Constant
+from liveshape.graph.elements import padded, prod, storage_bytes
 
 Shape = tuple[int, ...]
 

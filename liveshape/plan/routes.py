@@ -12,7 +12,7 @@ from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
-from liveshape.planning import Planner, Step
+from liveshape.plan.planning import Planner, Step
 
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _FEW = tuple(range(9))

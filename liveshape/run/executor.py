@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.arrays import check_shape, checked, stored, stored_pieces
-from liveshape.constants import whole
-from liveshape.device import Buffer, Device
-from liveshape.dtypes import padded, prod, storage_bytes, stored_alike
-from liveshape.encoding import Encoder
+from liveshape.device.webgpu import Buffer, Device
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
-from liveshape.memory import MemoryPlan, alias_views, bound_ids, plan_memory, share_constants
-from liveshape.planning import Planner, Read
-from liveshape.results import DeviceTensor, Staging, Transfer
-from liveshape.warmup import small_routes
+from liveshape.graph.constants import whole
+from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike
+from liveshape.kernels.requests import Read
+from liveshape.plan.memory import MemoryPlan, alias_views, bound_ids, plan_memory, share_constants
+from liveshape.plan.planning import Planner
+from liveshape.plan.routes import small_routes
+from liveshape.run.arrays import check_shape, checked, stored, stored_pieces
+from liveshape.run.encoding import Encoder
+from liveshape.run.results import DeviceTensor, Staging, Transfer
 
 Progress = Callable[[int, int], None]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from liveshape.arrays import restored
-from liveshape.device import Buffer, Command, Device
-from liveshape.dtypes import padded, prod, storage_bytes
+from liveshape.device.webgpu import Buffer, Command, Device
 from liveshape.errors import InputError
 from liveshape.graph import Shape, Tensor
+from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.run.arrays import restored
 
 _SLOTS = 2  # one call runs while the results of the one before it are read
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.constants import pieces
-from liveshape.dtypes import is_packed, prod, storage_type
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
+from liveshape.graph.constants import pieces
+from liveshape.graph.elements import is_packed, prod, storage_type
 
 _CHUNK = 4 << 20  # elements of a constant that are converted at a time
 _STORED: dict[str, np.dtype[Any]] = {

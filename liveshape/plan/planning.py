@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
-from liveshape.kernel import Dispatch, Variant, segments
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Yielded by an operator that needs temporary memory; it gets a tensor back. Ask before any routing."""
-
-    dtype: str
-    max_shape: Shape
-
-
-@dataclass(frozen=True)
-class Read:
-    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number."""
-
-    tensor: Tensor
-    element: int
+from liveshape.kernels import Dispatch, Variant
+from liveshape.kernels.kernel import segments
+from liveshape.kernels.requests import Read, Scratch
 
 
 class Step:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.dtypes import prod
 from liveshape.errors import FormatError
 from liveshape.formats import Program
 from liveshape.graph import Limits, Node, SymInt, Tensor, Value
+from liveshape.graph.elements import prod
 
 
 @dataclass(frozen=True)

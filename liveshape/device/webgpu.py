@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from liveshape.device.readback import Readback
+from liveshape.device.shaders import create_module
 from liveshape.errors import DeviceError, NoAdapterError
 from liveshape.graph import Limits
-from liveshape.kernel import Variant
-from liveshape.planning import Step
-from liveshape.readback import Readback
-from liveshape.shaders import create_module
+from liveshape.kernels import Variant
+from liveshape.plan.planning import Step
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi

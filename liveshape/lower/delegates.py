@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.building import Builder
-from liveshape.dtypes import padded, prod, storage_bytes, stored_alike, supported
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
 from liveshape.graph import SymInt, Tensor
+from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike, supported
+from liveshape.lower.building import Builder
 
 BACKEND = "VulkanBackend"
 PREPACK = "et_vk.prepack.default"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from liveshape.kernel import Variant
+from liveshape.kernels import Variant
 
 
 def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, variant: Variant) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from liveshape.device import Bound, Buffer, Command, Device
+from liveshape.device.webgpu import Bound, Buffer, Command, Device
 from liveshape.errors import PlanError
 from liveshape.graph import Tensor
-from liveshape.kernel import Variant
-from liveshape.planning import Planner, Step
+from liveshape.kernels import Variant
+from liveshape.plan.planning import Planner, Step
 
 _SLOTS_PER_NODE = 16
 

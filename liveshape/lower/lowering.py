@@ -13,10 +13,6 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.building import Builder, Problem
-from liveshape.delegates import BACKEND, Delegate
-from liveshape.dtypes import prod, supported
-from liveshape.elision import elided_views
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import (
     DelegateCall,
@@ -33,9 +29,13 @@ from liveshape.formats import (
     VkGraph,
     parse_vkgraph,
 )
-from liveshape.fusion import fuse
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
-from liveshape.repeats import without_repeats
+from liveshape.graph.elements import prod, supported
+from liveshape.lower.building import Builder, Problem
+from liveshape.lower.cse import without_repeats
+from liveshape.lower.delegates import BACKEND, Delegate
+from liveshape.lower.elision import elided_views
+from liveshape.lower.fusion import fuse
 
 
 def lower(program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None) -> Graph:

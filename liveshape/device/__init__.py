@@ -1,0 +1,1 @@
+"""GPUs behind a small protocol; wgpu is one way to reach them."""

@@ -1,0 +1,23 @@
+"""What an operator may ask for beside a dispatch: temporary memory, or one element of data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from liveshape.graph import Shape, Tensor
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Yielded by an operator that needs temporary memory; it gets a tensor back. Ask before any routing."""
+
+    dtype: str
+    max_shape: Shape
+
+
+@dataclass(frozen=True)
+class Read:
+    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number."""
+
+    tensor: Tensor
+    element: int

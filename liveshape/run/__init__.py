@@ -1,0 +1,1 @@
+"""One plan on one device: encode, submit, read back."""
