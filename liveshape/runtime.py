@@ -25,8 +25,8 @@ from liveshape.errors import FormatError, InputError, NoAdapterError, Unsupporte
 from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
 from liveshape.formats import Program as File
 from liveshape.formats.source import FileSource
-from liveshape.graph import Graph, Storage, Tensor
-from liveshape.graph.constants import whole
+from liveshape.graph import Graph, Tensor
+from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod
 from liveshape.metadata import (
     MethodMeta,
@@ -37,6 +37,7 @@ from liveshape.metadata import (
     is_constant,
     outputs_of,
 )
+from liveshape.plan.plan import STAGING_BUFFERS, Plan
 
 if TYPE_CHECKING:
     from liveshape.device.webgpu import Device
@@ -75,32 +76,21 @@ class Memory:
         return self.weights + self.state + self.activations + self.staging + self.params
 
 
-def memory_of(executor: Executor) -> Memory:
-    """What an executor takes on its device.
+def memory_of(plan: Plan) -> Memory:
+    """What an executor of a plan takes on its device.
 
-    Example: `memory_of(Executor(graph, device)).weights`.
+    Example: `memory_of(compile(graph, limits)).weights`.
     """
-    graph, plan = executor.graph, executor.memory
-    kept = {tensor.storage for tensor in graph.tensors if tensor.storage.persistent and tensor.storage.block >= 0}
-    state = sum(storage.nbytes for storage in kept & _changing(graph))
+    memory = plan.memory
     return Memory(
-        weights=plan.persistent_bytes - state,
-        state=state,
-        activations=plan.activation_bytes,
-        staging=executor.staging_bytes,
-        params=executor.arena_bytes,
-        unshared=plan.unshared_bytes,
-        file_plan=graph.file_bytes,
+        weights=memory.persistent_bytes - plan.state_bytes,
+        state=plan.state_bytes,
+        activations=memory.activation_bytes,
+        staging=STAGING_BUFFERS * plan.staging_bytes,
+        params=plan.uniform_bytes,
+        unshared=memory.unshared_bytes,
+        file_plan=plan.graph.file_bytes,
     )
-
-
-def _changing(graph: Graph) -> set[Storage]:
-    """The memory that some node writes. A view only shares the memory of its source."""
-    found: set[Storage] = set()
-    for node in graph.nodes:
-        sources = {value.storage for value in node.inputs if isinstance(value, Tensor)} if node.alias else set()
-        found |= {value.storage for value in node.written if isinstance(value, Tensor)} - sources
-    return found
 
 
 class Method:
@@ -109,9 +99,9 @@ class Method:
     Different methods may run in different threads at once.
     """
 
-    def __init__(self, plan: ExecutionPlan, run: Callable[[Sequence[Any]], list[Any]], memory: Memory) -> None:
+    def __init__(self, plan: ExecutionPlan, runner: Executor | _Constants, memory: Memory) -> None:
         self._plan = plan
-        self._run: Callable[[Sequence[Any]], list[Any]] | None = run
+        self._runner: Executor | _Constants | None = runner
         self._lock = threading.Lock()
         self.memory = memory
 
@@ -121,9 +111,21 @@ class Method:
         Example: `logits, = method.execute([tokens, position])`.
         """
         with self._lock:
-            if self._run is None:
-                raise InputError(f"{self._plan.name}: the program was closed; load it again")
-            return self._run(inputs)
+            return self._opened().start(inputs).result()
+
+    async def execute_async(self, inputs: Sequence[Any] = ()) -> list[Any]:
+        """The same without holding up an event loop while the device works.
+
+        Example: `logits, = await method.execute_async([tokens, position])`.
+        """
+        with self._lock:
+            pending = self._opened().start(inputs)
+        return await pending.result_async()
+
+    def _opened(self) -> Executor | _Constants:
+        if self._runner is None:
+            raise InputError(f"{self._plan.name}: the program was closed; load it again")
+        return self._runner
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The same as `execute`, with the inputs one by one.
@@ -149,7 +151,9 @@ class Method:
 
     def _close(self) -> None:
         with self._lock:
-            self._run = None
+            runner, self._runner = self._runner, None
+            if runner is not None:
+                runner.close()
 
     def __repr__(self) -> str:
         return f"Method({self._plan.name!r})"
@@ -235,25 +239,38 @@ class Program:
         from liveshape.lower.lowering import lower
 
         if is_constant(plan):
-            graph = lower(self.file, plan.name, self.data)
-            return Method(plan, functools.partial(_constant_values, graph), Memory(0, 0, 0, 0, 0, 0, 0))
+            return Method(plan, _Constants(lower(self.file, plan.name, self.data)), Memory(0, 0, 0, 0, 0, 0, 0))
+        from liveshape.plan.compiling import compile
         from liveshape.run.executor import Executor
 
         device = self._runtime.device
-        graph = lower(self.file, plan.name, self.data, device.limits)
-        executor = Executor(graph, device, progress=self._progress)
-        return Method(plan, executor.execute, memory_of(executor))
+        compiled = compile(lower(self.file, plan.name, self.data, device.limits), device.limits)
+        return Method(plan, Executor(compiled, device, progress=self._progress), memory_of(compiled))
 
 
-def _constant_values(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+class _Constants:
     """The outputs of a method that computes nothing, straight from the file."""
-    if inputs:
-        raise InputError(f"{graph.name} takes 0 inputs, {len(inputs)} were given")
-    return [_constant_array(value) if isinstance(value, Tensor) else value for value in graph.outputs]
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def start(self, inputs: Sequence[Any]) -> _Constants:
+        if inputs:
+            raise InputError(f"{self._graph.name} takes 0 inputs, {len(inputs)} were given")
+        return self
+
+    def result(self) -> list[Any]:
+        return [_constant_array(value) if isinstance(value, Tensor) else value for value in self._graph.outputs]
+
+    async def result_async(self) -> list[Any]:
+        return self.result()
+
+    def close(self) -> None:
+        """Nothing lies on a device."""
 
 
 def _constant_array(tensor: Tensor) -> Any:
-    flat = np.frombuffer(whole(tensor.constant or memoryview(b"")), np.dtype(tensor.dtype), prod(tensor.max_shape))
+    flat = np.frombuffer(all_bytes(tensor.constant or memoryview(b"")), np.dtype(tensor.dtype), prod(tensor.max_shape))
     return flat.reshape(tensor.max_shape).copy()
 
 
@@ -289,9 +306,9 @@ class OperatorRegistry:
 
         Example: `"aten::add.out" in Runtime.get().operator_registry.operator_names`.
         """
-        from liveshape.ops import OPS
+        from liveshape.ops import OPS, callable_by_files
 
-        return {name for name in OPS if not name.startswith("liveshape.")}
+        return {name for name in OPS if callable_by_files(name)}
 
 
 class Runtime:

@@ -22,7 +22,6 @@ from liveshape.device.shaders import create_module
 from liveshape.errors import DeviceError, NoAdapterError
 from liveshape.graph import Limits
 from liveshape.kernels import Variant
-from liveshape.plan.planning import Step
 
 try:
     from wgpu.backends.wgpu_native import ffi as _ffi
@@ -188,21 +187,12 @@ class Bound:
 
 
 class Command:
-    """One dispatch, resolved to handles. `step` is what it came from, for messages."""
+    """One dispatch: a kernel with its buffers, the slot that holds its params and grid, and its name in messages."""
 
-    __slots__ = ("bound", "grid", "offset", "pointer", "step")
+    __slots__ = ("bound", "label", "slot")
 
-    def __init__(self, bound: Bound, offset: int, pointer: Any, step: Step) -> None:
-        self.bound = bound
-        self.offset = offset
-        self.pointer = pointer
-        self.grid = step.grid
-        self.step = step
-
-    @property
-    def label(self) -> str:
-        """The node and the kernel."""
-        return f"{self.step.node.label}, kernel {self.step.variant.kernel.name}"
+    def __init__(self, bound: Bound, slot: Any, label: str) -> None:
+        self.bound, self.slot, self.label = bound, slot, label
 
 
 @dataclass
@@ -286,7 +276,13 @@ class Device:
             piece, view = view[:size], view[size:]
             self._queue.write_buffer(handle, begin, piece)
 
-    def write_arena(self, arena: Any, offset: int, data: bytes) -> None:
+    def free(self, buffers: Iterable[Buffer]) -> None:
+        """Give memory back at once."""
+        for buffer in buffers:
+            for handle in {id(part[0]): part[0] for part in buffer.parts}.values():
+                handle.destroy()
+
+    def write_arena(self, arena: Any, offset: int, data: bytes | memoryview) -> None:
         """Put params into their place."""
         self._queue.write_buffer(arena, offset, data)
 
@@ -351,7 +347,8 @@ class Device:
         resources: list[dict[str, Any]] = []
         for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True):
             left = nbytes
-            for handle, offset, size in buffer.parts[:count]:
+            parts = ((buffer.parts[0][0], 0, nbytes),) if count == 1 else buffer.parts[:count]
+            for handle, offset, size in parts:
                 resources.append({"buffer": handle, "offset": offset, "size": min(size, left)})
                 left -= min(size, left)
         if variant.kernel.param_bytes:
@@ -360,15 +357,6 @@ class Device:
         self.counters.bind_groups += 1
         pipeline, layout = self.pipeline(variant)
         return Bound(pipeline, self._device.create_bind_group(layout=layout, entries=entries))
-
-    def command(self, bound: Bound, offset: int, step: Step) -> Command:
-        """A dispatch with its params at `offset` of the arena; -1 for a kernel without params."""
-        pointer = None
-        if _ffi is not None:
-            pointer = self._offsets.get(offset)
-            if pointer is None:
-                pointer = self._offsets[offset] = _ffi.new("uint32_t[1]", [max(offset, 0)])
-        return Command(bound, offset, pointer, step)
 
     # Work
 
@@ -421,16 +409,20 @@ class Device:
                 if pipeline is not current:
                     current = pipeline
                     set_pipeline(handle, pipeline)
-                set_bind_group(handle, 0, bound.raw_bind_group, command.offset >= 0, command.pointer)
-                dispatch(handle, *command.grid)
+                slot = command.slot
+                if slot.pointer is None:
+                    slot.pointer = _ffi.new("uint32_t[1]", [max(slot.offset, 0)])
+                set_bind_group(handle, 0, bound.raw_bind_group, slot.offset >= 0, slot.pointer)
+                dispatch(handle, *slot.grid)
         else:
             for command in commands:
                 bound = command.bound
                 if bound.pipeline is not current:
                     current = bound.pipeline
                     compute.set_pipeline(current)
-                compute.set_bind_group(0, bound.bind_group, [command.offset] if command.offset >= 0 else [])
-                compute.dispatch_workgroups(*command.grid)
+                slot = command.slot
+                compute.set_bind_group(0, bound.bind_group, [slot.offset] if slot.offset >= 0 else [])
+                compute.dispatch_workgroups(*slot.grid)
         compute.end()
 
     def _culprit(self, commands: Sequence[Command]) -> str:

@@ -1,21 +1,20 @@
-"""The data of a constant: bytes of the file, or those of several constants woven into one."""
+"""The data of a constant: bytes of the file, or those of several constants interleaved into one."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from liveshape.formats.source import drop_pages
 
 
 @dataclass(frozen=True)
-class Woven:
+class Interleaved:
     """Constants as one: a run of bytes of each in turn, again and again. Nothing is copied before it is asked for.
 
-    >>> bytes(next(Woven((memoryview(b"aaaabbbb"), memoryview(b"AABB")), (4, 2)).pieces(1 << 20)))
+    >>> bytes(next(Interleaved((memoryview(b"aaaabbbb"), memoryview(b"AABB")), (4, 2)).pieces(1 << 20)))
     b'aaaaAAbbbbBB'
     """
 
@@ -25,27 +24,81 @@ class Woven:
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
 
-    def pieces(self, nbytes: int) -> Iterator[Any]:
+    def pieces(self, nbytes: int) -> Iterator[memoryview]:
         """The bytes in pieces of about `nbytes`, each but the last of whole words if every part is."""
-        turns = len(self) // sum(self.runs)
-        if turns == 1:
+        width = sum(self.runs)
+        rounds = len(self) // width
+        if rounds == 1:
             for part in self.parts:
                 yield from pieces(part, nbytes)
             return
-        rows = [np.frombuffer(part, np.uint8).reshape(turns, -1) for part in self.parts]
-        step = max(nbytes // sum(self.runs) // 4, 1) * 4
-        for start in range(0, turns, step):
-            yield np.concatenate([row[start : start + step] for row in rows], axis=1).reshape(-1)
+        step = max(nbytes // width // 4, 1) * 4
+        for start in range(0, rounds, step):
+            count = min(step, rounds - start)
+            rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
+            yield memoryview(_interleave(rows, self.runs, count))
             for part in self.parts:
                 drop_pages(part)
 
 
-Constant = memoryview | Woven
+_LONG_RUN = 64  # bytes from which copying run by run beats copying word by word
+
+
+def _interleave(rows: list[memoryview], runs: tuple[int, ...], count: int) -> bytes | bytearray:
+    if min(runs) >= _LONG_RUN:
+        pairs = list(zip(rows, runs, strict=True))
+        return b"".join([row[turn * run : (turn + 1) * run] for turn in range(count) for row, run in pairs])
+    width, place = sum(runs), 0
+    result = bytearray(count * width)
+    size = 4 if all(run % 4 == 0 for run in runs) else 1
+    target = memoryview(result).cast("I" if size == 4 else "B")
+    for row, run in zip(rows, runs, strict=True):
+        source = row.cast("I" if size == 4 else "B")
+        for offset in range(run // size):
+            target[(place + offset * size) // size :: width // size] = source[offset :: run // size]
+        place += run
+    return result
+
+
+Constant = memoryview | Interleaved
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer of Python's C interface, which alone says where a read-only view lies."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def address_of(view: memoryview) -> int:
+    """Where the bytes of a view lie: two views of one place and size hold the same.
+
+    >>> data = memoryview(b"abcd")
+    >>> address_of(data[2:]) - address_of(data)
+    2
+    """
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
+    try:
+        return int(buffer.buf or 0)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
 
 def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
     """The bytes of a constant, piece by piece; what was taken does not stay in memory."""
-    if isinstance(constant, Woven):
+    if isinstance(constant, Interleaved):
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
@@ -53,8 +106,8 @@ def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
         drop_pages(constant)
 
 
-def whole(constant: Constant) -> memoryview:
+def all_bytes(constant: Constant) -> memoryview:
     """All bytes of a constant; those of the file are not copied."""
-    if isinstance(constant, Woven):
-        return memoryview(b"".join(bytes(piece) for piece in constant.pieces(len(constant))))
+    if isinstance(constant, Interleaved):
+        return memoryview(b"".join(constant.pieces(len(constant))))
     return constant

@@ -1,93 +1,37 @@
-"""What a program is: tensors with a bound and a live shape, live scalars, and nodes in program order.
+"""What a program is: tensors with a bound, live scalars, and nodes in program order. Nothing here ever changes.
 
-Values tell the graph when they move; the graph keeps, per node, whether it must be planned again.
+What moves while a program runs, shapes and scalars, is kept in an object of its own (`plan/live.py`), so that one graph
+can be planned in several ways and run by several users at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
-from liveshape.graph.elements import padded, prod, storage_bytes
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a device allows; the defaults are what every WebGPU device must offer, so planning needs no GPU."""
-
-    max_groups: int = 65535
-    max_invocations: int = 256
-    max_binding_bytes: int = 128 << 20
-    max_buffer_bytes: int = 256 << 20
-    max_bindings: int = 8
-    uniform_alignment: int = 256
-    half: bool = True
-    max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand
-
-
-@dataclass(eq=False)
-class Storage:
-    """Memory that one or several aliased tensors share; `block` is its place in the memory plan."""
-
-    nbytes: int
-    block: int = -1
-    persistent: bool = False
-
-
+@dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor or a live scalar; `consumers` are the nodes to plan again when it moves."""
+    """A tensor or a live scalar."""
 
-    __slots__ = ("consumers", "name", "pending", "writers")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.consumers: tuple[int, ...] = ()
-        self.writers: tuple[int, ...] = ()
-        self.pending = bytearray()
-
-    def touch(self) -> None:
-        """Mark every consumer for planning."""
-        pending = self.pending
-        for consumer in self.consumers:
-            pending[consumer] = 1
+    name: str
 
 
+@dataclass(frozen=True, eq=False)
 class Tensor(Value):
-    """A contiguous tensor: `max_shape` is its allocation and never changes, `shape` is live."""
+    """A contiguous tensor: `max_shape` is its allocation; a live shape is at most that in every dimension."""
 
-    __slots__ = ("_shape", "below", "constant", "dtype", "host", "kind", "max_shape", "mutable", "static", "storage")
-
-    def __init__(
-        self, name: str, dtype: str, max_shape: Shape, *, constant: Constant | None = None, half: bool = True
-    ) -> None:
-        super().__init__(name)
-        self.dtype = dtype
-        self.max_shape = max_shape
-        self._shape = max_shape
-        self.constant = constant
-        self.host: Any = None  # the caller's array of a graph input, while a step runs
-        self.kind = 0  # what a kernel's variant depends on, as a number; the planner gives it
-        self.below: int | None = None  # for an input whose elements pick rows of a table: how many rows there are
-        self.mutable = False
-        self.static = False
-        self.storage = Storage(padded(storage_bytes(dtype, prod(max_shape), half)))
-
-    @property
-    def shape(self) -> Shape:
-        return self._shape
-
-    @shape.setter
-    def shape(self, shape: Shape) -> None:
-        if shape == self._shape:
-            return
-        self.check(shape)
-        self._shape = shape
-        self.touch()
+    dtype: str
+    max_shape: Shape
+    constant: Constant | None = None  # what it holds when a program is loaded
+    static: bool = False  # an input that always has its bound
 
     def check(self, shape: Shape) -> None:
         """Raise unless `shape` fits the allocation in every dimension."""
@@ -104,46 +48,29 @@ class Tensor(Value):
         )
 
     @property
-    def numel(self) -> int:
-        return prod(self._shape)
-
-    @property
     def rank(self) -> int:
         return len(self.max_shape)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.name}, {self.dtype}, {self._shape} of {self.max_shape})"
+        return f"Tensor({self.name}, {self.dtype}, {self.max_shape})"
 
 
+@dataclass(frozen=True, eq=False)
 class SymInt(Value):
-    """A live scalar: an int, or in outer programs a float or a bool."""
+    """A live scalar: an int, or in outer programs a float or a bool. A call begins with `initial` if none is set."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, name: str, value: int | float | bool = 0) -> None:
-        super().__init__(name)
-        self._value = value
-
-    @property
-    def value(self) -> Any:
-        return self._value
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        if value != self._value:
-            self._value = value
-            self.touch()
+    initial: int | float | bool = 0
 
     def __repr__(self) -> str:
-        return f"SymInt({self.name}={self._value})"
+        return f"SymInt({self.name})"
 
 
 Argument = Any  # Tensor | SymInt | int | float | bool | str | None | tuple of these
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """One operator call. `steps` is what its generator planned last; `scratch` what it asked for at build."""
+    """One operator call: the last argument is what it gives."""
 
     index: int
     label: str
@@ -155,38 +82,22 @@ class Node:
     reads_data: bool = False
     control: bool = False
     mutates: tuple[int, ...] = ()
-    picks: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
-    steps: tuple[Any, ...] = ()
-    scratch: list[Tensor] = field(default_factory=list)
-    twin: Any = None  # what the planner knows of nodes that plan alike
+    gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
+    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): state of which only rows so far are touched
 
-    def arguments(self) -> Sequence[Argument]:
-        """The arguments of the generator at this moment: live scalars by value, outputs as objects."""
-        if not self.live:
-            return self.args
-        args = list(self.args)
-        for position in self.live:
-            value = args[position]
-            args[position] = (
-                value.value
-                if isinstance(value, SymInt)
-                else tuple(item.value if isinstance(item, SymInt) else item for item in value)
-            )
-        return args
-
-    @property
+    @cached_property
     def outputs(self) -> tuple[Value, ...]:
         return tuple(_values(self.args[-1]))
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Value, ...]:
         return tuple(value for argument in self.args[:-1] for value in _values(argument))
 
-    @property
+    @cached_property
     def written(self) -> tuple[Value, ...]:
         """Every value whose contents this node changes: its outputs and what it mutates in place."""
         mutated = tuple(value for position in self.mutates for value in _values(self.args[position]))
-        return self.outputs + mutated
+        return tuple(dict.fromkeys(self.outputs + mutated))
 
 
 def _values(argument: Argument) -> list[Value]:
@@ -197,62 +108,101 @@ def _values(argument: Argument) -> list[Value]:
     return []
 
 
-def _is_volatile(node: Node) -> bool:
-    return any(len(value.writers) > 1 or (isinstance(value, SymInt) and value in node.inputs) for value in node.written)
-
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A program: nodes in order, its values, and which of them the caller gives and gets."""
 
     name: str
-    nodes: list[Node]
-    values: list[Value]
-    inputs: list[Argument]
-    outputs: list[Argument]
-    limits: Limits = field(default_factory=Limits)
-    file_bytes: int = 0  # what the file's own memory plan would take, in device bytes
-    pending: bytearray = field(init=False)
-    data_nodes: tuple[int, ...] = field(init=False)
-    controls: tuple[int, ...] = field(init=False)
-    volatile: tuple[int, ...] = field(init=False)  # planned whenever reached: another node undoes what they set
-    carried: tuple[tuple[SymInt, Any], ...] = field(init=False)
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    file_bytes: int = 0  # what the file's own memory plan would take
 
-    def __post_init__(self) -> None:
-        self.pending = bytearray(b"\x01" * len(self.nodes))
-        consumers: dict[Value, list[int]] = {}
-        writers: dict[Value, list[int]] = {}
+    @cached_property
+    def consumers(self) -> dict[Value, tuple[int, ...]]:
+        """The nodes that read each value."""
+        return self._indices(lambda node: node.inputs)
+
+    @cached_property
+    def writers(self) -> dict[Value, tuple[int, ...]]:
+        """The nodes that write each value."""
+        return self._indices(lambda node: node.written)
+
+    def _indices(self, values_of: Callable[[Node], Iterable[Value]]) -> dict[Value, tuple[int, ...]]:
+        found: dict[Value, list[int]] = {value: [] for value in self.values}
+        for node in self.nodes:
+            for value in dict.fromkeys(values_of(node)):
+                found.setdefault(value, []).append(node.index)
+        return {value: tuple(indices) for value, indices in found.items()}
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor that the program names or a node touches."""
+        return tuple(value for value in self.consumers | self.writers if isinstance(value, Tensor))
+
+    @cached_property
+    def given(self) -> frozenset[Value]:
+        """The inputs that are values."""
+        return frozenset(value for value in self.inputs if isinstance(value, Value))
+
+    @cached_property
+    def controls(self) -> tuple[int, ...]:
+        """The nodes that may jump."""
+        return tuple(node.index for node in self.nodes if node.control)
+
+    @cached_property
+    def data_nodes(self) -> tuple[int, ...]:
+        """The nodes whose plan looks at data, so that they are due in every call."""
+        return tuple(node.index for node in self.nodes if node.reads_data)
+
+    @cached_property
+    def volatile(self) -> tuple[int, ...]:
+        """The nodes to plan whenever they are reached: another one undoes what they set."""
+        return tuple(
+            node.index
+            for node in self.nodes
+            if any(
+                len(self.writers[value]) > 1 or (isinstance(value, SymInt) and value in node.inputs)
+                for value in node.written
+            )
+        )
+
+    @cached_property
+    def carried(self) -> tuple[SymInt, ...]:
+        """Scalars that are read before they are written, as loop counters are: a call begins with their initial value."""
+        known = {value for value in self.given if isinstance(value, SymInt)}
+        found: dict[SymInt, None] = {}
         for node in self.nodes:
             for value in node.inputs:
-                consumers.setdefault(value, []).append(node.index)
-            for value in node.written:
-                writers.setdefault(value, []).append(node.index)
-        for value in {*self.values, *consumers, *writers}:
-            value.consumers = tuple(dict.fromkeys(consumers.get(value, ())))
-            value.writers = tuple(dict.fromkeys(writers.get(value, ())))
-            if isinstance(value, Tensor):
-                value.mutable = bool(value.writers)
-            value.pending = self.pending
-        self.data_nodes = tuple(node.index for node in self.nodes if node.reads_data)
-        self.controls = tuple(node.index for node in self.nodes if node.control)
-        self.volatile = tuple(node.index for node in self.nodes if _is_volatile(node))
-        self.carried = self._carried()
-
-    def _carried(self) -> tuple[tuple[SymInt, Any], ...]:
-        """Scalars that are read before they are written, as loop counters are, and what a call begins with."""
-        known = {value for value in self.inputs if isinstance(value, SymInt)}
-        found: dict[SymInt, Any] = {}
-        for node in self.nodes:
-            for value in node.inputs:
-                if isinstance(value, SymInt) and value not in known and value.writers:
-                    found.setdefault(value, value.value)
+                if isinstance(value, SymInt) and value not in known and self.writers[value]:
+                    found.setdefault(value)
             known.update(value for value in node.written if isinstance(value, SymInt))
-        return tuple(found.items())
+        return tuple(found)
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [value for value in self.values if isinstance(value, Tensor)]
+    @cached_property
+    def persistent(self) -> frozenset[Tensor]:
+        """Tensors with memory of their own from load on: constants, and what is read before anything wrote it."""
+        known: set[Value] = set(self.given)
+        kept = {tensor for tensor in self.tensors if tensor.constant is not None}
+        for node in self.nodes:
+            kept.update(value for value in node.inputs if isinstance(value, Tensor) and value not in known)
+            known.update(node.written)
+        return frozenset(kept)
 
-    def invalidate(self) -> None:
-        """Forget every plan: the next walk plans each node again."""
-        self.pending[:] = b"\x01" * len(self.pending)
+    @cached_property
+    def loops(self) -> tuple[tuple[int, int], ...]:
+        """First and last node of every loop, inner ones first."""
+        jumps = ((int(self.nodes[index].args[-2]), index) for index in self.controls)
+        return tuple((target, index) for target, index in jumps if target <= index)
+
+    def regions(self, cuts: Iterable[int] = ()) -> list[int]:
+        """A number for every node, the same for nodes that always run in one row: between jumps, targets and `cuts`."""
+        borders = {*cuts}
+        for index in self.controls:
+            borders |= {index, index + 1, int(self.nodes[index].args[-2])}
+        found, region = [], 0
+        for index in range(len(self.nodes)):
+            region += index in borders
+            found.append(region)
+        return found

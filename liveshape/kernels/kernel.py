@@ -15,8 +15,11 @@ from importlib import resources
 from typing import Any
 
 from liveshape.errors import PlanError, UnsupportedError
-from liveshape.graph import Limits, Tensor
+from liveshape.graph import Limits
 from liveshape.graph.elements import is_packed, storage_type
+from liveshape.graph.limits import segment_bytes
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels.segments import segment_functions, use_segment_functions
 
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(storage\s*,\s*read_write|storage\s*,\s*read|storage|uniform)\s*>"
@@ -29,6 +32,7 @@ _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _INCLUDE = re.compile(r"^// include (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
 _CONCRETE = frozenset({"f32", "f16", "i32", "u32"})
 _FORMATS = {"u32": "I", "i32": "i", "f32": "f"}
@@ -64,7 +68,7 @@ class Dispatch:
     def __init__(
         self,
         kernel: Kernel,
-        tensors: tuple[Tensor, ...],
+        tensors: tuple[LiveTensor, ...],
         values: dict[str, Any],
         groups: int | None,
         threads: int | None,
@@ -126,8 +130,8 @@ class Variant:
             if count > 1:
                 scalar = types.get(binding.element, binding.element)
                 per_segment = self.segment_bytes // (_SIZES[scalar] * (int(vector[3:]) if vector else 1))
-                declarations.append(_segment_functions(binding, element, count, per_segment))
-                text = _use_segment_functions(text, binding.name)
+                declarations.append(segment_functions(binding.name, binding.writes, element, count, per_segment))
+                text = use_segment_functions(text, binding.name)
         if self.kernel.fields:
             declarations.append(f"@group(0) @binding({slot}) var<uniform> params: Params;")
         return "\n".join([*lines, *declarations]) + _GROUP_INDEX + text
@@ -186,7 +190,7 @@ class Kernel:
         vectored = bool(re.search(r"\bV\b", source))
         return cls(
             name=name,
-            text=_OVERRIDE.sub("", _BINDING.sub("", source)),
+            text=_COMMENT.sub("", _OVERRIDE.sub("", _BINDING.sub("", source))),
             bindings=bindings,
             fields=fields,
             constants=constants,
@@ -195,7 +199,7 @@ class Kernel:
             group_size=group_size,
             choices=(*overrides, "VEC") if vectored else tuple(overrides),
             vectored=vectored,
-            needs_half=bool(re.search(r"\bf16\b", re.sub(r"//[^\n]*", "", source))),
+            needs_half=bool(re.search(r"\bf16\b", _COMMENT.sub("", source))),
             unchecked=bool(_UNCHECKED.search(source)),
             param_bytes=param_bytes,
             pack=pack,
@@ -203,7 +207,7 @@ class Kernel:
 
     def __call__(
         self,
-        *tensors: Tensor,
+        *tensors: LiveTensor,
         groups: int | None = None,
         threads: int | None = None,
         shared: int | None = None,
@@ -214,7 +218,7 @@ class Kernel:
     def variant(self, dispatch: Dispatch, limits: Limits) -> Variant:
         """The variant for these tensors and constants, made at the first use and shared by every graph."""
         chosen = {name: dispatch.values[name] for name in self.choices if name in dispatch.values}
-        sizes = tuple(segments(tensor.storage.nbytes, limits) for tensor in dispatch.tensors)
+        sizes = tuple(tensor.parts for tensor in dispatch.tensors)
         key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), sizes, limits)
         found = self.variants.get(key)
         if found is None:
@@ -255,8 +259,9 @@ class Kernel:
             name: value if name == "VEC" else _literal(self.constants[name][0], value)
             for name, value in constants.items()
         }
-        segment_bytes = 1 << (limits.max_binding_bytes.bit_length() - 1)
-        return Variant(self, tuple(types.items()), tuple(literals.items()), sizes, segment_bytes, group_size, parts)
+        return Variant(
+            self, tuple(types.items()), tuple(literals.items()), sizes, segment_bytes(limits), group_size, parts
+        )
 
     def _check_names(self, dispatch: Dispatch) -> None:
         if len(dispatch.tensors) != len(self.bindings):
@@ -291,7 +296,7 @@ def _binding(kernel: str, row: tuple[str, ...]) -> Binding:
 
 def _fields(kernel: str, body: str) -> dict[str, tuple[str, int]]:
     fields: dict[str, tuple[str, int]] = {}
-    for name, kind in _FIELD.findall(re.sub(r"//[^\n]*", "", body)):
+    for name, kind in _FIELD.findall(_COMMENT.sub("", body)):
         words = re.fullmatch(r"array<\s*vec4<(\w+)>\s*,\s*(\d+)\s*>|vec([24])<(\w+)>|(\w+)", kind)
         if words is None:
             raise PlanError(
@@ -359,54 +364,3 @@ def _vector_prologue(width: int, math_type: str) -> str:
         f"fn V_sum(v: V_math) -> {math_type} {{ return {terms}; }}\n"
         f"fn V_at(v: V_math, lane: u32) -> {math_type} {{ return v[lane]; }}"
     )
-
-
-def segments(nbytes: int, limits: Limits) -> int:
-    """How many bindings a tensor of this size takes."""
-    if nbytes <= limits.max_binding_bytes:
-        return 1
-    return -(-nbytes // (1 << (limits.max_binding_bytes.bit_length() - 1)))
-
-
-def _segment_functions(binding: Binding, element: str, count: int, per_segment: int) -> str:
-    """Accessors that find the segment of an index, for a tensor above the device's binding limit."""
-    shift, mask, name = per_segment.bit_length() - 1, per_segment - 1, binding.name
-    cases = [f"case {part}u: {{ return {name}_{part}[i & {mask}u]; }}" for part in range(count - 1)]
-    cases.append(f"default: {{ return {name}_{count - 1}[i & {mask}u]; }}")
-    text = f"fn {name}_at(i: u32) -> {element} {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
-    if binding.writes:
-        cases = [f"case {part}u: {{ {name}_{part}[i & {mask}u] = v; }}" for part in range(count - 1)]
-        cases.append(f"default: {{ {name}_{count - 1}[i & {mask}u] = v; }}")
-        text += f"\nfn {name}_put(i: u32, v: {element}) {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
-    return text
-
-
-def _use_segment_functions(text: str, name: str) -> str:
-    """Rewrite `name[i]` to its accessor and `name[i] = v;` to its setter."""
-    pieces, cursor = [], 0
-    for match in re.finditer(rf"\b{name}\[", text):
-        if match.start() < cursor:
-            continue
-        end = _closing(text, match.end() - 1)
-        index = _use_segment_functions(text[match.end() : end], name)
-        pieces.append(text[cursor : match.start()])
-        assignment = re.match(r"\s*=(?!=)", text[end + 1 :])
-        if assignment:
-            start = end + 1 + assignment.end()
-            stop = text.index(";", start)
-            pieces.append(f"{name}_put({index}, {_use_segment_functions(text[start:stop], name).strip()})")
-            cursor = stop
-        else:
-            pieces.append(f"{name}_at({index})")
-            cursor = end + 1
-    pieces.append(text[cursor:])
-    return "".join(pieces)
-
-
-def _closing(text: str, opening: int) -> int:
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += {"[": 1, "]": -1}.get(text[position], 0)
-        if depth == 0:
-            return position
-    raise PlanError("unbalanced brackets in a kernel's text")

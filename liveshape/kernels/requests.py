@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
+from liveshape.graph.live import LiveTensor
 
 
 @dataclass(frozen=True)
@@ -19,5 +20,5 @@ class Scratch:
 class Read:
     """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number."""
 
-    tensor: Tensor
+    tensor: LiveTensor
     element: int

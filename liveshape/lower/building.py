@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from liveshape import ops
 from liveshape.errors import FormatError
 from liveshape.formats import Program
-from liveshape.graph import Limits, Node, SymInt, Tensor, Value
+from liveshape.formats.dtypes import ITEM_SIZES
+from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 
 
@@ -33,7 +32,6 @@ class Builder:
 
     program: Program
     data: Mapping[str, memoryview]
-    limits: Limits
     nodes: list[Node] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -48,18 +46,18 @@ class Builder:
         """Note a part that cannot run here."""
         self.problems.append(Problem(node, operator, reason))
 
-    def tensor(self, label: str, dtype: str, shape: tuple[int, ...], data: memoryview | None) -> Tensor:
-        """A tensor at its bound; with data it is a constant, and keeps memory of its own."""
+    def tensor(
+        self, label: str, dtype: str, shape: tuple[int, ...], data: memoryview | None, static: bool = False
+    ) -> Tensor:
+        """A tensor at its bound; with data it is a constant."""
         if prod(shape) >= 1 << 32:
             self.refuse(label, "", f"shape {shape} has 2**32 elements or more")
         if data is not None:
-            needed = prod(shape) * np.dtype(dtype).itemsize
+            needed = prod(shape) * ITEM_SIZES[dtype]
             if len(data) < needed:
                 raise FormatError(f"{label}: the data has {len(data)} bytes, {dtype} {shape} needs {needed}")
             data = data[:needed]
-        tensor = Tensor(label, dtype, shape, constant=data, half=self.limits.half)
-        tensor.storage.persistent = data is not None
-        return self.keep(tensor)  # type: ignore[no-any-return]
+        return self.keep(Tensor(label, dtype, shape, data, static))  # type: ignore[no-any-return]
 
     def named(self, key: str, label: str) -> memoryview:
         """The data under a key, from the program or from the files beside it."""
@@ -68,33 +66,36 @@ class Builder:
                 return source[key]
         raise FormatError(f"{label}: the file refers to data {key!r} that it does not hold; give its .ptd as data_path")
 
-    def node(self, operator: str, label: str, args: tuple[Any, ...]) -> Node | None:
-        """Add an operator call; None, and a problem, if there is no such operator."""
-        entry = ops.OPS.get(operator)
-        if entry is None:
+    def call(self, operator: str, label: str, args: tuple[Any, ...]) -> None:
+        """Add a call that a file makes; a problem if there is no such operator."""
+        if ops.callable_by_files(operator) is None:
             self.refuse(label, operator, f"operator {operator} is not supported")
-            return None
-        node = entry.bind(len(self.nodes), label, args)
-        self.nodes.append(node)
-        self._keep_apart(node)
-        return node
+        else:
+            self.node(operator, label, args)
 
-    def _keep_apart(self, node: Node) -> None:
-        """A dispatch cannot read and write one buffer: an output that is an input too is moved there afterwards."""
-        mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
-        doubled = [value for value in node.outputs if isinstance(value, Tensor) and value in node.inputs]
-        copies = {
-            value: self.keep(Tensor(f"{value.name} anew", value.dtype, value.max_shape, half=self.limits.half))
-            for value in doubled
-            if value not in mutated
-        }
+    def node(self, operator: str, label: str, args: tuple[Any, ...]) -> Node:
+        """Add a node of any operator, those that no file may call among them."""
+        node = ops.OPS[operator].bind(len(self.nodes), label, args)
+        copies = self._copies(node)
         if copies:
             output = node.args[-1]
             many = isinstance(output, tuple)
-            renamed = tuple(copies.get(item, item) for item in output) if many else copies[output]
-            node.args = (*node.args[:-1], renamed)
-            for value, copy in copies.items():
-                self.node("liveshape.move", f"{node.label}, its result", (copy, value))
+            outputs = tuple(copies.get(item, item) for item in output) if many else copies[output]
+            node = replace(node, args=(*node.args[:-1], outputs))
+        self.nodes.append(node)
+        for value, copy in copies.items():
+            self.node("liveshape.move", f"{node.label}, its result", (copy, value))
+        return node
+
+    def _copies(self, node: Node) -> dict[Value, Tensor]:
+        """A dispatch cannot read and write one buffer: an output that is an input too is moved there afterwards."""
+        mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
+        doubled = [value for value in node.outputs if isinstance(value, Tensor) and value in node.inputs]
+        return {
+            value: self.keep(Tensor(f"{value.name} anew", value.dtype, value.max_shape))
+            for value in doubled
+            if value not in mutated
+        }
 
     def move(self, source: Any, target: Any, label: str) -> None:
         """Make `target` hold what `source` holds, converting between storages and between tensors and scalars."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from liveshape import ops
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
+from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike, supported
 from liveshape.lower.building import Builder
@@ -30,7 +29,7 @@ class Delegate:
         sizes: dict[int, int] = {}
         for value in graph.values:
             if isinstance(value, VkTensor) and value.mem_obj_id >= 0 and value.constant_id < 0:
-                nbytes = padded(storage_bytes(value.dtype, prod(value.shape), builder.limits.half))
+                nbytes = padded(storage_bytes(value.dtype, prod(value.shape)))
                 sizes[value.mem_obj_id] = max(sizes.get(value.mem_obj_id, 0), nbytes)
         builder.file_bytes += sum(sizes.values())
 
@@ -60,7 +59,7 @@ class Delegate:
         for call in graph.chain:
             if not self._is_packing(call):
                 node = f"{call.name} ({self.prefix}node {call.node_id})"
-                self.builder.node(call.name, node, tuple(self._value(index) for index in call.args))
+                self.builder.call(call.name, node, tuple(self._value(index) for index in call.args))
         for index, value in late:
             self.builder.move(self._value(index), value, f"delegate output ({label})")
 
@@ -83,8 +82,9 @@ class Delegate:
         """How many operators write each value, as their output or in place."""
         found: Counter[int] = Counter()
         for call in self.graph.chain:
-            entry = ops.OPS.get(call.name)
-            places = {*call.args[-1:], *(call.args[position] for position in (entry.mutates if entry else ()))}
+            entry = ops.callable_by_files(call.name)
+            changed = entry.mutates if entry and len(call.args) == len(entry.parameters) else ()
+            places = {*call.args[-1:], *(call.args[position] for position in changed)}
             for index in places:
                 value = self.graph.values[index]
                 found.update(value.ids if isinstance(value, ValueList) else (index,))
@@ -97,7 +97,7 @@ class Delegate:
             return isinstance(outer, SymInt)
         if not isinstance(inner, VkTensor) or not isinstance(outer, Tensor) or inner.constant_id >= 0:
             return False
-        same = supported(inner.dtype) and stored_alike(inner.dtype, outer.dtype, self.builder.limits.half)
+        same = supported(inner.dtype) and stored_alike(inner.dtype, outer.dtype)
         return same and inner.shape == outer.max_shape
 
     def _value(self, index: int) -> Any:
@@ -121,7 +121,7 @@ class Delegate:
             return None
         constant = self.graph.constants[value.constant_id]
         data = self.builder.named(constant.key or "", label) if constant.data is None else constant.data
-        expected = prod(value.shape) * np.dtype(value.dtype).itemsize if supported(value.dtype) else 0
+        expected = prod(value.shape) * ITEM_SIZES[value.dtype] if supported(value.dtype) else 0
         if constant.length > expected or len(data) < constant.length:
             # The exporter writes the whole storage of a view, from its start: the values are not where they belong.
             reason = f"its data has {constant.length} bytes, {value.dtype} {value.shape} takes {expected}"

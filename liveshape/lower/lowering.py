@@ -7,10 +7,8 @@ plan covers it whole. Delegate inputs and outputs become the outer tensors thems
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from liveshape import ops
 from liveshape.errors import FormatError, UnsupportedError
@@ -29,10 +27,11 @@ from liveshape.formats import (
     VkGraph,
     parse_vkgraph,
 )
-from liveshape.graph import Graph, Limits, Node, SymInt, Tensor, Value
+from liveshape.formats.dtypes import ITEM_SIZES
+from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
 from liveshape.graph.elements import prod, supported
 from liveshape.lower.building import Builder, Problem
-from liveshape.lower.cse import without_repeats
+from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, Delegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
@@ -41,30 +40,43 @@ from liveshape.lower.fusion import fuse
 def lower(program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None) -> Graph:
     """The graph of a method, fused, or an UnsupportedError that lists everything it has and we lack.
 
-    `data` is the named data of `.ptd` files beside the program's own.
+    `data` is the named data of `.ptd` files beside the program's own; `limits` are those of the device to fuse for.
     """
-    graph, problems = examine(program, method, data, limits)
+    graph, problems = examine(program, method, data)
     if problems:
         listing = "\n  ".join(str(problem) for problem in problems)
         raise UnsupportedError(
             f"{method} cannot run: {len(problems)} parts of it are not supported\n  {listing}\n"
             "export with an operator_allowlist that leaves these to other operators, or see `liveshape inspect`"
         )
-    return simplified(graph)
+    return simplified(graph, limits)
 
 
-def simplified(graph: Graph) -> Graph:
-    """The same program in fewer nodes, as it runs."""
-    return fuse(without_repeats(graph))
+def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
+    """The same program in fewer nodes, as it runs on a device with these limits."""
+    return fuse(share_subexpressions(graph), limits)
 
 
-def examine(
-    program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None
-) -> tuple[Graph, list[Problem]]:
+def examine(program: Program, method: str, data: Mapping[str, memoryview]) -> tuple[Graph, list[Problem]]:
     """The graph of a method with the unsupported parts left out, and what they are."""
-    builder = Builder(program, data, limits or Limits())
+    builder = Builder(program, data)
     graph = _Lowering(program, program.method(method), builder).graph()
+    if not builder.problems:
+        _check_origins(graph)
     return graph, builder.problems
+
+
+def _check_origins(graph: Graph) -> None:
+    """Everything that is read or given must come from somewhere: an input, data of the file, or a node."""
+    readers = {value: graph.nodes[indices[0]].label for value, indices in graph.consumers.items() if indices}
+    readers |= {value: f"output {place}" for place, value in enumerate(graph.outputs) if isinstance(value, Value)}
+    for value, reader in readers.items():
+        has_data = isinstance(value, Tensor) and value.constant is not None
+        if isinstance(value, Tensor) and not (has_data or value in graph.given or graph.writers[value]):
+            raise FormatError(
+                f"{reader} reads {value.name} ({value.dtype} {value.max_shape}), which nothing writes: it is no input, "
+                "has no data in the file and no operator gives it; export the program again"
+            )
 
 
 @dataclass(eq=False)
@@ -90,7 +102,7 @@ class _Lowering:
         for base, views in of_start.items():
             self._views(base, views)
         starts: list[int] = []
-        jumps: list[tuple[Node, int]] = []
+        jumps: list[tuple[int, int]] = []
         for position, instruction in enumerate(self.plan.instructions):
             starts.append(len(self.builder.nodes))
             label = f"instruction {position}"
@@ -102,22 +114,31 @@ class _Lowering:
                 self.builder.move(self._value(instruction.source), self._value(instruction.target), f"move ({label})")
             elif isinstance(instruction, JumpFalseCall):
                 condition = self._value(instruction.condition)
-                node = self.builder.node("liveshape.jump_false", f"jump ({label})", (condition, 0, None))
-                if node is not None:
-                    jumps.append((node, instruction.target))
+                self._check_jump(position, instruction)
+                jumps.append((len(self.builder.nodes), instruction.target))
+                self.builder.node("liveshape.jump_false", f"jump ({label})", (condition, 0, None))
             elif not isinstance(instruction, FreeCall):
                 raise FormatError(f"{label} is of an unknown kind")
             for base in dict.fromkeys(self._written(instruction)):
                 self._views(base, of_results.get(base, []))
         starts.append(len(self.builder.nodes))
-        for node, target in jumps:
-            node.args = (node.args[0], starts[target], None)
-        inputs = [self._value(index) for index in self.plan.inputs]
-        outputs = [self._value(index) for index in self.plan.outputs]
-        self._mark_state(inputs)
         built = self.builder
+        for place, target in jumps:
+            node = built.nodes[place]
+            built.nodes[place] = replace(node, args=(node.args[0], starts[target], None))
+        inputs = tuple(self._value(index) for index in self.plan.inputs)
+        outputs = tuple(self._value(index) for index in self.plan.outputs)
         file_bytes = built.file_bytes + sum(self.plan.non_const_buffer_sizes)
-        return Graph(self.plan.name, built.nodes, built.values, inputs, outputs, built.limits, file_bytes)
+        return Graph(self.plan.name, tuple(built.nodes), tuple(built.values), inputs, outputs, file_bytes)
+
+    def _check_jump(self, position: int, jump: JumpFalseCall) -> None:
+        """A jump must lead to an instruction or the end, and one that goes nowhere or to itself would never end."""
+        last = len(self.plan.instructions)
+        if not 0 <= jump.target <= last or jump.target == position:
+            raise FormatError(
+                f"instruction {position} jumps to {jump.target}; a target is one of the other instructions, "
+                f"or {last} for the end"
+            )
 
     def _written(self, instruction: Any) -> list[int]:
         """The values that an instruction writes, by index."""
@@ -125,9 +146,10 @@ class _Lowering:
             return [instruction.target]
         indices: tuple[int, ...] = ()
         if isinstance(instruction, KernelCall):
-            entry = ops.OPS.get(instruction.op)
+            entry = ops.callable_by_files(instruction.op)
             indices = instruction.args[len(entry.parameters) - 1 :] if entry else instruction.args[-1:]
-            indices += tuple(instruction.args[position] for position in entry.mutates) if entry else ()
+            if entry and len(instruction.args) >= len(entry.parameters):
+                indices += tuple(instruction.args[position] for position in entry.mutates)
         elif isinstance(instruction, DelegateCall) and self.plan.delegates[instruction.delegate].id == BACKEND:
             count = len(self._parse(self.plan.delegates[instruction.delegate].blob).output_ids)
             indices = instruction.args[len(instruction.args) - count :]
@@ -169,9 +191,7 @@ class _Lowering:
             data = self.builder.named(spec.name, label)
         if data is not None:
             data = _logical_order(data, spec)
-        tensor = self.builder.tensor(label, spec.dtype, spec.shape, data)
-        tensor.static = spec.dynamism == "static"
-        return tensor
+        return self.builder.tensor(label, spec.dtype, spec.shape, data, static=spec.dynamism == "static")
 
     def _value(self, index: int) -> Any:
         """An EValue as an argument: live values as objects, lists as tuples of arguments."""
@@ -184,19 +204,10 @@ class _Lowering:
             return tuple(None if item < 0 else self._value(item) for item in spec.ids)
         return spec
 
-    def _mark_state(self, inputs: list[Any]) -> None:
-        """A tensor that is read before anything wrote it keeps its contents from call to call."""
-        known: set[Value] = {value for value in inputs if isinstance(value, Value)}
-        for node in self.builder.nodes:
-            for value in node.inputs:
-                if isinstance(value, Tensor) and value not in known:
-                    value.storage.persistent = True
-            known.update(node.written)
-
     # Instructions
 
     def _kernel_call(self, call: KernelCall, label: str) -> None:
-        entry = ops.OPS.get(call.op)
+        entry = ops.callable_by_files(call.op)
         if entry is None:
             self.builder.refuse(label, call.op, f"portable operator {call.op} is not supported")
             return
@@ -237,9 +248,25 @@ def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
     order = spec.dim_order
     if order == tuple(range(len(order))):
         return data
-    stored = np.frombuffer(data, spec.dtype, prod(spec.shape)).reshape([spec.shape[axis] for axis in order])
-    logical: Any = np.ascontiguousarray(stored.transpose(np.argsort(order)))
-    return memoryview(logical).cast("B")
+    size = ITEM_SIZES[spec.dtype]
+    sizes = [spec.shape[axis] for axis in order]
+    strides = {axis: prod(sizes[place + 1 :]) for place, axis in enumerate(order)}
+    if len(data) < prod(sizes) * size:
+        raise FormatError(f"a constant of {spec.dtype} {spec.shape} has {len(data)} bytes of data")
+    items = data[: prod(sizes) * size].cast(_ITEM_FORMATS[size])
+    # Rows of the last logical dimension are strided slices of what the file has.
+    result = bytearray(len(items) * size)
+    target = memoryview(result).cast(_ITEM_FORMATS[size])
+    width, stride = spec.shape[-1], strides[len(order) - 1]
+    starts = [0]
+    for axis, extent in enumerate(spec.shape[:-1]):
+        starts = [start + step * strides[axis] for start in starts for step in range(extent)]
+    for row, start in enumerate(starts if width else ()):
+        target[row * width : (row + 1) * width] = items[start : start + (width - 1) * stride + 1 : stride]
+    return memoryview(result)
+
+
+_ITEM_FORMATS: dict[int, Any] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 __all__ = ["BACKEND", "Problem", "examine", "lower", "simplified"]

@@ -23,13 +23,14 @@ from liveshape.ops import (
     unary,
     views,
 )
-from liveshape.ops.registry import OPS, Op, op
+from liveshape.ops.registry import OPS, Op, callable_by_files, op
 
 __all__ = [
     "OPS",
     "Op",
     "attention",
     "binary",
+    "callable_by_files",
     "compare",
     "control",
     "convert",

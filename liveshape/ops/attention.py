@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import stored_alike
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided
@@ -41,18 +42,18 @@ HEADS_FIRST = (2, 1)
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    out: Tensor,
+    q: LiveTensor,
+    k: LiveTensor,
+    v: LiveTensor,
+    mask: LiveTensor | None,
+    out: LiveTensor,
     axes: tuple[int, int],
     *,
     context: int,
     scale: float | None,
     causal: bool = False,
     position: int = 0,
-    parts: Tensor,
+    parts: LiveTensor,
 ) -> Steps:
     """out = softmax(q @ k * scale + mask) @ v over the first `context` keys, q beginning at `position` among them.
 
@@ -137,7 +138,7 @@ def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
     return steps[0], steps[axes[0]], steps[axes[1]]
 
 
-def parts_of(q: Tensor, k: Tensor, axes: tuple[int, int]) -> Scratch:
+def parts_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Scratch:
     """What the splits of a context leave for each other: a bounded number of rows, however long the context is."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
@@ -182,7 +183,7 @@ def _splits(context: int, units: int) -> int:
     return min(most, ceil_div(context, SPLIT_KEYS))
 
 
-def _check_room(cache: Tensor, rows: int, position: int) -> None:
+def _check_room(cache: LiveTensor, rows: int, position: int) -> None:
     capacity = cache.shape[1]
     if position < 0 or position + rows > capacity:
         raise ShapeError(
@@ -191,27 +192,32 @@ def _check_room(cache: Tensor, rows: int, position: int) -> None:
         )
 
 
-def _check_new_rows(value: Tensor, cache: Tensor, position: int) -> None:
+def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None:
     """New rows [B, S, H, D] for a cache [B, capacity, H, D], from `position` on."""
     if value.rank != 4 or cache.rank != 4 or (value.shape[0], value.shape[2:]) != (cache.shape[0], cache.shape[2:]):
         raise ShapeError(f"rows {value.shape} do not fit a cache {cache.shape}: only the second dimension may differ")
     _check_room(cache, value.shape[1], position)
 
 
-@op("sdpa_with_kv_cache.default", "llama::sdpa_with_kv_cache.out", mutates=("k_cache", "v_cache"))
+@op(
+    "sdpa_with_kv_cache.default",
+    "llama::sdpa_with_kv_cache.out",
+    mutates=("k_cache", "v_cache"),
+    along={"k_cache": 1, "v_cache": 1},
+)
 def sdpa_with_kv_cache(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
+    q: LiveTensor,
+    k: LiveTensor,
+    v: LiveTensor,
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
     input_pos: int,
     seq_len: Any,  # a literal 1 where the exporter fused the operator: the live rows of k say how many there are
-    attn_mask: Tensor | None,
+    attn_mask: LiveTensor | None,
     dropout: float,
     is_causal: bool,
     scale: float | None,
-    out: Tensor,
+    out: LiveTensor,
 ) -> Steps:
     parts = yield parts_of(q, k_cache, ROWS_FIRST)
     run, start, stride = new_rows(q, k, v, k_cache, v_cache, input_pos)
@@ -221,7 +227,9 @@ def sdpa_with_kv_cache(
     yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, parts)
 
 
-def new_rows(q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, position: int) -> tuple[int, int, int]:
+def new_rows(
+    q: LiveTensor, k: LiveTensor, v: LiveTensor, k_cache: LiveTensor, v_cache: LiveTensor, position: int
+) -> tuple[int, int, int]:
     """Where new keys and values lie in their caches: elements of a batch, how far into its cache, and of that."""
     _check_new_rows(k, k_cache, position)
     _check_new_rows(v, v_cache, position)
@@ -231,33 +239,33 @@ def new_rows(q: Tensor, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, 
     return k.shape[1] * row, position * row, k_cache.shape[1] * row
 
 
-@op("custom_sdpa.default", "llama::custom_sdpa.out")
+@op("custom_sdpa.default", "llama::custom_sdpa.out", along={"k_cache": 1, "v_cache": 1})
 def custom_sdpa(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
+    q: LiveTensor,
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
     start_pos: int,
-    attn_mask: Tensor | None,
+    attn_mask: LiveTensor | None,
     dropout: float,
     is_causal: bool,
     scale: float | None,
-    out: Tensor,
+    out: LiveTensor,
 ) -> Steps:
     parts = yield parts_of(q, k_cache, ROWS_FIRST)
     yield from _attend_to_cache(q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, parts)
 
 
 def _attend_to_cache(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
+    q: LiveTensor,
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
     position: int,
-    mask: Tensor | None,
+    mask: LiveTensor | None,
     dropout: float,
     causal: bool,
     scale: float | None,
-    out: Tensor,
-    parts: Tensor,
+    out: LiveTensor,
+    parts: LiveTensor,
 ) -> Steps:
     if dropout != 0:
         raise UnsupportedError(f"dropout {dropout} is for training; export the model in eval mode")
@@ -277,8 +285,8 @@ def _attend_to_cache(
     )  # fmt: skip
 
 
-@op("update_cache.default", "llama::update_cache.out", mutates=("cache",))
-def update_cache(value: Tensor, cache: Tensor, start_pos: int, out: Tensor) -> Steps:
+@op("update_cache.default", "llama::update_cache.out", mutates=("cache",), along={"cache": 1})
+def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: LiveTensor) -> Steps:
     """The result is one element without meaning, or the cache itself, which it may name: there is nothing to write."""
     _check_new_rows(value, cache, start_pos)
     if not stored_alike(value.dtype, cache.dtype):
@@ -290,6 +298,8 @@ def update_cache(value: Tensor, cache: Tensor, start_pos: int, out: Tensor) -> S
 
 
 @op("et_vk.sdpa.default")
-def sdpa(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, out: Tensor) -> Steps:
+def sdpa(
+    q: LiveTensor, k: LiveTensor, v: LiveTensor, attn_mask: LiveTensor | None, scale: float | None, out: LiveTensor
+) -> Steps:
     parts = yield parts_of(q, k, HEADS_FIRST)
     yield from attend(q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, parts=parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.registry import Number, op
@@ -18,7 +18,7 @@ BINARY_SCALAR = Kernel.load("binary_scalar")
 _OF_BOOLEANS = {"ADD": "LOGICAL_OR", "MUL": "LOGICAL_AND"}
 
 
-def binary(function: str, a: Tensor, b: Tensor, out: Tensor, alpha: Number = 1) -> Iterator[Dispatch]:
+def binary(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: Number = 1) -> Iterator[Dispatch]:
     """out = function(a, b) over the broadcast shape; b is scaled by alpha in a sum or a difference."""
     out.shape = shape = broadcast_shapes(a.shape, b.shape)
     whole = are_whole(a, b, out)
@@ -34,7 +34,9 @@ def binary(function: str, a: Tensor, b: Tensor, out: Tensor, alpha: Number = 1) 
     )
 
 
-def binary_scalar(function: str, x: Tensor, value: Number, out: Tensor, swap: bool = False) -> Iterator[Dispatch]:
+def binary_scalar(
+    function: str, x: LiveTensor, value: Number, out: LiveTensor, swap: bool = False
+) -> Iterator[Dispatch]:
     """out = function(x, value), or function(value, x)."""
     out.shape = x.shape
     whole = are_whole(x, out)
@@ -60,112 +62,112 @@ def _division(rounding_mode: str | None) -> str:
 
 
 @op("aten.add.Tensor", "aten::add.out")
-def add(a: Tensor, b: Tensor, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def add(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("ADD", a, b, out, alpha)
 
 
 @op("aten.add.Scalar", "aten::add.Scalar_out")
-def add_scalar(x: Tensor, value: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def add_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("ADD", x, value * alpha, out)
 
 
 @op("aten.sub.Tensor", "aten::sub.out")
-def sub(a: Tensor, b: Tensor, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def sub(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("SUB", a, b, out, alpha)
 
 
 @op("aten.sub.Scalar", "aten::sub.Scalar_out")
-def sub_scalar(x: Tensor, value: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def sub_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("SUB", x, value * alpha, out)
 
 
 @op("aten.rsub.Scalar", "aten::rsub.Scalar_out")
-def rsub_scalar(x: Tensor, value: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def rsub_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     if alpha != 1:
         raise UnsupportedError(f"rsub with alpha {alpha}; only 1 is supported")
     yield from binary_scalar("SUB", x, value, out, swap=True)
 
 
 @op("aten.mul.Tensor", "aten::mul.out")
-def mul(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def mul(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("MUL", a, b, out)
 
 
 @op("aten.mul.Scalar", "aten::mul.Scalar_out")
-def mul_scalar(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def mul_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("MUL", x, value, out)
 
 
 @op("aten.div.Tensor", "aten::div.out")
-def div(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def div(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("DIV", a, b, out)
 
 
 @op("aten.div.Scalar", "aten::div.Scalar_out")
-def div_scalar(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def div_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("DIV", x, value, out)
 
 
 @op("aten.div.Tensor_mode", "aten::div.out_mode")
-def div_mode(a: Tensor, b: Tensor, rounding_mode: str | None, out: Tensor) -> Iterator[Dispatch]:
+def div_mode(a: LiveTensor, b: LiveTensor, rounding_mode: str | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary(_division(rounding_mode), a, b, out)
 
 
 @op("aten.div.Scalar_mode", "aten::div.Scalar_mode_out")
-def div_scalar_mode(x: Tensor, value: Number, rounding_mode: str | None, out: Tensor) -> Iterator[Dispatch]:
+def div_scalar_mode(x: LiveTensor, value: Number, rounding_mode: str | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar(_division(rounding_mode), x, value, out)
 
 
 @op("aten.floor_divide.default", "aten::floor_divide.out")
-def floor_divide(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def floor_divide(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("FLOOR_DIVIDE", a, b, out)
 
 
 @op("aten.remainder.Tensor", "aten::remainder.Tensor_out")
-def remainder(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def remainder(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("REMAINDER", a, b, out)
 
 
 @op("aten.remainder.Scalar", "aten::remainder.Scalar_out")
-def remainder_scalar(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def remainder_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("REMAINDER", x, value, out)
 
 
 @op("aten.fmod.Tensor", "aten::fmod.Tensor_out")
-def fmod(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def fmod(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("FMOD", a, b, out)
 
 
 @op("aten.fmod.Scalar", "aten::fmod.Scalar_out")
-def fmod_scalar(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def fmod_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("FMOD", x, value, out)
 
 
 @op("aten.minimum.default", "aten::minimum.out")
-def minimum(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def minimum(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("MINIMUM", a, b, out)
 
 
 @op("aten.maximum.default", "aten::maximum.out")
-def maximum(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def maximum(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("MAXIMUM", a, b, out)
 
 
 @op("aten.atan2.default", "aten::atan2.out")
-def atan2(y: Tensor, x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def atan2(y: LiveTensor, x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("ATAN2", y, x, out)
 
 
 @op("aten.pow.Tensor_Tensor", "aten::pow.Tensor_Tensor_out")
-def pow_tensor_tensor(base: Tensor, exponent: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def pow_tensor_tensor(base: LiveTensor, exponent: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("POWER", base, exponent, out)
 
 
 @op("aten.pow.Tensor_Scalar", "aten::pow.Tensor_Scalar_out")
-def pow_tensor_scalar(base: Tensor, exponent: Number, out: Tensor) -> Iterator[Dispatch]:
+def pow_tensor_scalar(base: LiveTensor, exponent: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("POWER", base, exponent, out)
 
 
 @op("aten.pow.Scalar", "aten::pow.Scalar_out")
-def pow_scalar(base: Number, exponent: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def pow_scalar(base: Number, exponent: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("POWER", exponent, base, out, swap=True)

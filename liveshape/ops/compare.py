@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
 from liveshape.ops.broadcasting import broadcast_walk
@@ -23,7 +23,7 @@ _COMPARES = {
 }
 
 
-def compare_scalar(function: str, x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def compare_scalar(function: str, x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     """out = function(x, value); a whole number that no element can equal compares as an infinite float."""
     out.shape = x.shape
     inside = INT32_MIN <= value <= INT32_MAX
@@ -46,27 +46,27 @@ def compare_scalar(function: str, x: Tensor, value: Number, out: Tensor) -> Iter
 
 def _register_compare(name: str, function: str) -> None:
     @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out")
-    def compare(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    def compare(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from binary(function, a, b, out)
 
     @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out")
-    def compare_with(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+    def compare_with(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
         yield from compare_scalar(function, x, value, out)
 
 
 def _register_logical(name: str, function: str) -> None:
     @op(f"aten.{name}.default", f"aten::{name}.out")
-    def logical(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    def logical(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from binary(function, a, b, out)
 
 
 def _register_bitwise(name: str, function: str) -> None:
     @op(f"aten.{name}.Tensor", f"aten::{name}.Tensor_out")
-    def bitwise(a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    def bitwise(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from binary(function, a, b, out)
 
     @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out")
-    def bitwise_with(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+    def bitwise_with(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
         yield from binary_scalar(function, x, value, out)
 
 
@@ -79,18 +79,18 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 
 @op("aten.logical_not.default", "aten::logical_not.out")
-def logical_not(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def logical_not(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from compare_scalar("EQUAL", x, 0, out)
 
 
 @op("aten.bitwise_not.default", "aten::bitwise_not.out")
-def bitwise_not(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def bitwise_not(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     # All bits of a boolean are its one bit.
     yield from binary_scalar("BITWISE_XOR", x, 1 if x.dtype == "bool" else -1, out)
 
 
 @op("aten.where.self", "aten::where.self_out")
-def where(condition: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def where(condition: LiveTensor, a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     are_whole(condition, a, b, out)
     out.shape = shape = broadcast_shapes(condition.shape, a.shape, b.shape)
     yield WHERE(out, condition, a, b, **broadcast_walk(shape, condition.shape, a.shape, b.shape))

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.graph import SymInt, Tensor
+from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import Number, op
 
 
 @op("liveshape.move", alias=True)
-def move(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def move(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)
 
 
 @op("liveshape.assign")
-def assign(value: Number, out: SymInt) -> None:
+def assign(value: Number, out: LiveScalar) -> None:
     out.value = value
 
 
 @op("liveshape.jump_false", control=True)
-def jump_false(condition: Tensor | Number, target: int, out: Any) -> None:
+def jump_false(condition: LiveTensor | Number, target: int, out: Any) -> None:
     """Taken by the executor, which alone knows what ran; planning it does nothing."""

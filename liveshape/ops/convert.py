@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import op
 
 
-def converted(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """x in out's type; types that are stored alike share memory."""
     out.shape = x.shape
     yield from copy_values(x, out)
@@ -19,7 +19,7 @@ def converted(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
 
 @op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default", alias=True)
 def to_copy(
-    x: Tensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: Tensor
+    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from converted(x, out)
 
@@ -31,5 +31,5 @@ def to_copy(
     "dim_order_ops::_clone_dim_order.out",
     alias=True,
 )
-def to_copy_out(x: Tensor, non_blocking: Any, order: Any, out: Tensor) -> Iterator[Dispatch]:
+def to_copy_out(x: LiveTensor, non_blocking: Any, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from converted(x, out)

@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import is_packed, prod, stored_alike
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims
@@ -21,13 +22,13 @@ _NARROW = 8  # below this a tile is mostly empty
 Place = tuple[int, Shape]  # the first element, and a stride per dimension
 
 
-def copy_values(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """Every live element of x to out, converted to out's type; nothing at all where they share memory."""
     if out.storage is not x.storage:
         yield _copy_flat(x, out, x.numel)
 
 
-def _copy_flat(x: Tensor, out: Tensor, count: int) -> Dispatch:
+def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     if is_packed(x.dtype) or is_packed(out.dtype):
         if not stored_alike(x.dtype, out.dtype):
             raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; cast through float32 before export")
@@ -37,16 +38,16 @@ def _copy_flat(x: Tensor, out: Tensor, count: int) -> Dispatch:
     return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
 
 
-def as_dtype(x: Tensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Tensor]:
+def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, LiveTensor]:
     """x itself, or a converted copy of it where `dtype` is stored otherwise. Ask before any routing."""
     if stored_alike(x.dtype, dtype):
         return x
-    copy: Tensor = yield Scratch(dtype, x.max_shape)
+    copy: LiveTensor = yield Scratch(dtype, x.max_shape)
     yield _copy_flat(x, copy, x.numel)
     return copy
 
 
-def copy_strided(x: Tensor, out: Tensor, shape: Shape, source: Place, target: Place) -> Iterator[Dispatch]:
+def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, target: Place) -> Iterator[Dispatch]:
     """Element i of `shape` from x at `source` to out at `target`; both hold their elements alike.
 
     Whole copies and rows move four elements at a time; where the contiguous dimension of x is not that of out, tiles
@@ -103,7 +104,7 @@ def _turned_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
     return -1
 
 
-def _transpose(x: Tensor, out: Tensor, axis: int, sizes: Shape, source: Place, target: Place) -> Dispatch:
+def _transpose(x: LiveTensor, out: LiveTensor, axis: int, sizes: Shape, source: Place, target: Place) -> Dispatch:
     (source_start, reads), (target_start, writes) = source, target
     rest = [other for other in range(len(sizes) - 1) if other != axis]
     outer = tuple(sizes[other] for other in rest)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
@@ -16,7 +17,7 @@ from liveshape.ops.shapes import ceil_div
 FILL = Kernel.load("fill")
 
 
-def fill(shape: Shape, first: Number, out: Tensor, step: Number = 0) -> Iterator[Dispatch]:
+def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iterator[Dispatch]:
     """Element i of out, in memory order, becomes first + i * step."""
     out.shape = shape
     vectors = ceil_div(out.numel, 4)
@@ -35,94 +36,101 @@ def fill(shape: Shape, first: Number, out: Tensor, step: Number = 0) -> Iterator
 
 @op("aten.full.default")
 def full(
-    size: Ints, value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: Tensor
+    size: Ints, value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
 @op("aten::full.out")
-def full_out(size: Ints, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def full_out(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
 @op("aten.full_like.default")
 def full_like(
-    x: Tensor, value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: Tensor
+    x: LiveTensor,
+    value: Number,
+    dtype: Any,
+    layout: Any,
+    device: Any,
+    pin_memory: Any,
+    memory_format: Any,
+    out: LiveTensor,
 ) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
 @op("aten::full_like.out")
-def full_like_out(x: Tensor, value: Number, memory_format: Any, out: Tensor) -> Iterator[Dispatch]:
+def full_like_out(x: LiveTensor, value: Number, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
 @op("aten::fill.Scalar_out")
-def fill_out(x: Tensor, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def fill_out(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
 @op("aten.zeros.default")
-def zeros(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: Tensor) -> Iterator[Dispatch]:
+def zeros(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
 @op("aten::zeros.out")
-def zeros_out(size: Ints, out: Tensor) -> Iterator[Dispatch]:
+def zeros_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
 @op("aten.zeros_like.default")
 def zeros_like(
-    x: Tensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: Tensor
+    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill(x.shape, 0, out)
 
 
 @op("aten.ones.default")
-def ones(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: Tensor) -> Iterator[Dispatch]:
+def ones(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 1, out)
 
 
 @op("aten::ones.out")
-def ones_out(size: Ints, out: Tensor) -> Iterator[Dispatch]:
+def ones_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 1, out)
 
 
 @op("aten.ones_like.default")
 def ones_like(
-    x: Tensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: Tensor
+    x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill(x.shape, 1, out)
 
 
 @op("aten::empty.out", "dim_order_ops::_empty_dim_order.out")
-def empty_out(size: Ints, order: Any, out: Tensor) -> Iterator[Dispatch]:
+def empty_out(size: Ints, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
     # Zeros, so that a program that reads what it never wrote still gives the same answer every time.
     yield from fill(size, 0, out)
 
 
 @op("aten.scalar_tensor.default")
 def scalar_tensor(
-    value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: Tensor
+    value: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 
 
 @op("aten::scalar_tensor.out")
-def scalar_tensor_out(value: Number, out: Tensor) -> Iterator[Dispatch]:
+def scalar_tensor_out(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 
 
 @op("aten.arange.start_step")
 def arange(
-    start: Number, end: Number, step: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: Tensor
+    start: Number, end: Number, step: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     yield from arange_out(start, end, step, out)
 
 
 @op("aten::arange.start_out")
-def arange_out(start: Number, end: Number, step: Number, out: Tensor) -> Iterator[Dispatch]:
+def arange_out(start: Number, end: Number, step: Number, out: LiveTensor) -> Iterator[Dispatch]:
     if step == 0 or (end - start) * step < 0:
         raise ShapeError(f"arange from {start} to {end} never arrives in steps of {step}")
     length = end - start
@@ -134,5 +142,5 @@ def arange_out(start: Number, end: Number, step: Number, out: Tensor) -> Iterato
 
 
 @op("aten::arange.out")
-def arange_end_out(end: Number, out: Tensor) -> Iterator[Dispatch]:
+def arange_end_out(end: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from arange_out(0, end, 1, out)

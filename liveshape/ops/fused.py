@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
@@ -23,7 +23,7 @@ GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
 
 
 @op("liveshape.swiglu")
-def swiglu(gate: Tensor, up: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def swiglu(gate: LiveTensor, up: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """gate * sigmoid(gate) * up."""
     if gate.shape != up.shape:
         raise ShapeError(f"gate {gate.shape} and up {up.shape} differ")
@@ -33,7 +33,7 @@ def swiglu(gate: Tensor, up: Tensor, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("liveshape.add_rms_norm")
-def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
+def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
     """The sum of a and b, and its norm."""
     total, out = outputs
     if a.shape != b.shape:
@@ -46,7 +46,7 @@ def add_rms_norm(a: Tensor, b: Tensor, weight: Tensor, eps: float, outputs: Tens
 
 @op("liveshape.three_linear_q4gsw")
 def three_linear_q4gsw(
-    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, outputs: Tensors
+    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
 ) -> Iterator[Dispatch]:
     """Three layers of one input, such as the projections of attention; their columns lie behind each other."""
     for out in outputs:
@@ -60,7 +60,7 @@ def three_linear_q4gsw(
 
 @op("liveshape.gated_linear_q4gsw")
 def gated_linear_q4gsw(
-    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, out: Tensor
+    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
     """gate * sigmoid(gate) * up of two layers of one input; their columns take turns."""
     columns = scales.shape[1]
@@ -68,18 +68,18 @@ def gated_linear_q4gsw(
     yield from q4_product(x, weight, scales, group_size, columns, bias, (out,), GATED_LAYERS)
 
 
-@op("liveshape.rotary_to_cache", mutates=("k_cache", "v_cache"))
+@op("liveshape.rotary_to_cache", mutates=("k_cache", "v_cache"), along={"k_cache": 1, "v_cache": 1})
 def rotary_to_cache(
-    xq: Tensor,
-    xk: Tensor,
-    v: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
+    xq: LiveTensor,
+    xk: LiveTensor,
+    v: LiveTensor,
+    cosine: LiveTensor,
+    sine: LiveTensor,
     start_pos: int | None,  # in tables of every position; None where they are of the live rows
-    k_cache: Tensor,
-    v_cache: Tensor,
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
     input_pos: int,
-    out: Tensor,
+    out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """Turned queries; keys turn on their way to the cache, and values go with them."""
     if start_pos is None:

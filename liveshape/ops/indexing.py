@@ -10,8 +10,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import prod, storage_type
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_values
@@ -29,18 +30,23 @@ EMBEDDING_Q4 = Kernel.load("embedding_q4")
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.embedding.default", "aten::embedding.out", picks=("indices", "weight"))
+@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"))
 def embedding(
-    weight: Tensor, indices: Tensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: Tensor
+    weight: LiveTensor, indices: LiveTensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
     yield _look_up(out, weight, indices, 1, rows, width)
 
 
-@op("et_vk.embedding_q4gsw.default", picks=("indices", "weight"))
+@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))
 def embedding_q4gsw(
-    weight: Tensor, scales: Tensor, group_size: int, indices: Tensor, is_linear_weight: bool, out: Tensor
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    indices: LiveTensor,
+    is_linear_weight: bool,
+    out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """A table of 4-bit numbers; in the order of a linear layer the even ones lie in the low nibbles."""
     (rows, row_bytes), row_scales = weight.shape, scales.shape[-1]
@@ -55,7 +61,7 @@ def embedding_q4gsw(
 
 
 @op("aten.index_select.default", "aten::index_select.out")
-def index_select(x: Tensor, dim: int, index: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if index.rank > 1:
         raise ShapeError(f"index_select takes an index of one dimension, {index.shape} was given")
     axis = axis_of(dim, x.rank)
@@ -66,7 +72,7 @@ def index_select(x: Tensor, dim: int, index: Tensor, out: Tensor) -> Iterator[Di
 
 
 @op("aten.gather.default", "aten::gather.out")
-def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: Any, out: Tensor) -> Iterator[Dispatch]:
+def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     fits = all(
         have <= most for other, (have, most) in enumerate(zip(index.shape, x.shape, strict=False)) if other != axis
@@ -85,14 +91,14 @@ def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: Any, out: Tensor) ->
 
 
 @op("aten.index.Tensor", "aten::index.Tensor_out")
-def index_tensor(x: Tensor, indices: Tensors, out: Tensor) -> Steps:
+def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     """x[i, j, :, ...]: the indices broadcast together and take the place of the dimensions they index."""
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     apart = axes != tuple(range(axes[0], axes[0] + len(axes)))
     order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
     if apart:  # indices with dimensions between them go to the front, so their dimensions do
-        turned: Tensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
+        turned: LiveTensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
         yield from permute_copy(x, order, turned)
         x = turned
         axes = tuple(range(len(axes)))
@@ -105,7 +111,7 @@ def index_tensor(x: Tensor, indices: Tensors, out: Tensor) -> Steps:
 
 
 @op("aten.index_put.default", "aten::index_put.out")
-def index_put(x: Tensor, indices: Tensors, values: Tensor, accumulate: bool, out: Tensor) -> Steps:
+def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: bool, out: LiveTensor) -> Steps:
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     if axes != tuple(range(axes[0], axes[0] + len(axes))):
@@ -128,12 +134,19 @@ def index_put(x: Tensor, indices: Tensors, values: Tensor, accumulate: bool, out
 
 
 @op("aten.index_put_.default", "aten::index_put_", mutates=("x",))
-def index_put_(x: Tensor, indices: Tensors, values: Tensor, accumulate: bool, out: Tensor) -> Steps:
+def index_put_(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: bool, out: LiveTensor) -> Steps:
     yield from index_put(x, indices, values, accumulate, out)
 
 
 def _look_up(
-    out: Tensor, x: Tensor, index: Tensor, outer: int, size: int, inner: int, picks: int = -1, wrap: bool = False
+    out: LiveTensor,
+    x: LiveTensor,
+    index: LiveTensor,
+    outer: int,
+    size: int,
+    inner: int,
+    picks: int = -1,
+    wrap: bool = False,
 ) -> Dispatch:
     picks = index.numel if picks < 0 else picks
     vector = 4 if inner % 4 == 0 else 1
@@ -144,11 +157,11 @@ def _look_up(
     )  # fmt: skip
 
 
-def _invalid(x: Tensor) -> float:
+def _invalid(x: LiveTensor) -> float:
     return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
 
 
-def _indexed_axes(x: Tensor, indices: Tensors) -> Shape:
+def _indexed_axes(x: LiveTensor, indices: Tensors) -> Shape:
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if not axes or len(indices) > x.rank:
         raise ShapeError(f"{len(axes)} indices given for {x.shape}")
@@ -158,13 +171,13 @@ def _indexed_axes(x: Tensor, indices: Tensors) -> Shape:
 
 
 def _linear(
-    x: Tensor, axes: Shape, chosen: list[Tensor], wrapped: bool = False
-) -> Generator[Dispatch | Scratch, Any, Tensor]:
+    x: LiveTensor, axes: Shape, chosen: list[LiveTensor], wrapped: bool = False
+) -> Generator[Dispatch | Scratch, Any, LiveTensor]:
     """The indices of neighbouring dimensions as one index into those dimensions merged; -1 where one is outside."""
     if len(chosen) == 1 and not wrapped:
         return chosen[0]
     bound = broadcast_shapes(*(index.max_shape for index in chosen))
-    linear: Tensor = yield Scratch("int32", bound)
+    linear: LiveTensor = yield Scratch("int32", bound)
     shape = broadcast_shapes(*(index.shape for index in chosen))
     for position, (axis, index) in enumerate(zip(axes, chosen, strict=True)):
         sizes, (strides,) = merge_dims(shape, broadcast_strides(index.shape, shape))

@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import is_packed, prod, storage_type
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
@@ -28,7 +29,7 @@ Steps = Generator[Dispatch | Scratch, Any, None]
 
 
 @op("aten.cat.default", "aten::cat.out")
-def cat(tensors: Tensors, dim: int, out: Tensor) -> Steps:
+def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
         parts.append(((yield from as_dtype(tensor, out.dtype)), tensor.shape))
@@ -51,7 +52,7 @@ def cat(tensors: Tensors, dim: int, out: Tensor) -> Steps:
 
 
 @op("aten.stack.default", "aten::stack.out")
-def stack(tensors: Tensors, dim: int, out: Tensor) -> Steps:
+def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
         parts.append((yield from as_dtype(tensor, out.dtype)))
@@ -67,7 +68,7 @@ def stack(tensors: Tensors, dim: int, out: Tensor) -> Steps:
 
 
 @op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out")
-def constant_pad_nd(x: Tensor, pad: Ints, value: Number, out: Tensor) -> Iterator[Dispatch]:
+def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     if len(pad) % 2 or len(pad) > 2 * x.rank:
         raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
     whole = x.rank - len(pad) // 2
@@ -117,7 +118,7 @@ def _merge_whole(shape: Shape, before: Shape, extents: Shape) -> tuple[Shape, Sh
 
 @op("aten.slice_scatter.default", "aten::slice_scatter.out")
 def slice_scatter(
-    x: Tensor, source: Tensor, dim: int, start: int | None, end: int | None, step: int, out: Tensor
+    x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
@@ -133,7 +134,7 @@ def slice_scatter(
 
 
 @op("aten.select_scatter.default", "aten::select_scatter.out")
-def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, out: Tensor) -> Steps:
+def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
     region = without(x.shape, axis)
@@ -147,19 +148,19 @@ def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, out: Tensor)
 
 
 @op("aten.copy.default", "aten::copy.out")
-def copy(x: Tensor, source: Tensor, non_blocking: Any, out: Tensor) -> Steps:
+def copy(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     out.shape = shape = x.shape
     yield from copy_strided(part, out, shape, (0, _broadcast_to(source.shape, shape)), (0, strides_of(shape)))
 
 
 @op("aten.copy_.default", "aten::copy_", mutates=("x",))
-def copy_(x: Tensor, source: Tensor, non_blocking: Any, out: Tensor) -> Steps:
+def copy_(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) -> Steps:
     yield from copy(x, source, non_blocking, out)
 
 
 @op("executorch_prim::et_copy_index.tensor", mutates=("x",))
-def copy_index(x: Tensor, source: Tensor, index: int, out: Tensors) -> Iterator[Dispatch]:
+def copy_index(x: LiveTensor, source: LiveTensor, index: int, out: Tensors) -> Iterator[Dispatch]:
     """Row `index` of x, which holds that many rows and this one from now on: how a mapped loop collects its results."""
     x.shape = (index + 1, *source.shape)
     yield from copy_strided(

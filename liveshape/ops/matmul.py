@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
@@ -21,16 +22,16 @@ ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
 
 
 def product(
-    x: Tensor,
-    weight: Tensor,
-    out: Tensor,
+    x: LiveTensor,
+    weight: LiveTensor,
+    out: LiveTensor,
     batch: int,
     rows: int,
     columns: int,
     depth: int,
     *,
     transposed: bool,
-    addend: Tensor | None = None,
+    addend: LiveTensor | None = None,
     alpha: Number = 1,
     beta: Number = 1,
 ) -> Iterator[Dispatch]:
@@ -77,13 +78,13 @@ def _tiles(batch: int, rows: int, columns: int, tile: int) -> int:
     return batch * ceil_div(rows, tile) * ceil_div(columns, TILE_COLUMNS)
 
 
-def _check_depth(a: Tensor, b: Tensor, fits: bool) -> None:
+def _check_depth(a: LiveTensor, b: LiveTensor, fits: bool) -> None:
     if not fits:
         raise ShapeError(f"a product of shapes {a.shape} and {b.shape} does not exist")
 
 
 @op("aten.mm.default", "aten::mm.out")
-def mm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
     out.shape = (rows, columns)
@@ -91,7 +92,7 @@ def mm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.bmm.default", "aten::bmm.out")
-def bmm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
     out.shape = (batch, rows, columns)
@@ -99,7 +100,7 @@ def bmm(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.linear.default", "aten::linear.out")
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Iterator[Dispatch]:
+def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, weight, x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1])
     *lead, depth = x.shape
     columns = weight.shape[0]
@@ -108,7 +109,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Itera
 
 
 @op("aten.addmm.default", "aten::addmm.out")
-def addmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def addmm(
+    addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
+) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
     _check_addend(addend, (rows, columns))
@@ -119,7 +122,9 @@ def addmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Number,
 
 
 @op("aten.baddbmm.default", "aten::baddbmm.out")
-def baddbmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Number, out: Tensor) -> Iterator[Dispatch]:
+def baddbmm(
+    addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
+) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
     _check_addend(addend, (batch, rows, columns))
@@ -130,7 +135,7 @@ def baddbmm(addend: Tensor, x: Tensor, other: Tensor, beta: Number, alpha: Numbe
 
 
 @op("aten.matmul.default", "aten::matmul.out")
-def matmul(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def matmul(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """Vectors count as one row on the left and one column on the right, which the result then lacks."""
     left = x.shape if x.rank > 1 else (1, *x.shape)
     right = other.shape if other.rank > 1 else (*other.shape, 1)
@@ -146,6 +151,6 @@ def matmul(x: Tensor, other: Tensor, out: Tensor) -> Iterator[Dispatch]:
     yield from product(x, other, out, batch, rows, columns, depth, transposed=False)
 
 
-def _check_addend(addend: Tensor, shape: Shape) -> None:
+def _check_addend(addend: LiveTensor, shape: Shape) -> None:
     if broadcast_shapes(addend.shape, shape) != shape:
         raise ShapeError(f"the addend {addend.shape} does not broadcast to the product {shape}")

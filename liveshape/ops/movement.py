@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import Ints, Tensors, op
@@ -21,7 +21,7 @@ from liveshape.ops.shapes import (
 
 
 @op("aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out")
-def permute_copy(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = tuple(axis_of(dim, x.rank) for dim in dims)
     if tuple(sorted(axes)) != tuple(range(x.rank)):
         raise ShapeError(f"{dims} is not an order of the {x.rank} dimensions of {x.shape}")
@@ -32,7 +32,7 @@ def permute_copy(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.transpose_copy.int", "aten.transpose.int", "aten::transpose_copy.int_out")
-def transpose_copy(x: Tensor, dim0: int, dim1: int, out: Tensor) -> Iterator[Dispatch]:
+def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank == 0:
         yield from permute_copy(x, (), out)
         return
@@ -42,14 +42,16 @@ def transpose_copy(x: Tensor, dim0: int, dim1: int, out: Tensor) -> Iterator[Dis
 
 
 @op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out")
-def t_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank > 2:
         raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
     yield from permute_copy(x, tuple(reversed(range(x.rank))), out)
 
 
 @op("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out")
-def slice_copy(x: Tensor, dim: int, start: int | None, end: int | None, step: int, out: Tensor) -> Iterator[Dispatch]:
+def slice_copy(
+    x: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
+) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     first, count = slice_bounds(start, end, step, x.shape[axis])
     strides = strides_of(x.shape)
@@ -59,13 +61,13 @@ def slice_copy(x: Tensor, dim: int, start: int | None, end: int | None, step: in
 
 
 @op("aten.narrow_copy.default", "aten::narrow_copy.out")
-def narrow_copy(x: Tensor, dim: int, start: int, length: int, out: Tensor) -> Iterator[Dispatch]:
+def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTensor) -> Iterator[Dispatch]:
     first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
     yield from slice_copy(x, dim, first, first + length, 1, out)
 
 
 @op("aten.select_copy.int", "aten::select_copy.int_out")
-def select_copy(x: Tensor, dim: int, index: int, out: Tensor) -> Iterator[Dispatch]:
+def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     strides = strides_of(x.shape)
     start = index_in(index, x.shape[axis]) * strides[axis]
@@ -74,7 +76,7 @@ def select_copy(x: Tensor, dim: int, index: int, out: Tensor) -> Iterator[Dispat
 
 
 @op("aten.split_with_sizes_copy.default", "aten::split_with_sizes_copy.out")
-def split_with_sizes_copy(x: Tensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
+def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if sum(sizes) != x.shape[axis] or len(sizes) != len(out):
         raise ShapeError(f"sizes {sizes} do not split dimension {dim} of {x.shape} into {len(out)} parts")
@@ -85,19 +87,19 @@ def split_with_sizes_copy(x: Tensor, sizes: Ints, dim: int, out: Tensors) -> Ite
 
 
 @op("aten.split_copy.Tensor", "aten::split_copy.Tensor_out")
-def split_copy(x: Tensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
+def split_copy(x: LiveTensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
     # A live size may need fewer parts than the bound does; the rest are empty.
     for position, part in enumerate(out):
         yield from slice_copy(x, dim, position * split_size, (position + 1) * split_size, 1, part)
 
 
 @op("aten.chunk.default")
-def chunk(x: Tensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
+def chunk(x: LiveTensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
     yield from split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
 
 
 @op("aten.unbind_copy.int", "aten::unbind_copy.int_out")
-def unbind_copy(x: Tensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
+def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
     if x.shape[axis_of(dim, x.rank)] != len(out):
         raise ShapeError(f"dimension {dim} of {x.shape} is unbound to {len(out)} tensors")
     for index, part in enumerate(out):
@@ -105,7 +107,7 @@ def unbind_copy(x: Tensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
 
 
 @op("aten.expand_copy.default", "aten::expand_copy.out")
-def expand_copy(x: Tensor, size: Ints, implicit: bool, out: Tensor) -> Iterator[Dispatch]:
+def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(size) - x.rank
     given = (1,) * lead + x.shape
     shape = tuple(given[axis] if wanted == -1 else wanted for axis, wanted in enumerate(size))
@@ -116,7 +118,7 @@ def expand_copy(x: Tensor, size: Ints, implicit: bool, out: Tensor) -> Iterator[
 
 
 @op("aten.repeat.default", "aten::repeat.out")
-def repeat(x: Tensor, repeats: Ints, out: Tensor) -> Iterator[Dispatch]:
+def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(repeats) - x.rank
     if lead < 0 or any(times < 0 for times in repeats):
         raise ShapeError(f"{x.shape} cannot be repeated {repeats} times")
@@ -130,7 +132,7 @@ def repeat(x: Tensor, repeats: Ints, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.flip.default", "aten::flip.out")
-def flip(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     strides = strides_of(x.shape)
     out.shape = x.shape
@@ -140,7 +142,7 @@ def flip(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.roll.default", "aten::roll.out")
-def roll(x: Tensor, shifts: Ints, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # Without dims the elements roll as one row.
     shape = x.shape if dims else (x.numel,)
     strides = strides_of(shape)
@@ -161,7 +163,7 @@ def roll(x: Tensor, shifts: Ints, dims: Ints, out: Tensor) -> Iterator[Dispatch]
 
 
 @op("aten.unfold_copy.default", "aten::unfold_copy.out")
-def unfold_copy(x: Tensor, dim: int, size: int, step: int, out: Tensor) -> Iterator[Dispatch]:
+def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if step < 1 or size > x.shape[axis]:
         raise ShapeError(f"windows of {size}, {step} apart, do not fit dimension {dim} of {x.shape}")
@@ -173,7 +175,7 @@ def unfold_copy(x: Tensor, dim: int, size: int, step: int, out: Tensor) -> Itera
 
 
 @op("aten.diagonal_copy.default", "aten::diagonal_copy.out")
-def diagonal_copy(x: Tensor, offset: int, dim1: int, dim2: int, out: Tensor) -> Iterator[Dispatch]:
+def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     if one == other:
         raise ShapeError(f"a diagonal of {x.shape} lies between two dimensions, {dim1} and {dim2} are one")

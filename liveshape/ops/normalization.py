@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import Ints, Tensors, op
@@ -17,7 +17,7 @@ LAYER_NORM = Kernel.load("layer_norm")
 BATCH_NORM = Kernel.load("batch_norm")
 
 
-def rows_of(x: Tensor, weight: Tensor, eps: float) -> dict[str, Any]:
+def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
     """The params, width of vectors and grid of an RMS norm of x: one workgroup per row."""
     *lead, width = x.shape
     if weight.shape != (width,):
@@ -28,15 +28,15 @@ def rows_of(x: Tensor, weight: Tensor, eps: float) -> dict[str, Any]:
 
 
 @op("et_vk.rms_norm.default")
-def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> Iterator[Dispatch]:
+def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield RMS_NORM(out, weight, x, **rows_of(x, weight, eps))
 
 
 def _normalize_rows(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
     eps: float,
     outputs: Tensors,
     rows: int,
@@ -67,7 +67,7 @@ def _normalize_rows(
     )
 
 
-def _check_affine(shape: Ints, *factors: Tensor | None) -> None:
+def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
     for factor in factors:
         if factor is not None and factor.shape != shape:
             raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
@@ -75,7 +75,7 @@ def _check_affine(shape: Ints, *factors: Tensor | None) -> None:
 
 @op("aten.native_layer_norm.default", "aten::native_layer_norm.out")
 def native_layer_norm(
-    x: Tensor, normalized_shape: Ints, weight: Tensor | None, bias: Tensor | None, eps: float, out: Tensors
+    x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
 ) -> Iterator[Dispatch]:
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
     if tail != normalized_shape:
@@ -88,9 +88,9 @@ def native_layer_norm(
 
 @op("aten.native_group_norm.default", "aten::native_group_norm.out")
 def native_group_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
     n: int,
     c: int,
     hxw: int,
@@ -109,11 +109,11 @@ def native_group_norm(
 
 @op("aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out")
 def batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    mean: LiveTensor,
+    variance: LiveTensor,
     momentum: float,
     eps: float,
     out: Tensors,

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Tensor
 from liveshape.graph.elements import prod, storage_type
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import Ints, Tensors, op
@@ -47,7 +47,7 @@ Steps = Generator[Dispatch | Scratch, Any, None]
 
 @op("et_vk.linear_q4gsw.default")
 def linear_q4gsw(
-    x: Tensor, weight: Tensor, scales: Tensor, group_size: int, bias: Tensor | None, out: Tensor
+    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
     out.shape = (*x.shape[:-1], weight.shape[0])
     if scales.rank != 2:
@@ -56,7 +56,7 @@ def linear_q4gsw(
 
 
 @op("et_vk.linear_qcs4w.default")
-def linear_qcs4w(x: Tensor, weight: Tensor, scales: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """One scale per column, and the nibbles of a byte the other way round."""
     out.shape = (*x.shape[:-1], weight.shape[0])
     yield from q4_product(x, weight, scales, x.shape[-1], 0, None, (out,), HIGH_FIRST=True)
@@ -64,24 +64,24 @@ def linear_qcs4w(x: Tensor, weight: Tensor, scales: Tensor, out: Tensor) -> Iter
 
 @op("et_vk.linear_dq8ca_q4gsw.default")
 def linear_dq8ca_q4gsw(
-    x: Tensor,
-    input_scale: Tensor,
-    input_zero_point: Tensor,
-    weight: Tensor,
-    weight_sums: Tensor,
-    scales: Tensor,
+    x: LiveTensor,
+    input_scale: LiveTensor,
+    input_zero_point: LiveTensor,
+    weight: LiveTensor,
+    weight_sums: LiveTensor,
+    scales: LiveTensor,
     group_size: int,
-    bias: Tensor | None,
-    out: Tensor,
+    bias: LiveTensor | None,
+    out: LiveTensor,
 ) -> Steps:
     """The rows of x as eight bits can hold them, times the weight; as eager torchao has it, sums are of floats."""
-    rounded: Tensor = yield Scratch("float32", x.max_shape)
+    rounded: LiveTensor = yield Scratch("float32", x.max_shape)
     yield from rounded_rows(x, input_scale, input_zero_point, rounded)
     yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
 
 
 @op("liveshape.rounded_rows")
-def rounded_rows(x: Tensor, scale: Tensor, zero_point: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """The rows of x as eight bits can hold them."""
     *lead, depth = x.shape
     rows = prod(lead)
@@ -93,7 +93,7 @@ def rounded_rows(x: Tensor, scale: Tensor, zero_point: Tensor, out: Tensor) -> I
 
 @op("torchao.choose_qparams_affine.default")
 def choose_qparams_affine(
-    x: Tensor,
+    x: LiveTensor,
     mapping_type: str,
     block_size: Ints,
     target_dtype: Any,
@@ -126,12 +126,12 @@ def choose_qparams_affine(
 
 
 def q4_product(
-    x: Tensor,
-    weight: Tensor,
-    scales: Tensor,
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
     group: int,
     scale_stride: int,
-    bias: Tensor | None,
+    bias: LiveTensor | None,
     outs: Tensors,
     kernels: Q4Kernels = ONE_LAYER,
     **choices: Any,
@@ -193,7 +193,9 @@ def _tiles(rows: int, columns: int) -> dict[str, Any]:
     return {"ROW_THREADS": 8, "ROW_FOURS": 2, "DEPTH": 4, "groups": tiles}
 
 
-def _check(x: Tensor, weight: Tensor, scales: Tensor, group: int, scale_stride: int, bias: Tensor | None) -> None:
+def _check(
+    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group: int, scale_stride: int, bias: LiveTensor | None
+) -> None:
     """The kernels trust these sizes: nothing else keeps them inside the tensors."""
     depth = x.shape[-1]
     columns, column_bytes = weight.shape

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape, Tensor
+from liveshape.graph import Shape
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
@@ -27,7 +28,7 @@ def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
     return {"PARTS": parts, "INNER": inner, "shared": units}
 
 
-def _walks(x: Tensor, dims: Ints | None, keepdim: bool, *outputs: Tensor) -> dict[str, Any]:
+def _walks(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor) -> dict[str, Any]:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
     if x.dtype not in _KINDS:
         raise UnsupportedError(f"a reduction of {x.dtype} is not supported; cast to int32 or a float before export")
@@ -53,20 +54,26 @@ def _walks(x: Tensor, dims: Ints | None, keepdim: bool, *outputs: Tensor) -> dic
     }
 
 
-def _merged(x: Tensor, axes: list[int]) -> tuple[Shape, Shape]:
+def _merged(x: LiveTensor, axes: list[int]) -> tuple[Shape, Shape]:
     strides = strides_of(x.shape)
     sizes, (walk,) = merge_dims(tuple(x.shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
     return sizes, walk
 
 
-def reduce(code: int, x: Tensor, dims: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     """out = code(x) over the dimensions, all of them where none are named."""
     walks = _walks(x, dims, keepdim, out)
     yield REDUCE(out, x, **walks, divisor=walks["count"], OP=code)
 
 
 def _extremum(
-    x: Tensor, dims: Ints | None, keepdim: bool, values: Tensor | None, indices: Tensor | None, *, least: bool
+    x: LiveTensor,
+    dims: Ints | None,
+    keepdim: bool,
+    values: LiveTensor | None,
+    indices: LiveTensor | None,
+    *,
+    least: bool,
 ) -> Iterator[Dispatch]:
     outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
     walks = _walks(x, dims, keepdim, *(out for out, _ in outputs))
@@ -77,108 +84,112 @@ def _extremum(
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out")
-def sum_dim(x: Tensor, dim: Ints | None, keepdim: bool, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def sum_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(SUM, x, dim, keepdim, out)
 
 
 @op("aten.sum.default", "aten::sum.out")
-def sum_all(x: Tensor, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def sum_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(SUM, x, None, False, out)
 
 
 @op("aten.mean.dim", "aten::mean.out")
-def mean_dim(x: Tensor, dim: Ints | None, keepdim: bool, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def mean_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(MEAN, x, dim, keepdim, out)
 
 
 @op("aten.mean.default", "aten::mean.dtype_out")
-def mean_all(x: Tensor, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def mean_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(MEAN, x, None, False, out)
 
 
 @op("aten.prod.dim_int", "aten::prod.int_out")
-def prod_dim(x: Tensor, dim: int, keepdim: bool, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
 
 @op("aten.prod.default", "aten::prod.out")
-def prod_all(x: Tensor, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(PRODUCT, x, None, False, out)
 
 
 @op("aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out")
-def any_dim(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def any_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ANY, x, dim, keepdim, out)
 
 
 @op("aten.any.default", "aten::any.all_out")
-def any_all(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def any_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ANY, x, None, False, out)
 
 
 @op("aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out")
-def all_dim(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def all_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ALL, x, dim, keepdim, out)
 
 
 @op("aten.all.default", "aten::all.all_out")
-def all_all(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def all_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ALL, x, None, False, out)
 
 
 @op("aten.var.correction", "aten::var.correction_out")
-def var(x: Tensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def var(
+    x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor
+) -> Iterator[Dispatch]:
     walks = _walks(x, dim, keepdim, out)
     divisor = walks["count"] - (1 if correction is None else correction)
     yield REDUCE(out, x, **walks, divisor=divisor if divisor > 0 else 0, OP=VARIANCE)
 
 
 @op("aten.var.dim", "aten::var.out")
-def var_dim(x: Tensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
 
 @op("aten.var_mean.correction", "aten::var_mean.correction_out")
-def var_mean(x: Tensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
+def var_mean(
+    x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensors
+) -> Iterator[Dispatch]:
     yield from var(x, dim, correction, keepdim, out[0])
     yield from reduce(MEAN, x, dim, keepdim, out[1])
 
 
 @op("aten.amax.default", "aten::amax.out")
-def amax(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, out, None, least=False)
 
 
 @op("aten.amin.default", "aten::amin.out")
-def amin(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, out, None, least=True)
 
 
 @op("aten.max.default", "aten::max.unary_out")
-def max_all(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def max_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, None, False, out, None, least=False)
 
 
 @op("aten.min.default", "aten::min.unary_out")
-def min_all(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def min_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, None, False, out, None, least=True)
 
 
 @op("aten.argmax.default", "aten::argmax.out")
-def argmax(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, None, out, least=False)
 
 
 @op("aten.argmin.default", "aten::argmin.out")
-def argmin(x: Tensor, dim: Ints | None, keepdim: bool, out: Tensor) -> Iterator[Dispatch]:
+def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, None, out, least=True)
 
 
 @op("aten.max.dim", "aten::max.dim_max")
-def max_dim(x: Tensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
+def max_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
     yield from _extremum(x, (dim,), keepdim, *out, least=False)
 
 
 @op("aten.min.dim", "aten::min.dim_min")
-def min_dim(x: Tensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
+def min_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
     yield from _extremum(x, (dim,), keepdim, *out, least=True)

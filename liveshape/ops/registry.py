@@ -7,18 +7,23 @@ The exporter merges equal scalars whatever their type, so a float may arrive as 
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from liveshape.errors import FormatError
 from liveshape.graph import Node, SymInt, Tensor
+from liveshape.graph.live import LiveScalar, LiveTensor
 
 Ints = tuple[int, ...]
-Tensors = tuple[Tensor, ...]
+Tensors = tuple[LiveTensor, ...]
 Number = int | float | bool
+INTERNAL = "liveshape."  # how the names of operators begin that no file may call
+# Operators are written in terms of live values; a node holds what these are live values of.
+_OF_GRAPH: Mapping[type, type] = {LiveTensor: Tensor, LiveScalar: SymInt}
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Op:
     reads_data: bool
     control: bool
     mutates: tuple[int, ...]
-    picks: tuple[int, int] | None
+    gathers: tuple[int, int] | None
+    along: tuple[tuple[int, int], ...]
 
     def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
         """A node of this operator: checks the number and the types of its arguments, once."""
@@ -68,11 +74,21 @@ class Op:
             reads_data=self.reads_data,
             control=self.control,
             mutates=self.mutates,
-            picks=self.picks,
+            gathers=self.gathers,
+            along=self.along,
         )
 
 
 OPS: dict[str, Op] = {}
+
+
+def callable_by_files(name: str) -> Op | None:
+    """The operator that a file means by a name; those that only we put into a graph have none.
+
+    >>> callable_by_files("liveshape.move") is None
+    True
+    """
+    return None if name.startswith(INTERNAL) else OPS.get(name)
 
 
 def op(
@@ -81,12 +97,14 @@ def op(
     reads_data: bool = False,
     control: bool = False,
     mutates: tuple[str, ...] = (),
-    picks: tuple[str, str] | None = None,
+    gathers: tuple[str, str] | None = None,
+    along: Mapping[str, int] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
-    looks at values. `mutates`: parameters it writes in place. `picks`: a parameter whose elements are rows of another.
+    looks at values. `mutates`: parameters it writes in place. `gathers`: a parameter whose elements are rows of another.
+    `along`: state by its axis of positions, of which the operator touches nothing beyond the position it is given.
 
     >>> @op("aten.neg.default")
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -97,11 +115,12 @@ def op(
         parameters = tuple(_parameter(name, hints[name]) for name in inspect.signature(run).parameters)
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
-        picked = None if picks is None else (places[picks[0]], places[picks[1]])
+        rows = None if gathers is None else (places[gathers[0]], places[gathers[1]])
+        axes = tuple((places[name], axis) for name, axis in (along or {}).items())
         for name in names:
             if name in OPS:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, picked)
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, rows, axes)
         return run
 
     return register
@@ -116,9 +135,10 @@ def _parameter(name: str, hint: Any) -> Parameter:
         if typing.get_origin(member) is tuple:
             many = True
             inner = typing.get_args(member)[0]
-            kinds.extend(typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,))
+            found = typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
+            kinds.extend(_OF_GRAPH.get(kind, kind) for kind in found)
         elif isinstance(member, type) and member not in (type(None), Any):
-            kinds.append(member)
+            kinds.append(_OF_GRAPH.get(member, member))
     return Parameter(name, tuple(kinds), optional, many)
 
 
@@ -150,7 +170,8 @@ def _scalar(label: str, parameter: Parameter, argument: Any) -> Any:
     if argument is None and Tensor in kinds:
         return None
     if isinstance(argument, (int, float)):
-        for kind in kinds:
+        # Infinity and NaN are numbers of their own; no integer equals them.
+        for kind in kinds if math.isfinite(argument) else ():
             if kind in (int, float, bool) and kind(argument) == argument:
                 return kind(argument)
     names = " or ".join(kind.__name__ for kind in kinds)

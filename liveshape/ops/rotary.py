@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
 
@@ -14,7 +14,7 @@ ROTARY = Kernel.load("rotary")
 ROTARY_COMPLEX = Kernel.load("rotary_complex")
 
 
-def _check_heads(xq: Tensor, xk: Tensor) -> None:
+def _check_heads(xq: LiveTensor, xk: LiveTensor) -> None:
     """Queries and keys are [B, S, H, D] and differ in their number of heads only."""
     if xq.rank != 4 or xk.rank != 4 or (xq.shape[:2], xq.shape[3]) != (xk.shape[:2], xk.shape[3]):
         raise ShapeError(
@@ -25,7 +25,7 @@ def _check_heads(xq: Tensor, xk: Tensor) -> None:
 
 
 def turn(
-    tensors: tuple[Tensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
+    tensors: tuple[LiveTensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
 ) -> Dispatch:
     """Turn queries and keys; these go to `start` elements into each `stride` of their output, `run` of them there."""
     xq, xk, cosine = tensors[2:5]
@@ -48,7 +48,7 @@ def turn(
     )
 
 
-def angles_of_rows(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor) -> dict[str, Any]:
+def angles_of_rows(xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor) -> dict[str, Any]:
     """Tables of the live rows, [rows, pairs]; a pair is two neighbours."""
     _check_heads(xq, xk)
     _, rows, _, size = xq.shape
@@ -60,7 +60,9 @@ def angles_of_rows(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor) -> dict
     return {"half": size // 2, "first_row": 0, "NEIGHBOURS": True}
 
 
-def angles_of_positions(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor, start: int) -> dict[str, Any]:
+def angles_of_positions(
+    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
+) -> dict[str, Any]:
     """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
     _check_heads(xq, xk)
     _, rows, _, size = xq.shape
@@ -78,7 +80,9 @@ def angles_of_positions(xq: Tensor, xk: Tensor, cosine: Tensor, sine: Tensor, st
 
 
 @op("et_vk.apply_rotary_emb.default")
-def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, out: Tensors) -> Iterator[Dispatch]:
+def apply_rotary_emb(
+    xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, out: Tensors
+) -> Iterator[Dispatch]:
     angles = angles_of_rows(xq, xk, freqs_cos, freqs_sin)
     out[0].shape, out[1].shape = xq.shape, xk.shape
     yield turn((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
@@ -86,7 +90,7 @@ def apply_rotary_emb(xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tenso
 
 @op("et_vk.apply_rotary_emb_hf.default")
 def apply_rotary_emb_hf(
-    xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, start_pos: int, out: Tensors
+    xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, start_pos: int, out: Tensors
 ) -> Iterator[Dispatch]:
     angles = angles_of_positions(xq, xk, freqs_cos, freqs_sin, start_pos)
     out[0].shape, out[1].shape = xq.shape, xk.shape
@@ -94,7 +98,7 @@ def apply_rotary_emb_hf(
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default")
-def apply_rotary_emb_interleaved(x: Tensor, freqs_cis: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def apply_rotary_emb_interleaved(x: LiveTensor, freqs_cis: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank < 2 or x.shape[-1] % 2 or freqs_cis.numel != x.shape[-2] * x.shape[-1]:
         raise ShapeError(
             f"angles {freqs_cis.shape} for {x.shape}: as many as the last two dimensions have elements, the last of "

@@ -9,8 +9,8 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided
@@ -30,19 +30,19 @@ LANES = 256  # that share one result
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("liveshape.record")
-def record(tokens: Tensor, position: int, out: Tensor) -> Iterator[Dispatch]:
+@op("liveshape.record", mutates=("history",), along={"history": 1})
+def record(tokens: LiveTensor, position: int, history: LiveTensor, out: Any) -> Iterator[Dispatch]:
     """Write the tokens of a call into the history, at their position; the rest of it stays."""
-    count, room = tokens.numel, out.shape[-1]
+    count, room = tokens.numel, history.shape[-1]
     if position < 0 or position + count > room:
         raise ShapeError(f"{count} tokens at position {position} do not fit a context of {room}")
-    yield from copy_strided(tokens, out, (count,), (0, (1,)), (position, (1,)))
+    yield from copy_strided(tokens, history, (count,), (0, (1,)), (position, (1,)))
 
 
-@op("liveshape.sample")
+@op("liveshape.sample", along={"history": 1})
 def sample(
-    logits: Tensor,
-    history: Tensor,
+    logits: LiveTensor,
+    history: LiveTensor,
     length: int,  # of the history, which numbers the draw as well
     active: bool,
     temperature: float,
@@ -51,7 +51,7 @@ def sample(
     min_p: float,
     repetition_penalty: float,
     seed: int,
-    out: Tensor,
+    out: LiveTensor,
 ) -> Steps:
     """One token from the last row of the logits; nothing at all unless `active`."""
     width = logits.max_shape[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.ops.registry import Number
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -11,7 +11,7 @@ _FLOAT32_MAX = 3.4028234663852886e38
 _WHOLE = {"float32": False, "float64": False, "float16": False, "int32": True, "int64": True, "bool": True}
 
 
-def are_whole(*tensors: Tensor) -> bool:
+def are_whole(*tensors: LiveTensor) -> bool:
     """Whether a kernel computes these in i32 rather than in f32: all of them are integers or booleans."""
     try:
         return all(_WHOLE[tensor.dtype] for tensor in tensors)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from liveshape.graph import Tensor
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import axis_of
@@ -15,7 +15,7 @@ CUMSUM = Kernel.load("cumsum")
 
 
 @op("aten.cumsum.default", "aten::cumsum.out")
-def cumsum(x: Tensor, dim: int, dtype: Any, out: Tensor) -> Iterator[Dispatch]:
+def cumsum(x: LiveTensor, dim: int, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     axis = axis_of(dim, x.rank)
     length = x.shape[axis] if x.rank else 1

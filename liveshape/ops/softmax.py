@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.graph import Tensor
 from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import op
@@ -14,7 +14,7 @@ from liveshape.ops.shapes import axis_of
 SOFTMAX = Kernel.load("softmax")
 
 
-def _softmax(x: Tensor, dim: int, out: Tensor, *, log: bool) -> Iterator[Dispatch]:
+def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Iterator[Dispatch]:
     out.shape = x.shape
     axis = axis_of(dim, x.rank)
     length = x.shape[axis] if x.rank else 1
@@ -24,10 +24,10 @@ def _softmax(x: Tensor, dim: int, out: Tensor, *, log: bool) -> Iterator[Dispatc
 
 
 @op("aten._softmax.default", "aten::_softmax.out")
-def softmax(x: Tensor, dim: int, half_to_float: bool, out: Tensor) -> Iterator[Dispatch]:
+def softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _softmax(x, dim, out, log=False)
 
 
 @op("aten._log_softmax.default", "aten::_log_softmax.out")
-def log_softmax(x: Tensor, dim: int, half_to_float: bool, out: Tensor) -> Iterator[Dispatch]:
+def log_softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _softmax(x, dim, out, log=True)

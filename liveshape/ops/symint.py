@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import PlanError, ShapeError
-from liveshape.graph import SymInt, Tensor
+from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.kernels.requests import Read
 from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import axis_of
@@ -21,13 +21,13 @@ def _int32(value: Any) -> Any:
 
 
 @op("sym_size.int", "aten::sym_size.int")
-def sym_size(x: Tensor, dim: int, out: Any) -> None:
-    if isinstance(out, SymInt):  # a size that the exporter folded has nothing to set
+def sym_size(x: LiveTensor, dim: int, out: Any) -> None:
+    if isinstance(out, LiveScalar):  # a size that the exporter folded has nothing to set
         out.value = x.shape[axis_of(dim, x.rank)]
 
 
 @op("et_vk.select_as_symint.default", reads_data=True)
-def select_as_symint(x: Tensor, dim: int, index: int, out: SymInt) -> Iterator[Read]:
+def select_as_symint(x: LiveTensor, dim: int, index: int, out: LiveScalar) -> Iterator[Read]:
     # The element [0, .., index, .., 0]: every other dimension is read at its start.
     axis = axis_of(dim, x.rank)
     size = x.shape[axis]
@@ -40,86 +40,86 @@ def select_as_symint(x: Tensor, dim: int, index: int, out: SymInt) -> Iterator[R
 
 
 @op("aten::_local_scalar_dense", "aten::item", reads_data=True)
-def local_scalar_dense(x: Tensor, out: SymInt) -> Iterator[Read]:
+def local_scalar_dense(x: LiveTensor, out: LiveScalar) -> Iterator[Read]:
     out.value = yield Read(x, 0)
 
 
 @op("add", "executorch_prim::add.Scalar")
-def add(a: Number, b: Number, out: SymInt) -> None:
+def add(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a + b)
 
 
 @op("sub", "executorch_prim::sub.Scalar")
-def sub(a: Number, b: Number, out: SymInt) -> None:
+def sub(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a - b)
 
 
 @op("mul", "executorch_prim::mul.Scalar")
-def mul(a: Number, b: Number, out: SymInt) -> None:
+def mul(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a * b)
 
 
 @op("floordiv", "executorch_prim::floordiv.Scalar")
-def floordiv(a: Number, b: Number, out: SymInt) -> None:
+def floordiv(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:
         raise PlanError(f"floordiv: {a} // 0")
     out.value = _int32(a // b)
 
 
 @op("truediv", "executorch_prim::truediv.Scalar")
-def truediv(a: Number, b: Number, out: SymInt) -> None:
+def truediv(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:
         raise PlanError(f"truediv: {a} / 0")
     out.value = a / b
 
 
 @op("mod", "executorch_prim::mod.Scalar")
-def mod(a: Number, b: Number, out: SymInt) -> None:
+def mod(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:
         raise PlanError(f"mod: {a} % 0")
     out.value = a % b
 
 
 @op("neg", "executorch_prim::neg.Scalar")
-def neg(a: Number, out: SymInt) -> None:
+def neg(a: Number, out: LiveScalar) -> None:
     out.value = _int32(-a)
 
 
 @op("sym_max", "executorch_prim::sym_max.Scalar")
-def sym_max(a: Number, b: Number, out: SymInt) -> None:
+def sym_max(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a if a >= b else b
 
 
 @op("sym_min", "executorch_prim::sym_min.Scalar")
-def sym_min(a: Number, b: Number, out: SymInt) -> None:
+def sym_min(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a if a <= b else b
 
 
 @op("eq", "executorch_prim::eq.Scalar")
-def eq(a: Number, b: Number, out: SymInt) -> None:
+def eq(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a == b
 
 
 @op("ne", "executorch_prim::ne.Scalar")
-def ne(a: Number, b: Number, out: SymInt) -> None:
+def ne(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a != b
 
 
 @op("lt", "executorch_prim::lt.Scalar")
-def lt(a: Number, b: Number, out: SymInt) -> None:
+def lt(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a < b
 
 
 @op("le", "executorch_prim::le.Scalar")
-def le(a: Number, b: Number, out: SymInt) -> None:
+def le(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a <= b
 
 
 @op("gt", "executorch_prim::gt.Scalar")
-def gt(a: Number, b: Number, out: SymInt) -> None:
+def gt(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a > b
 
 
 @op("ge", "executorch_prim::ge.Scalar")
-def ge(a: Number, b: Number, out: SymInt) -> None:
+def ge(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a >= b

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary
@@ -26,7 +26,7 @@ _PLAIN = (
 
 
 def unary(
-    function: str, x: Tensor, out: Tensor, *numbers: Number, bounds: tuple[int, int] = (INT32_MIN, INT32_MAX)
+    function: str, x: LiveTensor, out: LiveTensor, *numbers: Number, bounds: tuple[int, int] = (INT32_MIN, INT32_MAX)
 ) -> Iterator[Dispatch]:
     """out = function(x); `numbers` are the function's constants, `bounds` those of a clamp of whole numbers."""
     out.shape = x.shape
@@ -45,7 +45,7 @@ def unary(
 
 def _register(name: str) -> None:
     @op(f"aten.{name}.default", f"aten::{name}.out")
-    def plain(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+    def plain(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from unary(name.upper(), x, out)
 
 
@@ -54,7 +54,7 @@ for _name in _PLAIN:
 
 
 @op("aten.clamp.default", "aten::clamp.out")
-def clamp(x: Tensor, low: Number | None, high: Number | None, out: Tensor) -> Iterator[Dispatch]:
+def clamp(x: LiveTensor, low: Number | None, high: Number | None, out: LiveTensor) -> Iterator[Dispatch]:
     if are_whole(out):
         least = INT32_MIN if low is None else saturated(low)
         most = INT32_MAX if high is None else saturated(high)
@@ -65,10 +65,10 @@ def clamp(x: Tensor, low: Number | None, high: Number | None, out: Tensor) -> It
 
 @op("aten.clamp.Tensor", "aten::clamp.Tensor_out")
 def clamp_tensor(
-    x: Tensor, low: Tensor | None, high: Tensor | None, out: Tensor
+    x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None, out: LiveTensor
 ) -> Generator[Dispatch | Scratch, Any, None]:
     if low is not None and high is not None:
-        raised: Tensor = yield Scratch(out.dtype, broadcast_shapes(x.max_shape, low.max_shape))
+        raised: LiveTensor = yield Scratch(out.dtype, broadcast_shapes(x.max_shape, low.max_shape))
         yield from binary("MAXIMUM", x, low, raised)
         yield from binary("MINIMUM", raised, high, out)
     elif low is not None:
@@ -80,37 +80,37 @@ def clamp_tensor(
 
 
 @op("aten.hardtanh.default", "aten::hardtanh.out")
-def hardtanh(x: Tensor, low: Number, high: Number, out: Tensor) -> Iterator[Dispatch]:
+def hardtanh(x: LiveTensor, low: Number, high: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from clamp(x, low, high, out)
 
 
 @op("aten.relu.default", "aten::relu.out")
-def relu(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def relu(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from clamp(x, 0, None, out)
 
 
 @op("aten.leaky_relu.default", "aten::leaky_relu.out")
-def leaky_relu(x: Tensor, slope: float, out: Tensor) -> Iterator[Dispatch]:
+def leaky_relu(x: LiveTensor, slope: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("LEAKY_RELU", x, out, slope)
 
 
 @op("aten.hardshrink.default", "aten::hardshrink.out")
-def hardshrink(x: Tensor, width: float, out: Tensor) -> Iterator[Dispatch]:
+def hardshrink(x: LiveTensor, width: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("HARDSHRINK", x, out, width)
 
 
 @op("aten.elu.default", "aten::elu.out")
-def elu(x: Tensor, alpha: float, scale: float, input_scale: float, out: Tensor) -> Iterator[Dispatch]:
+def elu(x: LiveTensor, alpha: float, scale: float, input_scale: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("ELU", x, out, alpha, scale, input_scale)
 
 
 @op("aten.logit.default", "aten::logit.out")
-def logit(x: Tensor, eps: float | None, out: Tensor) -> Iterator[Dispatch]:
+def logit(x: LiveTensor, eps: float | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("LOGIT", x, out, -1.0 if eps is None else eps)
 
 
 @op("aten.gelu.default", "aten::gelu.out")
-def gelu(x: Tensor, approximate: str, out: Tensor) -> Iterator[Dispatch]:
+def gelu(x: LiveTensor, approximate: str, out: LiveTensor) -> Iterator[Dispatch]:
     names = {"none": "GELU", "tanh": "GELU_TANH"}
     if approximate not in names:
         raise UnsupportedError(f"gelu approximate={approximate!r} is not one of 'none', 'tanh'")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import Ints, op
@@ -14,20 +14,20 @@ from liveshape.ops.shapes import axis_of, resolve_sizes
 
 
 @op("et_vk.prepack.default", alias=True)
-def prepack(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def prepack(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     if out.constant is None:  # else its own data was uploaded at load, and may have changed since
         yield from copy_values(x, out)
 
 
 @op("aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default", alias=True)
-def view_copy(x: Tensor, size: Ints, out: Tensor) -> Iterator[Dispatch]:
+def view_copy(x: LiveTensor, size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = resolve_sizes(size, x.numel)
     yield from copy_values(x, out)
 
 
 @op("aten.squeeze_copy.dims", "aten::squeeze_copy.dims_out", alias=True)
-def squeeze_copy_dims(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
+def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
     if x.rank - len(axes) != out.rank:
@@ -39,24 +39,24 @@ def squeeze_copy_dims(x: Tensor, dims: Ints, out: Tensor) -> Iterator[Dispatch]:
 
 
 @op("aten.squeeze_copy.dim", "aten::squeeze_copy.dim_out", alias=True)
-def squeeze_copy_dim(x: Tensor, dim: int, out: Tensor) -> Iterator[Dispatch]:
+def squeeze_copy_dim(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, (dim,), out)
 
 
 @op("aten.squeeze_copy.default", "aten::squeeze_copy.out", alias=True)
-def squeeze_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def squeeze_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
 @op("aten.unsqueeze_copy.default", "aten::unsqueeze_copy.out", alias=True)
-def unsqueeze_copy(x: Tensor, dim: int, out: Tensor) -> Iterator[Dispatch]:
+def unsqueeze_copy(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank + 1)
     out.shape = (*x.shape[:axis], 1, *x.shape[axis:])
     yield from copy_values(x, out)
 
 
 @op("aten.clone.default", "aten::clone.out", alias=True)
-def clone(x: Tensor, memory_format: Any, out: Tensor) -> Iterator[Dispatch]:
+def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)
 
@@ -67,6 +67,6 @@ def clone(x: Tensor, memory_format: Any, out: Tensor) -> Iterator[Dispatch]:
     "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
     alias=True,
 )  # fmt: skip
-def alias_copy(x: Tensor, out: Tensor) -> Iterator[Dispatch]:
+def alias_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)

@@ -2,181 +2,203 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from liveshape.graph import Graph, Tensor, Value
+from liveshape.graph.constants import address_of
+from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike
 
-from liveshape.graph import Graph, Storage, Tensor, Value
-from liveshape.graph.elements import stored_alike
+Roots = dict[Tensor, Tensor]  # a tensor -> the one whose memory it has
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
-    """Block sizes in bytes; `Storage.block` points into it. Totals say what sharing saved."""
+class Storage:
+    """Memory that one or several aliased tensors share: its size and its block."""
 
-    blocks: tuple[int, ...]
+    number: int
+    nbytes: int
+    block: int
+    persistent: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where every tensor lies; a tensor that nothing uses has no storage. Totals say what sharing saved."""
+
+    storages: Mapping[Tensor, Storage]
+    blocks: tuple[int, ...]  # bytes of each
     activation_bytes: int
     unshared_bytes: int
     persistent_bytes: int
+    aliased: int  # views that cost nothing
 
 
-def alias_views(graph: Graph) -> int:
-    """Let every view share its source's storage where that cannot be seen; returns how many do.
+def share_constants(graph: Graph) -> Roots:
+    """Constants that are the same bytes of the file have one memory, as a tied embedding and head do."""
+    known: dict[tuple[str, int, int], Tensor] = {}
+    roots: Roots = {}
+    for tensor in graph.tensors:
+        data = tensor.constant
+        if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
+            roots[tensor] = known.setdefault((tensor.dtype, address_of(data), len(data)), tensor)
+    return roots
+
+
+def alias_views(graph: Graph, roots: Roots, half: bool) -> Roots:
+    """Let every view share its source's memory where that cannot be seen.
 
     A view is a copy by definition. It may share if nothing else ever writes it, and if nothing writes the shared
-    storage from the view on: then both sides hold the same until the end of the call.
+    memory from the view on: then both sides hold the same until the end of the call.
     """
-    writes: dict[Storage, set[int]] = {}
+    roots = dict(roots)
+    writes: dict[Tensor, set[int]] = {}
     for tensor in graph.tensors:
-        writes.setdefault(tensor.storage, set()).update(tensor.writers)
-    given = {value for value in graph.inputs if isinstance(value, Value)}
-    loops = _loops(graph)
-    count = 0
+        writes.setdefault(roots.get(tensor, tensor), set()).update(graph.writers[tensor])
     for node in graph.nodes:
         source, target = node.args[0], node.args[-1]
         if not (node.alias and isinstance(source, Tensor) and isinstance(target, Tensor)):
             continue
         # A target that is read first keeps something from before: a call, or a turn of a loop.
-        fresh = target not in given and not target.storage.persistent and target.writers == (node.index,)
-        fresh = fresh and all(consumer > node.index for consumer in target.consumers)
-        if not fresh or not stored_alike(source.dtype, target.dtype, graph.limits.half):
+        fresh = target not in graph.given and target not in graph.persistent
+        fresh = fresh and graph.writers[target] == (node.index,)
+        fresh = fresh and all(consumer > node.index for consumer in graph.consumers[target])
+        if not fresh or not stored_alike(source.dtype, target.dtype, half):
             continue
         # Inside a loop a write before the view also comes after it.
-        begin = min((start for start, stop in loops if start <= node.index <= stop), default=node.index)
-        if any(index >= begin for index in writes.get(source.storage, ())):
-            continue
-        source.storage.nbytes = max(source.storage.nbytes, target.storage.nbytes)
-        target.storage = source.storage
-        count += 1
-    return count
+        begin = min((start for start, stop in graph.loops if start <= node.index <= stop), default=node.index)
+        root = roots.get(source, source)
+        if not any(index >= begin for index in writes[root]):
+            roots[target] = root
+    return roots
 
 
-def share_constants(graph: Graph) -> None:
-    """Let constants that are the same bytes of the file share memory, as a tied embedding and head do."""
-    known: dict[tuple[str, int, int], Storage] = {}
-    for tensor in graph.tensors:
-        data = tensor.constant
-        if isinstance(data, memoryview) and len(data) and not tensor.mutable:
-            place = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-            tensor.storage = known.setdefault((tensor.dtype, place, len(data)), tensor.storage)
-
-
-def bound_ids(graph: Graph) -> None:
-    """Tell inputs whose elements pick rows of a constant table how many there are; views of an input are the input."""
-    given = {value.storage: value for value in graph.inputs if isinstance(value, Tensor)}
-    for node in graph.nodes:
-        if node.picks is not None:
-            ids, table = (node.args[place] for place in node.picks)
-            value = given.get(ids.storage)
-            if value is not None and table.constant is not None:
-                rows = table.max_shape[0]
-                value.below = rows if value.below is None else min(value.below, rows)
-
-
-def plan_memory(graph: Graph, resident: Sequence[Tensor] = ()) -> MemoryPlan:
-    """Give every storage a block. Call after the planner has built, so that scratch is known.
+def plan_memory(
+    graph: Graph,
+    roots: Roots,
+    scratch: Sequence[Sequence[Tensor]],
+    half: bool,
+    resident: Iterable[Tensor] = (),
+    resume: Iterable[int] = (),
+) -> Memory:
+    """Give every used tensor a storage and every storage a block.
 
     `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
+    What nodes from a `resume` point on read is kept to the end, so that they can run again on it.
     """
-    intervals = _lifetimes(graph)
-    fixed = [storage for storage in intervals if storage.persistent]
-    shared = [storage for storage in intervals if not storage.persistent]
-    outputs = {tensor.storage for tensor in resident}
-    best: tuple[list[int], dict[Storage, int]] | None = None
-    for order, first in ((_by_size, False), (_by_start, False), (_in_order, True)):
-        row = sorted(shared, key=lambda storage: order(storage, intervals[storage]))
-        assignment = _assign(row, intervals, outputs, first)
+    spans = _lifetimes(graph, roots, scratch, tuple(resume))
+    sizes: dict[Tensor, int] = {}
+    kept: set[Tensor] = set()
+    aliased = 0
+    for tensor in (*graph.tensors, *(each for row in scratch for each in row)):
+        root = roots.get(tensor, tensor)
+        if root not in spans:
+            continue
+        aliased += root is not tensor and tensor.constant is None
+        nbytes = padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), half))
+        sizes[root] = max(sizes.get(root, 0), nbytes)
+        if tensor in graph.persistent:
+            kept.add(root)
+    shared = [root for root in spans if root not in kept]
+    outputs = {roots.get(tensor, tensor) for tensor in resident}
+    best: tuple[list[int], dict[Tensor, int]] | None = None
+    for by, first in ((_by_size, False), (_by_start, False), (_in_order, True)):
+        row = sorted(shared, key=lambda root, by=by: by(sizes[root], spans[root]))  # type: ignore[misc]
+        assignment = _assign(row, sizes, spans, outputs, first)
         if best is None or sum(assignment[0]) < sum(best[0]):
             best = assignment
-    sizes, blocks = best or ([], {})
-    for storage, block in blocks.items():
-        storage.block = block
-    for storage in fixed:
-        storage.block = len(sizes)
-        sizes.append(storage.nbytes)
-    persistent = sum(storage.nbytes for storage in fixed)
-    return MemoryPlan(tuple(sizes), sum(sizes) - persistent, sum(storage.nbytes for storage in shared), persistent)
+    blocks, places = best or ([], {})
+    activations = sum(blocks)
+    for root in spans:
+        if root in kept:
+            places[root] = len(blocks)
+            blocks.append(sizes[root])
+    storages = {root: Storage(number, sizes[root], places[root], root in kept) for number, root in enumerate(spans)}
+    everything = (*graph.tensors, *(each for row in scratch for each in row))
+    return Memory(
+        {tensor: storages[root] for tensor in everything if (root := roots.get(tensor, tensor)) in storages},
+        tuple(blocks),
+        activations,
+        sum(sizes[root] for root in shared),
+        sum(blocks) - activations,
+        aliased,
+    )
 
 
-def _lifetimes(graph: Graph) -> dict[Storage, tuple[int, int]]:
-    """First and last node at which each storage must keep its contents."""
+def _lifetimes(
+    graph: Graph, roots: Roots, scratch: Sequence[Sequence[Tensor]], resume: tuple[int, ...]
+) -> dict[Tensor, tuple[int, int]]:
+    """First and last node at which each memory must keep its contents."""
     end = len(graph.nodes)
-    first: dict[Storage, int] = {}
-    last: dict[Storage, int] = {}
+    first: dict[Tensor, int] = {}
+    last: dict[Tensor, int] = {}
 
     def use(value: Value, index: int) -> None:
         if isinstance(value, Tensor):
-            first.setdefault(value.storage, index)
-            first[value.storage] = min(first[value.storage], index)
-            last[value.storage] = max(last.get(value.storage, index), index)
+            root = roots.get(value, value)
+            first[root] = min(first.get(root, index), index)
+            last[root] = max(last.get(root, index), index)
 
-    for value in graph.inputs:
-        if isinstance(value, Value):
-            use(value, -1)
+    for value in graph.given:
+        use(value, -1)
     for node in graph.nodes:
-        for value in (*node.inputs, *node.written, *node.scratch):
+        for value in (*node.inputs, *node.written, *scratch[node.index]):
             use(value, node.index)
     for value in graph.outputs:
         if isinstance(value, Value):
             use(value, end)
-    _keep_through_loops(graph, first, last)
-    return {storage: (first[storage], last[storage]) for storage in first}
+    for point in resume:
+        for root, index in last.items():
+            if first[root] < point <= index:
+                last[root] = end
+    # A jump back makes everything that is alive in its loop alive in the whole of it.
+    for start, stop in graph.loops:
+        for root in first:
+            if first[root] <= stop and last[root] >= start:
+                first[root], last[root] = min(first[root], start), max(last[root], stop)
+    # An input that nothing reads needs no memory.
+    return {root: (first[root], last[root]) for root in first if last[root] >= 0}
 
 
-def _keep_through_loops(graph: Graph, first: dict[Storage, int], last: dict[Storage, int]) -> None:
-    """A jump back makes everything that is alive in its loop alive in the whole of it."""
-    for start, stop in _loops(graph):
-        for storage in first:
-            if first[storage] <= stop and last[storage] >= start:
-                first[storage] = min(first[storage], start)
-                last[storage] = max(last[storage], stop)
+def _by_size(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:
+    return -nbytes, span[0]
 
 
-def _loops(graph: Graph) -> list[tuple[int, int]]:
-    """First and last node of every loop, inner ones first."""
-    jumps = ((int(graph.nodes[index].args[-2]), index) for index in graph.controls)
-    return [(target, index) for target, index in jumps if target <= index]
+def _by_start(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:
+    return span[0], -nbytes
 
 
-def _by_size(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
-    return -storage.nbytes, interval[0]
-
-
-def _by_start(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
-    return interval[0], -storage.nbytes
-
-
-def _in_order(storage: Storage, interval: tuple[int, int]) -> tuple[int, int]:
-    return interval[0], 0
+def _in_order(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:
+    return span[0], 0
 
 
 def _assign(
-    storages: list[Storage], intervals: dict[Storage, tuple[int, int]], outputs: set[Storage], first: bool
-) -> tuple[list[int], dict[Storage, int]]:
+    row: list[Tensor], sizes: dict[Tensor, int], spans: dict[Tensor, tuple[int, int]], outputs: set[Tensor], first: bool
+) -> tuple[list[int], dict[Tensor, int]]:
     """First come, first served into the block that wastes least, or into the `first` that is free, as files plan.
 
     Lifetimes in one block never touch.
     """
-    sizes: list[int] = []
+    blocks: list[int] = []
     tenants: list[list[tuple[int, int]]] = []
-    blocks: dict[Storage, int] = {}
-    for storage in storages:
+    places: dict[Tensor, int] = {}
+    for root in row:
+        nbytes = sizes[root]
         # An output may feed the next call, and must outlive the moment at which the inputs of that are written.
-        spans = [intervals[storage], (-1, -1)] if storage in outputs else [intervals[storage]]
-        choice, cost = -1, (storage.nbytes, 0)
-        for block, size in enumerate(sizes):
-            price = (max(0, storage.nbytes - size), abs(size - storage.nbytes))
-            taken = any(start <= finish and stop >= begin for start, stop in spans for begin, finish in tenants[block])
+        wanted = [spans[root], (-1, -1)] if root in outputs else [spans[root]]
+        choice, cost = -1, (nbytes, 0)
+        for block, size in enumerate(blocks):
+            price = (max(0, nbytes - size), abs(size - nbytes))
+            taken = any(start <= finish and stop >= begin for start, stop in wanted for begin, finish in tenants[block])
             if not taken and (first or price < cost):
                 choice, cost = block, price
                 if first:
                     break
         if choice < 0:
-            choice = len(sizes)
-            sizes.append(0)
+            choice = len(blocks)
+            blocks.append(0)
             tenants.append([])
-        sizes[choice] = max(sizes[choice], storage.nbytes)
-        tenants[choice] += spans
-        blocks[storage] = choice
-    return sizes, blocks
+        blocks[choice] = max(blocks[choice], nbytes)
+        tenants[choice] += wanted
+        places[root] = choice
+    return blocks, places

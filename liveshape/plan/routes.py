@@ -12,35 +12,48 @@ from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
-from liveshape.plan.planning import Planner, Step
+from liveshape.plan.live import Live
 
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _FEW = tuple(range(9))
 _TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
+_MOST_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
 
 
-def small_routes(planner: Planner) -> Iterator[Step]:
-    """Steps at small live shapes; afterwards every shape is back at its bound and every node is due."""
-    inputs = [value for value in planner.graph.inputs if isinstance(value, Tensor) and not value.static]
-    scalars = [value for value in planner.graph.inputs if isinstance(value, SymInt)]
+def explore(live: Live, many: bool = True) -> int:
+    """Plan at many live shapes, or at the bound alone; returns how many combinations the budget left out.
+
+    Afterwards every shape is back at its bound, every node is due, and the groups know the routes they met.
+    """
+    graph = live.plan.graph
+    inputs = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
+    scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
     bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
-    ends = _ends_of_state(planner) if scalars or planner.graph.data_nodes else set()
+    looks = bool(scalars or graph.data_nodes)
+    ends = _ends_of_state(live) if looks else set()
+    _try(live, 0)  # the bound, and the numbers of the file
+    tried = left = 0
+    budget = _MOST_TRIALS if many else 0
     for size, sizes in _trials(bounds):
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
         numbers = {0, *(end - size for end in ends if end > size)}
         if scalars:
             numbers |= {size - 1, size}
-        if scalars or planner.graph.data_nodes:
+        if looks:
             numbers |= {1} if sizes else {1, 2, *bounds}
         # Several scalars may be the ends of a range: all alike, or each further than the one before.
-        for number, step in product(numbers, (0, size) if len(scalars) > 1 else (0,)):
-            _restore(planner)
+        for number, step in product(sorted(numbers), (0, size) if len(scalars) > 1 else (0,)):
+            if tried == budget:
+                left += 1
+                continue
+            tried += 1
             for tensor in inputs:
-                tensor.shape = tuple(min(sizes.get(most, most), most) for most in tensor.max_shape)
+                live.set(tensor, tuple(min(sizes.get(most, most), most) for most in tensor.max_shape))
             for place, value in enumerate(scalars):
-                value.value = number + place * step
-            yield from _steps(planner, number)
-    _restore(planner)
+                live.set(value, number + place * step)
+            _try(live, number)
+    live.restore()
+    return left
 
 
 def _trials(bounds: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
@@ -57,22 +70,16 @@ def _trials(bounds: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
             yield size, {one: size, other: 1}
 
 
-def _ends_of_state(planner: Planner) -> set[int]:
+def _ends_of_state(live: Live) -> set[int]:
     """The longest dimension of each tensor that is written in place: how far a position in it may go."""
-    written = {node.args[position] for node in planner.graph.nodes for position in node.mutates}
+    written = {node.args[position] for node in live.plan.graph.nodes for position in node.mutates}
     return {max(tensor.max_shape, default=0) for tensor in written if isinstance(tensor, Tensor)}
 
 
-def _steps(planner: Planner, number: int) -> Iterator[Step]:
-    for node in planner.graph.nodes:
-        try:
-            planner.walk(node.index, node.index + 1, lambda node, request: number)
-        except LiveshapeError:
-            return
-        yield from node.steps
-
-
-def _restore(planner: Planner) -> None:
-    for tensor in planner.graph.tensors:
-        tensor.shape = tensor.max_shape
-    planner.graph.invalidate()
+def _try(live: Live, number: int) -> None:
+    """Plan every node that is due, as far as the program accepts the sizes."""
+    live.begin()
+    try:
+        live.walk(0, len(live.nodes), lambda node, request: number)
+    except LiveshapeError:
+        return

@@ -21,8 +21,11 @@ _STORED: dict[str, np.dtype[Any]] = {
 }
 
 
-def checked(value: Any, given: Any) -> Any:
-    """An input as what the graph expects, or an InputError that says what was given and what is allowed."""
+def checked(value: Any, given: Any, rows: int | None = None) -> Any:
+    """An input as what the graph expects, or an InputError that says what was given and what is allowed.
+
+    `rows` is the size of the table that its elements are rows of, where they are.
+    """
     if isinstance(value, SymInt):
         scalar = given.item() if hasattr(given, "item") else given
         if not isinstance(scalar, (bool, int, float)):
@@ -41,9 +44,9 @@ def checked(value: Any, given: Any) -> Any:
             )
         array = array.astype(value.dtype)
     check_shape(value, array.shape)
-    if value.below is not None and array.size and (array.min() < 0 or array.max() >= value.below):
+    if rows is not None and array.size and (array.min() < 0 or array.max() >= rows):
         outside = array.min() if array.min() < 0 else array.max()
-        raise InputError(f"{value.name}: {outside} is outside of a table of {value.below} rows")
+        raise InputError(f"{value.name}: {outside} is outside of a table of {rows} rows")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

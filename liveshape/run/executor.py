@@ -1,115 +1,91 @@
-"""One graph on one device: upload, plan, encode, submit, read back. Everything is allocated here, once."""
+"""One plan on one device: upload, plan, encode, submit, read back. Everything is allocated here, once.
+
+A call that is cut short, by an error or by Ctrl-C between any two lines, leaves no trace: what was live is thrown away
+and made anew from the plan before the next call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from liveshape.device.webgpu import Buffer, Device
 from liveshape.errors import InputError, PlanError
-from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
-from liveshape.graph.constants import whole
-from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike
+from liveshape.graph import Node, Shape, SymInt, Tensor
+from liveshape.graph.constants import all_bytes
+from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import Read
-from liveshape.plan.memory import MemoryPlan, alias_views, bound_ids, plan_memory, share_constants
-from liveshape.plan.planning import Planner
-from liveshape.plan.routes import small_routes
-from liveshape.run.arrays import check_shape, checked, stored, stored_pieces
+from liveshape.plan.live import Live
+from liveshape.plan.plan import Plan
+from liveshape.run.arrays import check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.results import DeviceTensor, Staging, Transfer
+from liveshape.run.weights import Progress, Weights, upload
 
-Progress = Callable[[int, int], None]
+InputCopy = tuple[Buffer, int, Buffer]  # what, how many bytes, where to
 
 
 class Executor:
-    """Holds a graph's buffers and runs it at any live shape within its bound."""
+    """Runs a plan at any live shape within its bound.
+
+    Example: `Executor(compile(graph, device.limits), device).execute([x])`.
+    """
 
     def __init__(
         self,
-        graph: Graph,
+        plan: Plan,
         device: Device,
         *,
-        aliasing: bool = True,
-        ready: Sequence[int] | None = None,  # outputs that every call brings to the host; memory for others comes later
-        resident: Sequence[int] = (),  # outputs that `on_device` may give
+        weights: Weights | None = None,  # of this plan on this device, where another executor has them already
         progress: Progress | None = None,
     ) -> None:
-        self.graph = graph
-        self.device = device
-        share_constants(graph)
-        apart = {tensor: tensor.storage for tensor in graph.tensors}
-        self.aliased = alias_views(graph) if aliasing else 0
-        bound_ids(graph)
-        self.planner = Planner(graph)
-        self.resident = frozenset(resident)
-        kept = [graph.outputs[place] for place in resident]
-        self.memory: MemoryPlan = plan_memory(graph, kept)
-        if self.aliased and 0 < graph.file_bytes < self.memory.activation_bytes:
-            # Views that share live longer than copies; where that costs more than the file planned, they are copies.
-            for tensor, storage in apart.items():
-                tensor.storage = storage
-            self.aliased, self.planner = 0, Planner(graph)
-            self.memory = plan_memory(graph, kept)
-        self._blocks = [device.buffer(size, f"{graph.name} block {i}") for i, size in enumerate(self.memory.blocks)]
-        self.encoder = Encoder(self.planner, device, self.buffer_of)
-        read = self._output_tensors() if ready is None else [graph.outputs[place] for place in ready]
-        outputs = sum(padded(self._bytes(value, value.max_shape)) for value in read)
-        self._staging = Staging(device, graph.limits.half, max(outputs, 16))
-        self._arrivals: list[tuple[Buffer, int, Buffer]] = []
+        self.plan, self.graph, self.device = plan, plan.graph, device
         self.calls = 0
-        self._cursor = 0
-        self._upload_constants(progress)
-        self._warm()
+        self._closed = False
+        self._own_weights = weights is None
+        self._own: dict[int, Buffer] = {}
+        self._weights = weights or Weights(plan, device, progress)
+        try:
+            self._allocate()
+            self.encoder = Encoder(plan, device, self.buffer_of)
+            self._staging = Staging(device, plan.limits.half, plan.staging_bytes)
+            self._renew()
+            self.encoder.warm()
+        except BaseException:
+            self.close()
+            raise
 
-    def _output_tensors(self) -> list[Tensor]:
-        return [value for value in self.graph.outputs if isinstance(value, Tensor)]
+    def _allocate(self) -> None:
+        graph, storages = self.graph, self.plan.memory.storages
+        for block, nbytes in enumerate(self.plan.memory.blocks):
+            if block not in self._weights.blocks:
+                self._own[block] = self.device.buffer(nbytes, f"{graph.name} block {block}")
+        for tensor in graph.tensors:
+            if tensor.constant is not None and tensor in storages and storages[tensor].block in self._own:
+                upload(self.device, self.buffer_of(tensor), tensor, self.plan.limits.half)
+        self.device.flush()
+
+    def _renew(self) -> None:
+        """Everything that moves, as if no call had ever been."""
+        self.live = Live(self.plan)
+        self.encoder.forget()
+        self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
+        self._input_copies: list[InputCopy] = []
+        self._cursor = 0  # the first node that has not been submitted
+        self._intact = True  # whether no call was cut short since then
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
-        return storage_bytes(tensor.dtype, prod(shape), self.graph.limits.half)
-
-    @property
-    def arena_bytes(self) -> int:
-        """The size of the buffer that holds params."""
-        return self.encoder.arena.nbytes
-
-    @property
-    def staging_bytes(self) -> int:
-        """The size of the buffers that results are read through."""
-        return self._staging.nbytes
+        return storage_bytes(tensor.dtype, prod(shape), self.plan.limits.half)
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The memory that a tensor lives in."""
-        if tensor.storage.block < 0:
+        storage = self.plan.memory.storages.get(tensor)
+        if storage is None:
             raise PlanError(f"{tensor.name} has no memory: nothing in {self.graph.name} uses it")
-        return self._blocks[tensor.storage.block]
-
-    # Build
-
-    def _upload_constants(self, progress: Progress | None) -> None:
-        """Stream every constant from the file into its buffer, converting what WGSL cannot hold."""
-        read = (value for node in self.graph.nodes for value in node.inputs if isinstance(value, Tensor))
-        used = dict.fromkeys([*read, *self._output_tensors()])
-        constants = {tensor.storage: tensor for tensor in used if tensor.constant is not None}
-        total = sum(len(tensor.constant or b"") for tensor in constants.values())
-        done = 0
-        for storage, tensor in constants.items():
-            assert tensor.constant is not None
-            self.device.stream(self._blocks[storage.block], stored_pieces(tensor, self.graph.limits.half))
-            done += len(tensor.constant)
-            if progress is not None:
-                progress(done, total)
-        self.device.flush()
-
-    def _warm(self) -> None:
-        """Compile every pipeline and make every bind group that a call may ask for, so that none waits for one."""
-        planned = (step for node in self.graph.nodes for step in node.steps)
-        for step in chain(planned, small_routes(self.planner)):
-            self.encoder.resolve(step)
-            for variant in step.variant.siblings:
-                self.encoder.bound(variant, step.tensors)
+        own = self._own.get(storage.block)
+        return self._weights.blocks[storage.block] if own is None else own
 
     # One call
 
@@ -119,128 +95,176 @@ class Executor:
 
     def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending:
         """Run once without waiting. `wanted` are the outputs to bring to the host, all by default."""
-        self._set_inputs(inputs)
-        self.planner.begin()
+        self._ready()
+        # Validate all, then commit: a refused call leaves nothing half done.
+        copies, given = self._validated(inputs)
+        self._intact = False
+        self._set_inputs(copies, given)
+        live, end = self.live, len(self.graph.nodes)
+        live.begin()
         index = self._cursor = 0
-        end = len(self.graph.nodes)
-        try:
-            while index < end:
-                stop = next((control for control in self.graph.controls if control >= index), end)
-                self.planner.walk(index, stop, self._read)
-                index = stop if stop == end else self._jump(self.graph.nodes[stop])
-            return self._finish(end, wanted)
-        finally:
-            for value in self.graph.inputs:
-                if isinstance(value, Tensor):
-                    value.host = None
+        turns: dict[int, Any] = {}
+        while index < end:
+            stop = next((control for control in self.graph.controls if control >= index), end)
+            live.walk(index, stop, self._read)
+            index = stop if stop == end else self._jump(self.graph.nodes[stop], turns)
+        return self._finish(end, wanted)
 
     def resume(self, start: int, wanted: Sequence[int] | None = None) -> Pending:
         """Run the nodes from `start` on once more, on what the call before left in memory."""
+        if start not in self.plan.choices.resume:
+            raise PlanError(f"node {start} is no point to resume at; the plan has {list(self.plan.choices.resume)}")
+        if not self._intact:
+            raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
+        self._ready()
+        self._intact = False
         self._cursor = start
-        self.planner.walk(start, len(self.graph.nodes), self._read)
+        self.live.walk(start, len(self.graph.nodes), self._read)
         return self._finish(len(self.graph.nodes), wanted)
 
-    def _set_inputs(self, inputs: Sequence[Any]) -> None:
+    def set_scalar(self, symint: SymInt, value: Any) -> None:
+        """Set a live number that is no input, such as a setting of the sampling operator."""
+        self._ready()
+        self.live.set(symint, value)
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise InputError(f"{self.graph.name} was closed: its memory was given back; load it again")
+        if not self._intact:
+            self._renew()
+
+    def _validated(self, inputs: Sequence[Any]) -> tuple[list[tuple[Tensor, DeviceTensor]], list[tuple[Any, Any, Any]]]:
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
-        # Validate all, then commit: a refused call leaves nothing half done.
-        ready: list[tuple[Any, Any, Any]] = []
-        self._arrivals = []
-        for value, given in zip(graph.inputs, inputs, strict=True):
-            if isinstance(given, DeviceTensor) and isinstance(value, Tensor):
-                self._arrivals.append(self._arrival(value, given))
-                continue
-            host = checked(value, given)
-            ready.append((value, host, stored(host, value, graph.limits.half) if isinstance(value, Tensor) else None))
-        for value, given in zip(graph.inputs, inputs, strict=True):
-            if isinstance(given, DeviceTensor):
-                value.shape = given.shape
-        for value, host, data in ready:
-            if isinstance(value, SymInt):
-                value.value = host
-            elif isinstance(value, Tensor):
-                value.shape = host.shape
-                value.host = host
-                if host.size and value.storage.block >= 0:  # an input that nothing uses has no memory
+        copies: list[tuple[Tensor, DeviceTensor]] = []
+        given: list[tuple[Any, Any, Any]] = []
+        for value, array in zip(graph.inputs, inputs, strict=True):
+            if isinstance(array, DeviceTensor) and isinstance(value, Tensor):
+                self._check_device_tensor(value, array)
+                copies.append((value, array))
+            else:
+                host = checked(value, array, self.plan.index_limits.get(value))
+                data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
+                given.append((value, host, data))
+        return copies, given
+
+    def _set_inputs(self, copies: list[tuple[Tensor, DeviceTensor]], given: list[tuple[Any, Any, Any]]) -> None:
+        live, storages = self.live, self.plan.memory.storages
+        self._given = {}
+        self._input_copies = [
+            (array.buffer, (array.nbytes + 3) & ~3, self.buffer_of(value))
+            for value, array in copies
+            if value in storages and array.nbytes
+        ]
+        for value, array in copies:
+            live.set(value, array.shape)
+        for value, host, data in given:
+            if isinstance(value, Tensor):
+                live.set(value, host.shape)
+                self._given[value] = host
+                if host.size and value in storages:  # an input that nothing uses has no memory
                     self.device.write(self.buffer_of(value), 0, data)
+            elif isinstance(value, SymInt):
+                live.set(value, host)
+
+    def _check_device_tensor(self, value: Tensor, given: DeviceTensor) -> None:
+        given.check()
+        if given.device is not self.device:
+            raise InputError(f"{value.name} lies on {given.device}, {self.graph.name} runs on {self.device}")
+        if not stored_alike(given.dtype, value.dtype, self.plan.limits.half):
+            raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
+        check_shape(value, given.shape)
 
     def _read(self, node: Node, request: Read) -> Any:
         """One element, from the host's copy where there is one, else after running the graph up to the node."""
-        tensor, element = request.tensor, request.element
-        if element >= tensor.numel:
-            raise PlanError(f"element {element} is outside the live shape {tensor.shape}")
-        if tensor.host is not None and not tensor.mutable:
-            return tensor.host.reshape(-1)[element].item()
-        if tensor.constant is not None and not tensor.mutable:
-            return np.frombuffer(whole(tensor.constant), tensor.dtype)[element].item()
+        tensor, element, shape = request.tensor.tensor, request.element, request.tensor.shape
+        if element >= prod(shape):
+            raise PlanError(f"element {element} is outside the live shape {shape}")
+        if not self.graph.writers[tensor]:
+            if tensor in self._given:
+                return self._given[tensor].reshape(-1)[element].item()
+            if tensor.constant is not None:
+                return np.frombuffer(all_bytes(tensor.constant), tensor.dtype)[element].item()
         self._run(self._cursor, node.index)
         self._cursor = node.index
-        return self.fetch(tensor, element, (1,))[0].item()
+        return self._fetch(tensor, element, (1,))[0].item()
 
     def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
         """What a tensor holds now: its live elements, or those of `shape` from element `start` on."""
-        shape = tensor.shape if shape is None else shape
+        self._ready()
+        return self._fetch(tensor, start, self.live.tensor(tensor).shape if shape is None else shape)
+
+    def _fetch(self, tensor: Tensor, start: int, shape: Shape) -> Any:
         begin = self._bytes(tensor, (start,))
         place = begin & ~3  # only whole words travel
         nbytes = (begin + self._bytes(tensor, shape) - place + 3) & ~3
         copies = [(self.buffer_of(tensor), place, nbytes, 0)] if nbytes else []
         rows = [(begin - place, tensor, shape)]
-        return self._staging.submit((), copies, nbytes, rows, self.graph.name, self._take_arrivals()).wait()[0]
+        return self._staging.submit((), copies, nbytes, rows, self.graph.name, self._take_input_copies()).wait()[0]
 
-    def _arrival(self, value: Tensor, given: DeviceTensor) -> tuple[Buffer, int, Buffer]:
-        """The copy that brings a tensor of the device to an input."""
-        given.check()
-        if given.device is not self.device:
-            raise InputError(f"{value.name} lies on {given.device}, {self.graph.name} runs on {self.device}")
-        if not stored_alike(given.dtype, value.dtype, self.graph.limits.half):
-            raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
-        check_shape(value, given.shape)
-        return given.buffer, (given.nbytes + 3) & ~3, self.buffer_of(value)
+    def _take_input_copies(self) -> list[InputCopy]:
+        copies, self._input_copies = self._input_copies, []
+        return copies
 
-    def _take_arrivals(self) -> list[tuple[Buffer, int, Buffer]]:
-        arrivals, self._arrivals = self._arrivals, []
-        return arrivals
-
-    def _jump(self, node: Node) -> int:
+    def _jump(self, node: Node, turns: dict[int, Any]) -> int:
         """Take a conditional jump: the condition is a live scalar or one element on the device."""
         condition, target, _ = node.args
         if isinstance(condition, Tensor):
-            condition = self._read(node, Read(condition, 0))
+            condition = self._read(node, Read(self.live.tensor(condition), 0))
         elif isinstance(condition, SymInt):
-            condition = condition.value
-        self._run(self._cursor, node.index)
-        self._cursor = node.index + 1 if condition else target
-        return int(self._cursor)
+            condition = self.live.scalar(condition).value
+        ran = self._run(self._cursor, node.index)
+        self._cursor = node.index + 1 if condition else int(target)
+        if self._cursor <= node.index:
+            # A turn that ran nothing and moved no number would be followed by the same turn for ever.
+            now = None if ran else self.live.scalars()
+            if now is not None and turns.get(node.index) == now:
+                raise PlanError(f"{node.label}: the loop back to node {target} makes no progress and would never end")
+            turns[node.index] = now
+        return self._cursor
 
-    def _run(self, start: int, stop: int) -> None:
-        commands = self.encoder.commands(start, stop)
+    def _run(self, start: int, stop: int) -> bool:
+        commands = self.encoder.commands(self.live, start, stop)
         if commands:
-            self.device.submit(commands, (), self.graph.name, self._take_arrivals())
+            self.device.submit(commands, (), self.graph.name, self._take_input_copies())
+        return bool(commands)
 
     def _finish(self, end: int, wanted: Sequence[int] | None) -> Pending:
-        commands = self.encoder.commands(self._cursor, end)
-        outputs = self.graph.outputs
+        commands = self.encoder.commands(self.live, self._cursor, end)
+        outputs, live = self.graph.outputs, self.live
         chosen = range(len(outputs)) if wanted is None else wanted
         tensors = [outputs[place] for place in chosen if isinstance(outputs[place], Tensor)]
-        rows = [(tensor, tensor.shape, self.buffer_of(tensor)) for tensor in tensors]
-        transfer = self._staging.start(commands, rows, self.graph.name, self._take_arrivals())
+        rows = [(tensor, live.tensor(tensor).shape, self.buffer_of(tensor)) for tensor in tensors]
+        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
         self.calls += 1
-        scalars = {place: value.value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
-        return Pending(self, transfer, list(chosen), scalars)
+        self._given = {}
+        scalars = {place: live.scalar(value).value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
+        pending = Pending(self, transfer, list(chosen), scalars)
+        self._intact = True
+        return pending
 
     # Tests and state
 
     def poison(self) -> None:
         """Fill every shared buffer with NaN (-1 for integers), so that a read past a live range shows."""
-        persistent = {tensor.storage.block for tensor in self.graph.tensors if tensor.storage.persistent}
-        for index, block in enumerate(self._blocks):
-            if index not in persistent:
-                self.device.write(block, 0, b"\xff" * block.nbytes)
+        persistent = {storage.block for storage in self.plan.memory.storages.values() if storage.persistent}
+        for block, buffer in self._own.items():
+            if block not in persistent:
+                self.device.write(buffer, 0, b"\xff" * buffer.nbytes)
 
     def state(self, tensor: Tensor) -> Any:
         """The present contents of a tensor that outlives calls, such as a cache."""
         return self.fetch(tensor, 0, tensor.max_shape)
+
+    def close(self) -> None:
+        """Give all memory on the device back; weights that others use stay."""
+        self._closed = True
+        buffers = list(self._own.values())
+        self._own.clear()
+        self.device.free(buffers)
+        if self._own_weights:
+            self._weights.close()
 
 
 class Pending:
@@ -249,12 +273,24 @@ class Pending:
     def __init__(self, executor: Executor, transfer: Transfer, chosen: list[int], scalars: dict[int, Any]) -> None:
         self._executor, self._transfer, self._chosen, self._scalars = executor, transfer, chosen, scalars
         self._call = executor.calls
+        self._shapes = {
+            place: executor.live.tensor(tensor).shape
+            for place in executor.plan.choices.resident
+            if isinstance(tensor := executor.graph.outputs[place], Tensor)
+        }
 
     def result(self) -> list[Any]:
         """The outputs that were wanted, as arrays and numbers, when the device is done."""
-        outputs, arrays = self._executor.graph.outputs, iter(self._transfer.wait())
+        return self._given(self._transfer.wait())
+
+    async def result_async(self) -> list[Any]:
+        """The same, awaited: an event loop goes on while the device works."""
+        return self._given(await self._transfer.wait_async())
+
+    def _given(self, arrays: list[Any]) -> list[Any]:
+        outputs, found = self._executor.graph.outputs, iter(arrays)
         return [
-            next(arrays) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
+            next(found) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
             for place in self._chosen
         ]
 
@@ -269,9 +305,11 @@ class Pending:
         tensor = executor.graph.outputs[position]
         if not isinstance(tensor, Tensor):
             raise InputError(f"output {position} is a number, not a tensor")
-        if position not in executor.resident:
+        if position not in self._shapes:
             raise InputError(
-                f"output {position} is not kept on the device: build the executor with resident=[{position}]"
+                f"output {position} is not kept on the device: compile the plan with resident=({position},)"
             )
-        half = executor.graph.limits.half
-        return DeviceTensor(tensor, executor.buffer_of(tensor), executor.device, half, lambda: executor.calls == call)
+        half, shape = executor.plan.limits.half, self._shapes[position]
+        return DeviceTensor(
+            tensor, shape, executor.buffer_of(tensor), executor.device, half, lambda: executor.calls == call
+        )

@@ -21,11 +21,11 @@ class DeviceTensor:
     """
 
     def __init__(
-        self, tensor: Tensor, buffer: Buffer, device: Device, half: bool, is_fresh: Callable[[], bool]
+        self, tensor: Tensor, shape: Shape, buffer: Buffer, device: Device, half: bool, is_fresh: Callable[[], bool]
     ) -> None:
         self.tensor = tensor
         self.dtype = tensor.dtype
-        self.shape = tensor.shape
+        self.shape = shape
         self.buffer = buffer
         self.device = device
         self._half = half

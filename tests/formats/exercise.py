@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from liveshape.plan.planning import Planner
+
 from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
 from liveshape.lower.lowering import examine
 from liveshape.plan.memory import alias_views, plan_memory
-from liveshape.plan.planning import Planner
 
 
 def exercise_program(data: bytes) -> None:

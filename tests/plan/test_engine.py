@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from liveshape.plan.planning import Planner, fold
 
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import OPS, op
-from liveshape.plan.planning import Planner, fold
 from tests.support.chains import Chain
 
 MAX = 43

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from liveshape.plan.planning import Planner
 
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.plan.memory import alias_views
-from liveshape.plan.planning import Planner
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 

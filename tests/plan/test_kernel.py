@@ -7,11 +7,11 @@ import struct
 from importlib import resources
 
 import pytest
+from liveshape.plan.planning import Planner
 
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
 from liveshape.kernels import Kernel
-from liveshape.plan.planning import Planner
 
 SOURCE = """
 // T: f32, f16

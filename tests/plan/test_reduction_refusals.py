@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from liveshape.plan.planning import Planner
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Tensor
-from liveshape.plan.planning import Planner
 from tests.support.graphs import In, OpCase, Out, build
 
 

@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
-from liveshape.graph import Graph, Limits, Node, SymInt, Tensor
+from liveshape.graph import Graph, Node, SymInt, Tensor
 
 
 class Chain:
     """Adds values and nodes in program order; `graph` closes it."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.values: list[Any] = []
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
 
     def tensor(self, shape: tuple[int, ...], dtype: str = "float32", name: str = "") -> Tensor:
-        return self._keep(Tensor(name or f"value {len(self.values)}", dtype, shape, half=self.limits.half))
+        return self._keep(Tensor(name or f"value {len(self.values)}", dtype, shape))
 
     def input(self, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
         tensor = self.tensor(shape, dtype, f"input {len(self.inputs)}")
@@ -37,8 +36,7 @@ class Chain:
     def constant(self, array: np.ndarray) -> Tensor:
         data = memoryview(np.ascontiguousarray(array)).cast("B")
         name = f"value {len(self.values)}"
-        tensor = Tensor(name, str(array.dtype), array.shape, constant=data, half=self.limits.half)
-        tensor.storage.persistent = True
+        tensor = Tensor(name, str(array.dtype), array.shape, constant=data)
         return self._keep(tensor)
 
     def node(self, operator: str, *args: Any) -> Any:
@@ -48,7 +46,7 @@ class Chain:
         return args[-1]
 
     def graph(self, *outputs: Any, name: str = "chain") -> Graph:
-        return Graph(name, self.nodes, self.values, self.inputs, list(outputs), self.limits)
+        return Graph(name, tuple(self.nodes), tuple(self.values), tuple(self.inputs), outputs)
 
     def _keep(self, value: Any) -> Any:
         self.values.append(value)

@@ -12,6 +12,7 @@ import torch
 from liveshape import ops
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
 MAX = 43
@@ -85,27 +86,32 @@ class OpCase:
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
-def build(case: OpCase, size: int, limits: Limits | None = None) -> Graph:
+def build(case: OpCase, size: int) -> Graph:
     """The graph of a case with its bound at `size`."""
-    limits = limits or Limits()
     values: list[Any] = []
     inputs: list[Any] = []
     outputs: list[Any] = []
+    # An input whose shape is the same at every size is static, as a file says it of its inputs.
+    extremes = [flat_specs(case.args_at(end)) for end in (min(case.sizes), max(case.sizes))]
 
     def make(spec: Any) -> Any:
         if isinstance(spec, (list, tuple)):
             return tuple(make(item) for item in spec)
-        if isinstance(spec, (In, Out)):
-            kind, into = ("input", inputs) if isinstance(spec, In) else ("output", outputs)
-            value: Any = Tensor(f"{kind} {len(into)}", spec.dtype, tuple(spec.shape), half=limits.half)
-            if not isinstance(spec, Unused):
-                into.append(value)
+        if isinstance(spec, In):
+            small, large = (specs[len(inputs)] for specs in extremes)
+            value: Any = Tensor(
+                f"input {len(inputs)}", spec.dtype, tuple(spec.shape), static=small.shape == large.shape
+            )
+            inputs.append(value)
             if isinstance(spec, InOut):
+                outputs.append(value)
+        elif isinstance(spec, Out):
+            value = Tensor(f"output {len(outputs)}", spec.dtype, tuple(spec.shape))
+            if not isinstance(spec, Unused):
                 outputs.append(value)
         elif isinstance(spec, Const):
             data = memoryview(np.ascontiguousarray(spec.array)).cast("B")
-            value = Tensor("constant", str(spec.array.dtype), spec.array.shape, constant=data, half=limits.half)
-            value.storage.persistent = True
+            value = Tensor("constant", str(spec.array.dtype), spec.array.shape, data)
         elif isinstance(spec, Sym):
             value = SymInt("scalar", spec.value)
             inputs.append(value)
@@ -115,12 +121,8 @@ def build(case: OpCase, size: int, limits: Limits | None = None) -> Graph:
         return value
 
     args = tuple(make(spec) for spec in case.args_at(size))
-    extremes = (flat_specs(case.args_at(end)) for end in (min(case.sizes), max(case.sizes)))
-    for value, small, large in zip(inputs, *extremes, strict=True):
-        if isinstance(value, Tensor):
-            value.static = small.shape == large.shape  # as a file says it of its inputs
     node = ops.OPS[case.op].bind(0, f"{case.op} (node 0)", args)
-    return Graph(case.name, [node], values, inputs, outputs, limits)
+    return Graph(case.name, (node,), tuple(values), tuple(inputs), tuple(outputs))
 
 
 def flat_specs(specs: list[Any]) -> list[Any]:
@@ -150,7 +152,7 @@ def sweep(case: OpCase, limits: Limits | None = None, device: Any = None, rounds
     """One graph at the bound, run up and down at every size, tails poisoned; nothing is created after the build."""
     device = device or open_device()
     device._pipelines.clear()  # what another case compiled does not count
-    executor = Executor(build(case, max(case.sizes), limits or device.limits), device)
+    executor = Executor(compile(build(case, max(case.sizes)), limits or device.limits), device)
     generator = np.random.default_rng(len(case.name))
     order = [case.sizes, generator.permutation(case.sizes), tuple(reversed(case.sizes))][-rounds:]
     counters = device.counters

@@ -1,0 +1,93 @@
+"""What a rewriting of a graph has to know: who makes and who reads a value, and what may be moved without being seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from liveshape.graph import Graph, Node, Tensor, Value
+
+VIEW = "aten.view_copy.default"
+LINEAR_Q4 = "et_vk.linear_q4gsw.default"
+_LINEARS = frozenset(
+    {"aten.linear.default", LINEAR_Q4, "et_vk.linear_qcs4w.default", "et_vk.linear_dq8ca_q4gsw.default"}
+)
+
+
+class Search:
+    """The makers and readers of a graph's values, and questions about them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.maker = {value: node for node in graph.nodes for value in node.written}
+        self.writes = Counter(value for node in graph.nodes for value in node.written)
+        self.readers: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for value in dict.fromkeys(node.inputs):
+                self.readers.setdefault(value, []).append(node)
+        self._outputs = {value for value in graph.outputs if isinstance(value, Value)}
+        self._regions = graph.regions()
+
+    def in_a_row(self, nodes: Sequence[Node]) -> bool:
+        """Whether no jump leads into or out of the nodes from the first to the last of these."""
+        return len({self._regions[node.index] for node in nodes}) == 1
+
+    def only_reader(self, value: Any) -> Node | None:
+        """The one node that looks at a value, if nobody else does."""
+        readers = self.readers.get(value, [])
+        return readers[0] if len(readers) == 1 and value not in self._outputs else None
+
+    def only_for(self, nodes: Sequence[Node], value: Any) -> bool:
+        """Whether nobody but these nodes looks at a value."""
+        return value not in self._outputs and all(node in nodes for node in self.readers.get(value, []))
+
+    def own_constant(self, node: Node, tensor: Tensor) -> bool:
+        """Whether a tensor is a constant of the file, of whole words, that a node has for itself."""
+        data = tensor.constant
+        in_words = isinstance(data, memoryview) and len(data) > 0 and len(data) % 4 == 0
+        return in_words and not self.writes[tensor] and self.only_for((node,), tensor)
+
+    def unchanged(self, value: Any, nodes: Sequence[Node]) -> bool:
+        """Whether nothing writes a value from the first to the last of some nodes."""
+        indices = [node.index for node in nodes]
+        return all(value not in node.written for node in self.graph.nodes[min(indices) : max(indices)])
+
+    def once(self, *values: Any) -> bool:
+        """Whether tensors are written once, and read only after that: they may as well be written a bit earlier."""
+        return all(
+            isinstance(value, Tensor)
+            and self.writes[value] == 1
+            and value not in self.graph.given
+            and all(reader.index > self.maker[value].index for reader in self.readers.get(value, []))
+            for value in values
+        )
+
+    def same_rows(self, one: Tensor, other: Tensor) -> bool:
+        """Whether two tensors have one shape at every live shape: linear layers, of one width, of one input."""
+        one, other = self.viewed(one), self.viewed(other)
+        if one.max_shape != other.max_shape:
+            return False
+        makers = self.maker.get(one), self.maker.get(other)
+        views = [node for node in makers if node is not None and node.name == VIEW]
+        if len(views) == 2 and views[0].args[1] == views[1].args[1]:
+            steady = all(self.writes[value] <= 1 for view in views for value in view.inputs)
+            return steady and self.same_rows(views[0].args[0], views[1].args[0])
+        linears = [node for node in makers if node is not None and node.name in _LINEARS]
+        return len(linears) == 2 and linears[0].args[0] is linears[1].args[0]
+
+    def viewed(self, tensor: Tensor) -> Tensor:
+        """What a tensor is a view of, in its own shape; else the tensor.
+
+        The last size of a linear layer is fixed, and so are sizes of 1. If they are in the view, and one more is left,
+        that one is the same, since a view has as many elements as its source.
+        """
+        view = self.maker.get(tensor)
+        if view is None or view.name != VIEW:
+            return tensor
+        source, sizes, _ = view.args
+        layer, shape = self.maker.get(source), source.max_shape
+        moving = {place for place, size in enumerate(shape[:-1]) if size > 1}
+        given = {place for place, (size, most) in enumerate(zip(sizes, shape, strict=False)) if size != most}
+        linear = layer is not None and layer.name in _LINEARS and self.writes[source] == 1
+        return source if linear and shape == tensor.max_shape and given <= moving and len(moving) < 2 else tensor

@@ -1,0 +1,154 @@
+"""`compile(graph, limits)`: everything that can be known of a graph before it runs, without a device."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from liveshape.errors import LiveshapeError, UnsupportedError
+from liveshape.graph import Graph, Limits, Node, Tensor
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch
+from liveshape.kernels.requests import Read, Scratch
+from liveshape.plan.classes import classify
+from liveshape.plan.live import Live, LiveNode
+from liveshape.plan.memory import Memory, alias_views, plan_memory, share_constants
+from liveshape.plan.params import aligned
+from liveshape.plan.plan import Choices, NodeClass, Plan, Route
+from liveshape.plan.routes import explore
+
+Scratches = tuple[tuple[Tensor, ...], ...]
+
+
+def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None = None) -> Plan:
+    """The plan of a graph on a device with these limits, or an UnsupportedError that lists all that cannot run there.
+
+    Example: `compile(lower(program, "forward", {}), device.limits)`.
+    """
+    limits, choices = limits or Limits(), choices or Choices()
+    memory, scratch = _memory(graph, limits, choices)
+    plan = _alone(graph, limits, choices, memory, scratch)
+    tensors = [node.tensors for node in Live(plan).nodes]
+    plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
+    live = Live(plan)
+    _check(live)
+    untried = explore(live, choices.warm)
+    routes = _routes(live)
+    return replace(
+        plan, classes=live.classes(), routes=routes, untried=untried, param_bytes=_param_bytes(routes, limits)
+    )
+
+
+def _alone(graph: Graph, limits: Limits, choices: Choices, memory: Memory, scratch: Scratches) -> Plan:
+    """A plan in which every node is a class of its own."""
+    classes = tuple(NodeClass(node.index, (node.index,)) for node in graph.nodes)
+    return Plan(graph, limits, choices, memory, scratch, classes, _index_limits(graph, memory))
+
+
+def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[Memory, Scratches]:
+    """Where tensors lie, with views aliased unless copies take less.
+
+    Views that share live longer than copies; where that costs more than the file planned, the smaller of both is taken.
+    """
+    resident = [graph.outputs[place] for place in choices.resident]
+    constants = share_constants(graph)
+    ways = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
+    best: tuple[Memory, Scratches] | None = None
+    for roots in (*ways, constants):
+        nothing: Scratches = ((),) * len(graph.nodes)
+        before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
+        scratch = _Draft(_alone(graph, limits, choices, before, nothing)).scratches()
+        memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume)
+        if best is None or memory.activation_bytes < best[0].activation_bytes:
+            best = memory, scratch
+        if not 0 < graph.file_bytes < memory.activation_bytes:
+            break
+    assert best is not None
+    return best
+
+
+class _Draft(Live):
+    """Learns which temporary memory each node asks for, by running its generator at the bound."""
+
+    def scratches(self) -> Scratches:
+        self._asked: list[list[Tensor]] = [[] for _ in self.nodes]
+        for node in self.nodes:
+            with suppress(LiveshapeError):  # `_check` says it, which knows the memory too
+                self.steps(node, _nothing_yet)
+            _back_to_bounds(node)
+        return tuple(tuple(row) for row in self._asked)
+
+    def _scratch(self, node: LiveNode, position: int, request: Scratch) -> LiveTensor:
+        name = f"{node.node.label} scratch {position}"
+        self._asked[node.index].append(Tensor(name, request.dtype, request.max_shape))
+        return self.tensor(self._asked[node.index][-1])
+
+    def _step(self, dispatch: Dispatch) -> None:
+        """Kernels depend on where the memory lies, which is not known yet."""
+
+
+def _check(live: Live) -> None:
+    """Plan every node at the bound, to find every operator that cannot run here.
+
+    Data is not known yet, so a live scalar may contradict the bounds; the first call plans such a node anew.
+    """
+    troubles: list[tuple[str, str]] = []
+    for node in live.nodes:
+        try:
+            live.steps(node, _nothing_yet)
+        except UnsupportedError as error:
+            troubles.append((node.node.label, str(error).removeprefix(f"{node.node.label}: ")))
+        except LiveshapeError:
+            if not node.node.live:
+                raise
+        _back_to_bounds(node)
+    if troubles:
+        raise UnsupportedError("; ".join(f"{label}: {reason}" for label, reason in troubles), tuple(troubles))
+    live.restore()
+
+
+def _back_to_bounds(node: LiveNode) -> None:
+    for tensor in node.outputs:
+        tensor.shape = tensor.max_shape
+
+
+def _nothing_yet(node: Node, request: Read) -> Any:
+    """At build there is no data; zero is a position every program accepts, and the first call plans again."""
+    return 0
+
+
+def _routes(live: Live) -> tuple[Route, ...]:
+    """Every route that a family was seen to take, for all of its nodes."""
+    found: list[Route] = []
+    for groups in live.families.values():
+        members = tuple(sorted(member.index for group in groups for member in group.members))
+        ways = dict.fromkeys(dispatched for group in groups for dispatched in group.routes if dispatched)
+        found += [Route(members, dispatched) for dispatched in ways]
+    return tuple(found)
+
+
+def _param_bytes(routes: tuple[Route, ...], limits: Limits) -> int:
+    """Room for the params of every node: places are never given back, so each length at each step has one."""
+    places: dict[tuple[int, int, int], int] = {}
+    for route in routes:
+        for step, (variant, _) in enumerate(route.dispatched):
+            nbytes = variant.kernel.param_bytes
+            for member in route.members if nbytes else ():
+                places[member, step, nbytes] = aligned(nbytes, limits.uniform_alignment)
+    return sum(places.values())
+
+
+def _index_limits(graph: Graph, memory: Memory) -> dict[Tensor, int]:
+    """The rows of the constant table that the elements of an input pick from; a view of an input is the input."""
+    given = {
+        memory.storages[value]: value for value in graph.tensors if value in graph.given and value in memory.storages
+    }
+    found: dict[Tensor, int] = {}
+    for node in graph.nodes:
+        if node.gathers is not None:
+            ids, table = (node.args[place] for place in node.gathers)
+            value = given.get(memory.storages[ids])
+            if value is not None and table.constant is not None:
+                found[value] = min(table.max_shape[0], found.get(value, table.max_shape[0]))
+    return found

@@ -1,0 +1,367 @@
+"""The live-shape engine: what moves, for one user of a plan, and the walk that keeps it right.
+
+One walk in program order plans a node again only if something it reads moved. The first node of a class leads: it is
+planned, the others take what it planned over while their live shapes are the same, and leave the class when they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GeneratorType
+from typing import Any
+
+from liveshape.errors import LiveshapeError, PlanError
+from liveshape.graph import Node, Shape, SymInt, Tensor, Value
+from liveshape.graph.live import LiveScalar, LiveTensor, identity
+from liveshape.kernels import Dispatch, Variant
+from liveshape.kernels.requests import Read, Scratch
+from liveshape.plan.params import Arena, Slot
+from liveshape.plan.plan import Dispatched, NodeClass, Plan
+
+Reader = Callable[[Node, Read], Any]
+Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
+
+
+def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors of a node in the order that the places of a route count: read, written, temporary."""
+    return tuple(value for value in (*node.inputs, *node.written, *scratch) if isinstance(value, Tensor))
+
+
+class LiveNode:
+    """A node with its live values at hand."""
+
+    __slots__ = ("args", "group", "index", "inputs", "node", "outputs", "places", "scalars", "scratch", "tensors")
+
+    def __init__(self, node: Node, live: Live) -> None:
+        self.node = node
+        self.index = node.index
+        self.args = tuple(live.of(argument) for argument in node.args)
+        self.inputs: list[LiveTensor] = [live.tensor(value) for value in node.inputs if isinstance(value, Tensor)]
+        self.scalars: list[LiveScalar] = [live.scalar(value) for value in node.inputs if isinstance(value, SymInt)]
+        # An operator may set the shape of what it writes in place, too.
+        self.outputs: list[LiveTensor] = [live.tensor(value) for value in node.written if isinstance(value, Tensor)]
+        scratch = live.plan.scratch[node.index]
+        self.scratch = tuple(live.tensor(tensor) for tensor in scratch)
+        self.tensors = tuple(live.tensor(tensor) for tensor in tensors_of(node, scratch))
+        self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
+        self.group: Group
+
+    def arguments(self) -> Any:
+        """The arguments of the generator at this moment: live scalars by value, outputs as objects."""
+        if not self.node.live:
+            return self.args
+        args = list(self.args)
+        for position in self.node.live:
+            value = args[position]
+            args[position] = (
+                value.value
+                if isinstance(value, LiveScalar)
+                else tuple(item.value if isinstance(item, LiveScalar) else item for item in value)
+            )
+        return args
+
+
+class LiveRoute:
+    """What the nodes of a group run now: kernels, the places of their tensors, and the slots of the arena."""
+
+    __slots__ = ("dispatched", "slots")
+
+    def __init__(self, dispatched: tuple[Dispatched, ...], slots: tuple[Slot, ...]) -> None:
+        self.dispatched, self.slots = dispatched, slots
+
+
+class Group:
+    """Nodes that have one plan now. The first in program order leads; `shapes` are its inputs' when it was planned."""
+
+    __slots__ = ("_slots", "family", "members", "outputs", "route", "routes", "shapes", "tensors")
+
+    def __init__(self, family: int, members: list[LiveNode]) -> None:
+        self.family = family
+        self.members = members
+        self.shapes: list[Shape] | None = None
+        self.outputs: list[Shape] = []
+        self.route = _NOTHING
+        self.tensors: tuple[tuple[LiveTensor, ...], ...] = ()  # the leader's, of each step of the route
+        self.routes: dict[tuple[Dispatched, ...], LiveRoute] = {(): _NOTHING}
+        self._slots: dict[tuple[int, int], Slot] = {}
+
+    @property
+    def leader(self) -> LiveNode:
+        return self.members[0]
+
+    def slot(self, step: int, nbytes: int, arena: Arena) -> Slot:
+        """The slot of a step, the same in every route whose params are as long there."""
+        found = self._slots.get((step, nbytes))
+        if found is None:
+            found = self._slots[step, nbytes] = Slot(arena.place(nbytes) if nbytes else -1)
+        return found
+
+
+_NOTHING = LiveRoute((), ())
+
+
+class Live:
+    """Shapes, scalars and steps of one user of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        graph = plan.graph
+        self.version = 0  # grows whenever a node's kernels or slots became others
+        self.planned = 0  # runs of a generator since the start, for tests and profiles
+        self.pending = bytearray(b"\x01" * len(graph.nodes))
+        self.arena = Arena(plan.limits.uniform_alignment)
+        self._kinds: dict[tuple[str, int], int] = {}
+        self._variants: dict[tuple[Any, ...], Variant] = {}
+        self._tensors: dict[Tensor, LiveTensor] = {}
+        self._scalars: dict[SymInt, LiveScalar] = {}
+        self.nodes = [LiveNode(node, self) for node in graph.nodes]
+        self.families: dict[int, list[Group]] = {}
+        for each in plan.classes:
+            self._group(each.family, [self.nodes[index] for index in each.members])
+
+    # Values
+
+    def tensor(self, tensor: Tensor) -> LiveTensor:
+        """A tensor as it is now."""
+        found = self._tensors.get(tensor)
+        if found is None:
+            found = LiveTensor(tensor, self.pending, self.plan.graph.consumers.get(tensor, ()))
+            storage = self.plan.memory.storages.get(tensor)
+            found.storage = -1 if storage is None else storage.number
+            found.parts = self.plan.parts(tensor)
+            found.kind = self._kinds.setdefault((tensor.dtype, found.parts), len(self._kinds))
+            self._tensors[tensor] = found
+        return found
+
+    def scalar(self, symint: SymInt) -> LiveScalar:
+        """A scalar as it is now."""
+        found = self._scalars.get(symint)
+        if found is None:
+            found = self._scalars[symint] = LiveScalar(symint, self.pending)
+        return found
+
+    def scalars(self) -> list[Any]:
+        """Every live number, to be compared with what it was."""
+        return [identity(scalar.value) for scalar in self._scalars.values()]
+
+    def of(self, argument: Any) -> Any:
+        """An argument of a node with its values live; constants are themselves."""
+        if isinstance(argument, tuple):
+            return tuple(self.of(item) for item in argument)
+        if isinstance(argument, Tensor):
+            return self.tensor(argument)
+        return self.scalar(argument) if isinstance(argument, SymInt) else argument
+
+    def set(self, value: Value, to: Any) -> None:
+        """A live shape or number from outside: what the caller gives."""
+        if isinstance(value, Tensor):
+            self.tensor(value).shape = to
+        elif isinstance(value, SymInt):
+            self.scalar(value).value = to
+
+    def restore(self) -> None:
+        """Every shape back to its bound, every number to its first."""
+        for tensor in self._tensors.values():
+            tensor.shape = tensor.max_shape
+        for scalar in self._scalars.values():
+            scalar.value = scalar.symint.initial
+        self.invalidate()
+
+    # Walking
+
+    def invalidate(self) -> None:
+        """Forget every plan: the next walk plans each node again."""
+        self.pending[:] = b"\x01" * len(self.pending)
+        for groups in self.families.values():
+            for group in groups:
+                group.shapes = None
+
+    def begin(self) -> None:
+        """Start a call: loop counters are set back, and nodes that look at data are due even if no shape moved."""
+        graph = self.plan.graph
+        for symint in graph.carried:
+            self._scalars[symint].value = symint.initial
+        for index in graph.data_nodes:
+            self.pending[index] = 1
+
+    def walk(self, start: int, stop: int, read: Reader) -> None:
+        """Plan every due node from `start` up to `stop`, in program order, each once.
+
+        If an operator raises, every node is due again and the error names the node.
+        """
+        pending, nodes = self.pending, self.nodes
+        for index in self.plan.graph.volatile:
+            if start <= index < stop:
+                pending[index] = 1
+        index = pending.find(1, start, stop)
+        if index < 0:
+            return
+        try:
+            while index >= 0:
+                # Cleared first: a node that changes what it reads is due again in the next turn of its loop.
+                pending[index] = 0
+                self._visit(nodes[index], read)
+                index = pending.find(1, index + 1, stop)
+        except BaseException:
+            self.invalidate()
+            raise
+
+    def _visit(self, node: LiveNode, read: Reader) -> None:
+        group = node.group
+        shapes = [tensor._shape for tensor in node.inputs]  # the property costs more than the rest of this line
+        if group.members[0] is not node:
+            if shapes != group.shapes:
+                group = self._leave(node, shapes)
+            if group.members[0] is not node:
+                for tensor, shape in zip(node.outputs, group.outputs, strict=True):
+                    if tensor._shape != shape:
+                        tensor.shape = shape
+                return
+        self._adopt(group, self.steps(node, read))
+        outputs = [tensor._shape for tensor in node.outputs]
+        if shapes != group.shapes or outputs != group.outputs:
+            group.shapes, group.outputs = shapes, outputs
+            pending = self.pending
+            for member in group.members[1:]:
+                pending[member.index] = 1
+
+    def steps(self, node: LiveNode, read: Reader) -> list[Step]:
+        """Run the generator of one node at its live values: it sets the shapes of its outputs, its steps come back."""
+        self.planned += 1
+        try:
+            generator = node.node.run(*node.arguments())
+            return self._collect(node, generator, read) if isinstance(generator, GeneratorType) else []
+        except LiveshapeError as error:
+            if node.node.label in str(error):
+                raise
+            raise type(error)(f"{node.node.label}: {error}{_shapes_of(node)}") from error
+        except Exception as error:
+            raise PlanError(f"{node.node.label}: {type(error).__name__}: {error}{_shapes_of(node)}") from error
+
+    def _collect(self, node: LiveNode, generator: Any, read: Reader) -> list[Step]:
+        steps: list[Step] = []
+        requested = 0
+        reply: Any = None
+        while True:
+            try:
+                request = generator.send(reply)
+            except StopIteration:
+                return steps
+            reply = None
+            if type(request) is Dispatch:
+                step = self._step(request)
+                if step is not None:
+                    steps.append(step)
+            elif type(request) is Scratch:
+                reply = self._scratch(node, requested, request)
+                requested += 1
+            else:
+                reply = read(node.node, request)
+
+    def _scratch(self, node: LiveNode, position: int, request: Scratch) -> LiveTensor:
+        if position >= len(node.scratch):
+            raise PlanError("scratch must be asked for before any routing, sized from max_shape")
+        return node.scratch[position]
+
+    def _step(self, dispatch: Dispatch) -> Step | None:
+        kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values
+        # A lookup in the hot path: the kernel's own is for every plan and device, and costs four times this.
+        key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.choices])
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = kernel.variant(dispatch, self.plan.limits)
+        if dispatch.threads is not None:
+            groups = -(-dispatch.threads // variant.group_size)
+        elif dispatch.shared is not None:
+            groups = -(-dispatch.shared * variant.parts // variant.group_size)
+        else:
+            groups = dispatch.groups or 0
+        if groups == 0:
+            return None
+        return variant, tensors, kernel.pack(values), fold(groups, self.plan.limits.max_groups)
+
+    # Groups
+
+    def _group(self, family: int, members: list[LiveNode]) -> Group:
+        """A group of its own for some nodes, the first of which leads."""
+        group = Group(family, members)
+        for member in members:
+            member.group = group
+        for scalar in members[0].scalars:
+            scalar.consumers.append(members[0].index)
+        self.families.setdefault(family, []).append(group)
+        return group
+
+    def _leave(self, node: LiveNode, shapes: list[Shape]) -> Group:
+        """Another group for a node whose live shapes are no longer those of its leader."""
+        before = node.group
+        before.members.remove(node)
+        self.version += 1
+        for group in self.families[before.family]:
+            leader = group.members[0]
+            if leader.index < node.index and group.shapes == shapes and not self.pending[leader.index]:
+                group.members.append(node)
+                group.members.sort(key=lambda member: member.index)
+                node.group = group
+                return group
+        return self._group(before.family, [node])
+
+    def _adopt(self, group: Group, steps: list[Step]) -> None:
+        """Make these steps those of a group: written over in place where its kernels and tensors stay."""
+        route = group.route
+        tensors = tuple([step[1] for step in steps])
+        same = tensors == group.tensors and all(
+            [step[0] is known[0] for step, known in zip(steps, route.dispatched, strict=True)]
+        )
+        if not same:
+            places = group.members[0].places
+            key = tuple([(step[0], tuple([places[tensor] for tensor in step[1]])) for step in steps])
+            found = group.routes.get(key)
+            if found is None:
+                slots = [group.slot(place, len(params), self.arena) for place, (_, _, params, _) in enumerate(steps)]
+                found = group.routes[key] = LiveRoute(key, tuple(slots))
+            group.route = route = found
+            group.tensors = tensors
+            self.version += 1
+        for slot, (_, _, params, grid) in zip(route.slots, steps, strict=True):
+            slot.grid = grid
+            if params != slot.params:
+                self.arena.put(slot, params)
+
+    def described(self, index: int) -> list[tuple[str, tuple[str, ...], bytes, tuple[int, int, int]]]:
+        """The steps of a node as they are now, comparable across plans: kernel, tensors, params, grid."""
+        node = self.nodes[index]
+        route = node.group.route
+        return [
+            (variant.label, tuple(node.tensors[place].name for place in places), slot.params, slot.grid)
+            for (variant, places), slot in zip(route.dispatched, route.slots, strict=True)
+        ]
+
+    def classes(self) -> tuple[NodeClass, ...]:
+        """The groups as they are now."""
+        return tuple(
+            NodeClass(family, tuple(member.index for member in group.members))
+            for family, groups in self.families.items()
+            for group in groups
+        )
+
+
+def fold(groups: int, limit: int) -> tuple[int, int, int]:
+    """Spread a linear number of workgroups over three dimensions with as little overshoot as can be.
+
+    >>> fold(7, 65535), fold(65536, 65535)
+    ((7, 1, 1), (32768, 2, 1))
+    """
+    if groups <= limit:
+        return groups, 1, 1
+    z = -(-groups // (limit * limit))
+    y = -(-groups // (limit * z))
+    x = -(-groups // (y * z))
+    if z > limit:
+        raise PlanError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
+    return x, y, z
+
+
+def _shapes_of(node: LiveNode) -> str:
+    shapes = [f"{tensor.name} {tensor.shape}" for tensor in node.inputs]
+    return f" (live: {', '.join(shapes)})" if shapes else ""

@@ -1,0 +1,105 @@
+"""How a graph runs, as a value: where every tensor lies, which nodes plan alike, and which kernels they may ask for.
+
+A plan needs no device and is never written to. Several executors may run one plan and share its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.graph.limits import binding_parts
+from liveshape.kernels import Variant
+from liveshape.plan.memory import Memory, Storage
+
+STAGING_BUFFERS = 2  # one call runs while the results of the one before it are read
+
+Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its tensors among those of the node
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may be chosen about a plan; results are the same under every choice.
+
+    `resident` are the outputs that stay on the device as inputs of the next call. `resume` are nodes from which on a
+    call may be run again. `ready` are the outputs that every call brings to the host, all of them if it is None; memory
+    for others comes when they are asked for.
+    """
+
+    aliasing: bool = True
+    classes: bool = True
+    warm: bool = True
+    resident: tuple[int, ...] = ()
+    resume: tuple[int, ...] = ()
+    ready: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """Nodes that have one plan; the first in program order leads. Classes of one family were one until shapes differed."""
+
+    family: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The kernels that the nodes of a family run, in one of the ways that live values may choose."""
+
+    members: tuple[int, ...]
+    dispatched: tuple[Dispatched, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `compile` gives; see each field."""
+
+    graph: Graph
+    limits: Limits
+    choices: Choices
+    memory: Memory
+    scratch: tuple[tuple[Tensor, ...], ...]  # of each node
+    classes: tuple[NodeClass, ...]
+    index_limits: Mapping[Tensor, int]  # inputs whose elements are rows of a table, and how many it has
+    routes: tuple[Route, ...] = ()  # found by planning at many live shapes, to be compiled at load
+    untried: int = 0  # combinations of live sizes that the budget left for their first use
+    param_bytes: int = 0  # that the params of every node take, had each a place of its own
+
+    def parts(self, tensor: Tensor) -> int:
+        """How many bindings a tensor takes."""
+        storage = self.memory.storages.get(tensor)
+        return 1 if storage is None else binding_parts(storage.nbytes, self.memory.blocks[storage.block], self.limits)
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory that outlives a call and that some node writes; a view only shares the memory of its source."""
+        storages = self.memory.storages
+        found: set[Storage] = set()
+        for node in self.graph.nodes:
+            sources = {storages[value] for value in node.inputs if isinstance(value, Tensor)} if node.alias else set()
+            found |= {storages[value] for value in node.written if isinstance(value, Tensor)} - sources
+        return sum(storage.nbytes for storage in found if storage.persistent)
+
+    @property
+    def uniform_bytes(self) -> int:
+        """The buffer for params."""
+        return max(self.param_bytes, self.limits.uniform_alignment)
+
+    @property
+    def staging_bytes(self) -> int:
+        """One of the buffers that results are read through."""
+        outputs = self.graph.outputs
+        ready = outputs if self.choices.ready is None else [outputs[place] for place in self.choices.ready]
+        shapes = [(value.dtype, prod(value.max_shape)) for value in ready if isinstance(value, Tensor)]
+        return max(sum(padded(storage_bytes(dtype, count, self.limits.half)) for dtype, count in shapes), 16)
+
+    @property
+    def kernels(self) -> frozenset[Variant]:
+        """Every kernel that is compiled at load."""
+        found: set[Variant] = set()
+        for route in self.routes:
+            for variant, _ in route.dispatched:
+                found.update((variant, *variant.siblings))
+        return frozenset(found)

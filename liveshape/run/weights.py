@@ -1,0 +1,59 @@
+"""The constants of a plan on a device: uploaded once, read by every executor of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from liveshape.device.webgpu import Buffer, Device
+from liveshape.graph import Tensor
+from liveshape.plan.plan import Plan
+from liveshape.run.arrays import stored_pieces
+
+Progress = Callable[[int, int], None]
+
+
+class Weights:
+    """Buffers of the blocks that nothing writes.
+
+    Example: `Weights(plan, device)`, given to several executors of the plan.
+    """
+
+    def __init__(self, plan: Plan, device: Device, progress: Progress | None = None) -> None:
+        self.plan, self.device = plan, device
+        self.blocks: dict[int, Buffer] = {}
+        graph, storages = plan.graph, plan.memory.storages
+        constants = {
+            storages[tensor]: tensor
+            for tensor in graph.tensors
+            if tensor in storages and tensor.constant is not None and not graph.writers[tensor]
+        }
+        total = sum(len(tensor.constant or b"") for tensor in constants.values())
+        done = 0
+        try:
+            for storage, tensor in constants.items():
+                nbytes = plan.memory.blocks[storage.block]
+                buffer = self.blocks[storage.block] = device.buffer(nbytes, f"{graph.name} {tensor.name}")
+                upload(device, buffer, tensor, plan.limits.half)
+                done += len(tensor.constant or b"")
+                if progress is not None:
+                    progress(done, total)
+            device.flush()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return sum(buffer.nbytes for buffer in self.blocks.values())
+
+    def close(self) -> None:
+        """Give the memory back."""
+        buffers = list(self.blocks.values())
+        self.blocks.clear()
+        self.device.free(buffers)
+
+
+def upload(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
+    """Stream a constant from the file into a new buffer, converting what WGSL cannot hold."""
+    device.stream(buffer, stored_pieces(tensor, half))
