@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
-from liveshape.device.webgpu import Buffer, Device, open_device
+from liveshape.device.webgpu import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import Problem, examine, simplified
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Plan
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
-from liveshape.run.executor import Executor
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
 
@@ -56,6 +57,10 @@ class Report:
     memory: Memory | None
     largest_buffer: int
     kernels: int
+    planned_nodes: int  # after fusion
+    classes: int  # of nodes that are planned together
+    untried: int  # combinations of live sizes whose kernels were not looked for ahead
+    state: tuple[str, ...]  # what outlives a call
 
 
 @dataclass(frozen=True)
@@ -112,53 +117,15 @@ def _target(device: str | None) -> Target:
 # Study
 
 
-class _PaperDevice:
-    """Takes every request of an executor and makes nothing, so that what a graph needs is what it would ask for."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.largest = 0
-        self.variants: set[Any] = set()
-
-    def buffer(self, nbytes: int, label: str) -> Buffer:
-        self.largest = max(self.largest, nbytes)
-        return Buffer(((None, 0, nbytes),), nbytes)
-
-    def arena(self, nbytes: int) -> _Paper:
-        return _Paper(nbytes)
-
-    def staging(self, nbytes: int) -> _Paper:
-        return _Paper(nbytes)
-
-    def stream(self, buffer: Buffer, pieces: Iterable[Any]) -> None:
-        """Upload nothing: the pieces are not even read."""
-
-    def flush(self) -> None:
-        """Nothing is under way."""
-
-    def bind(self, variant: Any, buffers: Any, arena: Any) -> None:
-        """A bind group takes no memory worth counting, but it needs its kernel."""
-        self.variants.add(variant)
-
-    def command(self, bound: None, offset: int, step: Any) -> None:
-        """Nothing is ever encoded."""
-
-
-@dataclass(frozen=True)
-class _Paper:
-    size: int
-
-
 def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
     """Everything about one method of an open file, planned at its bounds for these limits.
 
     Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
     """
-    graph, problems = examine(file, plan.name, data, limits)
-    paper = _PaperDevice(limits)
-    memory = None
+    graph, problems = examine(file, plan.name, data)
+    compiled: Plan | None = None
     try:
-        memory = memory_of(Executor(simplified(graph), cast(Device, paper)))
+        compiled = compile(simplified(graph, limits), limits)
     except UnsupportedError as error:
         # Nodes are counted already; naming the operator again would count it twice.
         problems = problems + [Problem(node, "", reason) for node, reason in error.details]
@@ -185,9 +152,21 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         problems=problems,
         constants=_constants(graph),
         reads=_reads(graph),
-        memory=memory,
-        largest_buffer=paper.largest,
-        kernels=len(paper.variants),
+        memory=None if compiled is None else memory_of(compiled),
+        largest_buffer=0 if compiled is None else max(compiled.memory.blocks, default=0),
+        kernels=0 if compiled is None else len(compiled.kernels),
+        classes=0 if compiled is None else len(compiled.classes),
+        planned_nodes=0 if compiled is None else len(compiled.graph.nodes),
+        untried=0 if compiled is None else compiled.untried,
+        state=() if compiled is None else _state(compiled),
+    )
+
+
+def _state(plan: Plan) -> tuple[str, ...]:
+    return tuple(
+        f"{state.tensor.name} ({state.tensor.dtype} {shape_text(state.tensor.max_shape)}), "
+        + ("opaque" if state.axis is None else f"a row per position along axis {state.axis}")
+        for state in states_of(plan.graph)
     )
 
 
@@ -205,7 +184,9 @@ def _constants(graph: Graph) -> Constants:
 def _reads(graph: Graph) -> list[DataRead]:
     return [
         DataRead(
-            node.label, tensor.name, tensor in graph.inputs or (tensor.constant is not None and not tensor.mutable)
+            node.label,
+            tensor.name,
+            not graph.writers[tensor] and (tensor in graph.given or tensor.constant is not None),
         )
         for node in graph.nodes
         if (node.reads_data or node.control) and isinstance(tensor := node.args[0], Tensor)
@@ -293,6 +274,9 @@ def _print_memory(report: Report, limits: Limits) -> None:
     ]
     title = "memory" if not report.problems else "memory, at least, without the parts that cannot run"
     print_table(f"\n{report.name}: {title}", ("what", "bytes", ""), rows)
+    planned = f"{counted(report.planned_nodes, 'node')} after fusion, planned as {counted(report.classes, 'class', 'classes')}"
+    later = f"; {report.untried} combinations of live sizes were not tried: their kernels compile at first use"
+    print(f"  {planned}{later if report.untried else ''}")
     allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"
     parts = -(-report.largest_buffer // limits.max_binding_bytes)
     verdict = "fits" if parts <= 1 else f"is split over {parts} bindings"

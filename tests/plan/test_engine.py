@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from liveshape.plan.planning import Planner, fold
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live, fold
+from liveshape.plan.plan import Choices
 
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.kernels.requests import Scratch
@@ -18,12 +20,17 @@ from tests.support.chains import Chain
 MAX = 43
 
 
-def walk(planner: Planner, data: Any = None) -> int:
+def live_of(graph: Any) -> Live:
+    """What is live of a graph whose nodes plan alone, so that they can be counted."""
+    return Live(compile(graph, choices=Choices(classes=False)))
+
+
+def walk(live: Live, data: Any = None) -> int:
     """One call's planning; returns how many nodes were planned."""
-    before = planner.planned
-    planner.begin()
-    planner.walk(0, len(planner.graph.nodes), lambda node, request: data[request.element])
-    return planner.planned - before
+    before = live.planned
+    live.begin()
+    live.walk(0, len(live.nodes), lambda node, request: data[request.element])
+    return live.planned - before
 
 
 def rms(chain: Chain, x: Any) -> Any:
@@ -38,15 +45,15 @@ def add(chain: Chain, a: Any, b: Any) -> Any:
 def test_nothing_moved_plans_nothing() -> None:
     chain = Chain()
     x = chain.input((1, MAX, 8))
-    planner = Planner(chain.graph(rms(chain, rms(chain, x))))
-    assert walk(planner) == 2
-    version = planner.version
-    assert walk(planner) == 0
-    x.shape = (1, 7, 8)
-    assert walk(planner) == 2
-    x.shape = (1, 7, 8)
-    assert walk(planner) == 0
-    assert planner.version > version
+    live = live_of(chain.graph(rms(chain, rms(chain, x))))
+    assert walk(live) == 2
+    version = live.version
+    assert walk(live) == 0
+    live.tensor(x).shape = (1, 7, 8)
+    assert walk(live) == 2
+    live.tensor(x).shape = (1, 7, 8)
+    assert walk(live) == 0
+    assert live.version == version, "only numbers moved: commands stay"
 
 
 def test_scalar_and_tensor_moving_together_plan_a_node_once() -> None:
@@ -54,27 +61,27 @@ def test_scalar_and_tensor_moving_together_plan_a_node_once() -> None:
     x, end = chain.input((1, MAX, 8)), chain.scalar(given=True)
     part = chain.node("aten.slice_copy.Tensor", x, 1, 0, end, 1, chain.tensor((1, MAX, 8)))
     graph = chain.graph(rms(chain, part))
-    planner = Planner(graph)
-    end.value = MAX
-    walk(planner)
-    x.shape, end.value = (1, 9, 8), 5
-    assert walk(planner) == 2
-    assert graph.outputs[0].shape == (1, 5, 8)
-    end.value = 6
-    assert walk(planner) == 2
-    end.value = 6
-    assert walk(planner) == 0
+    live = live_of(graph)
+    live.scalar(end).value = MAX
+    walk(live)
+    live.tensor(x).shape, live.scalar(end).value = (1, 9, 8), 5
+    assert walk(live) == 2
+    assert live.tensor(graph.outputs[0]).shape == (1, 5, 8)
+    live.scalar(end).value = 6
+    assert walk(live) == 2
+    live.scalar(end).value = 6
+    assert walk(live) == 0
 
 
 def test_a_shape_that_ends_up_equal_stops_the_walk() -> None:
     chain = Chain()
     x, end = chain.input((MAX, 8)), chain.scalar(given=True)
     part = chain.node("aten.slice_copy.Tensor", x, 0, 0, end, 1, chain.tensor((MAX, 8)))
-    planner = Planner(chain.graph(rms(chain, part)))
-    end.value = 4
-    walk(planner)
-    x.shape = (30, 8)
-    assert walk(planner) == 1, "the slice still ends at 4, so what reads it stays planned"
+    live = live_of(chain.graph(rms(chain, part)))
+    live.scalar(end).value = 4
+    walk(live)
+    live.tensor(x).shape = (30, 8)
+    assert walk(live) == 1, "the slice still ends at 4, so what reads it stays planned"
 
 
 def test_sym_size_of_an_intermediate_is_live() -> None:
@@ -85,11 +92,15 @@ def test_sym_size_of_an_intermediate_is_live() -> None:
     half = chain.node("floordiv", size, 4, chain.scalar())
     part = chain.node("aten.slice_copy.Tensor", x, 1, 0, half, 1, chain.tensor((1, MAX // 2, 8)))
     graph = chain.graph(part)
-    planner = Planner(graph)
+    live = live_of(graph)
     for length in (43, 1, 7, 42, 5):
-        x.shape = (1, length, 8)
-        walk(planner)
-        assert (size.value, half.value, part.shape) == (2 * length, length // 2, (1, length // 2, 8))
+        live.tensor(x).shape = (1, length, 8)
+        walk(live)
+        assert (live.scalar(size).value, live.scalar(half).value, live.tensor(part).shape) == (
+            2 * length,
+            length // 2,
+            (1, length // 2, 8),
+        )
 
 
 def test_branches_of_different_depth_meet() -> None:
@@ -99,58 +110,61 @@ def test_branches_of_different_depth_meet() -> None:
     for _ in range(5):
         deep = rms(chain, deep)
     graph = chain.graph(add(chain, x, deep))
-    planner = Planner(graph)
-    walk(planner)
+    live = live_of(graph)
+    walk(live)
     for length in (3, 43, 1, 20):
-        x.shape = (1, length, 8)
-        assert walk(planner) == 6
-        assert graph.outputs[0].shape == (1, length, 8)
+        live.tensor(x).shape = (1, length, 8)
+        assert walk(live) == 6
+        assert live.tensor(graph.outputs[0]).shape == (1, length, 8)
 
 
 def test_an_error_in_the_middle_leaves_nothing_stale() -> None:
     chain = Chain()
     a, b = chain.input((MAX, 8)), chain.input((MAX, 8))
     graph = chain.graph(add(chain, rms(chain, a), rms(chain, b)))
-    planner = Planner(graph)
-    walk(planner)
-    a.shape, b.shape = (3, 8), (4, 8)
+    live = live_of(graph)
+    walk(live)
+    live.tensor(a).shape, live.tensor(b).shape = (3, 8), (4, 8)
     with pytest.raises(ShapeError, match=r"aten.add.Tensor \(node 2\).*\(3, 8\) and \(4, 8\) do not broadcast"):
-        walk(planner)
-    assert bytes(graph.pending) == b"\x01\x01\x01"
-    b.shape = (3, 8)
-    assert walk(planner) == 3
+        walk(live)
+    assert bytes(live.pending) == b"\x01\x01\x01"
+    live.tensor(b).shape = (3, 8)
+    assert walk(live) == 3
     fresh = _fresh_steps(3)
-    assert [step.describe() for node in graph.nodes for step in node.steps] == fresh
+    assert [step for node in graph.nodes for step in live.described(node.index)] == fresh
 
 
 def _fresh_steps(size: int) -> list[Any]:
     chain = Chain()
     a, b = chain.input((size, 8)), chain.input((size, 8))
     graph = chain.graph(add(chain, rms(chain, a), rms(chain, b)))
-    Planner(graph)
-    return [step.describe() for node in graph.nodes for step in node.steps]
+    live = live_of(graph)
+    walk(live)
+    return [step for node in graph.nodes for step in live.described(node.index)]
 
 
 def test_live_shapes_are_checked_against_the_allocation_in_each_dimension() -> None:
     chain = Chain()
     x = chain.input((2, MAX, 8))
+    live = live_of(chain.graph(rms(chain, x)))
     for shape in ((2, MAX + 1, 8), (3, 1, 8), (2, 8), (2, MAX, 9), (2, -1, 8)):
         with pytest.raises(ShapeError, match=r"input 0: live shape .* does not fit the allocated \(2, 43, 8\)"):
-            x.shape = shape
-    assert x.shape == (2, MAX, 8)
+            live.tensor(x).shape = shape
+    assert live.tensor(x).shape == (2, MAX, 8)
 
 
 def test_static_graphs_plan_once_and_stay_identical() -> None:
     chain = Chain()
     x = chain.input((1, MAX, 8))
     graph = chain.graph(rms(chain, x))
-    planner = Planner(graph)
-    walk(planner)
-    steps = graph.nodes[0].steps
+    live = live_of(graph)
+    walk(live)
+    route, version = live.nodes[0].group.route, live.version
     for _ in range(3):
-        x.shape = (1, MAX, 8)
-        assert walk(planner) == 0
-        assert graph.nodes[0].steps is steps
+        live.tensor(x).shape = (1, MAX, 8)
+        assert walk(live) == 0
+        assert live.nodes[0].group.route is route
+        assert live.version == version
 
 
 def test_select_as_symint_is_due_at_every_call_and_moves_only_when_its_value_does() -> None:
@@ -159,13 +173,13 @@ def test_select_as_symint_is_due_at_every_call_and_moves_only_when_its_value_doe
     start = chain.node("et_vk.select_as_symint.default", position, 0, -1, chain.scalar())
     end = chain.node("add", start, 3, chain.scalar())
     part = chain.node("aten.slice_copy.Tensor", table, 0, start, end, 1, chain.tensor((3, 8)))
-    planner = Planner(chain.graph(part))
-    assert walk(planner, [0]) == 3
-    assert walk(planner, [0]) == 1
-    assert walk(planner, [9]) == 3
-    assert (start.value, end.value, part.shape) == (9, 12, (3, 8))
+    live = live_of(chain.graph(part))
+    assert walk(live, [0]) == 3
+    assert walk(live, [0]) == 1
+    assert walk(live, [9]) == 3
+    assert (live.scalar(start).value, live.scalar(end).value, live.tensor(part).shape) == (9, 12, (3, 8))
     with pytest.raises(PlanError, match="does not fit 32 bits"):
-        walk(planner, [1 << 40])
+        walk(live, [1 << 40])
 
 
 def test_unsupported_nodes_are_reported_together() -> None:
@@ -175,7 +189,7 @@ def test_unsupported_nodes_are_reported_together() -> None:
     for _ in range(2):
         chain.node("et_vk.rms_norm.default", x, weight, 1e-6, chain.tensor((4, 8), "int32"))
     with pytest.raises(UnsupportedError, match=r"(?s)node 0\).*takes f32 or f16.*not int32.*node 1\)"):
-        Planner(chain.graph(chain.nodes[-1].args[-1]))
+        compile(chain.graph(chain.nodes[-1].args[-1]))
 
 
 @pytest.fixture
@@ -194,11 +208,11 @@ def late_scratch() -> Any:
 def test_scratch_behind_a_route_is_an_error() -> None:
     chain = Chain()
     x = chain.input((8, 8))
-    planner = Planner(chain.graph(chain.node("test.late_scratch", x, chain.tensor((8, 8)))))
-    walk(planner)
-    x.shape = (2, 8)
+    live = live_of(chain.graph(chain.node("test.late_scratch", x, chain.tensor((8, 8)))))
+    walk(live)
+    live.tensor(x).shape = (2, 8)
     with pytest.raises(PlanError, match="scratch must be asked for before any routing"):
-        walk(planner)
+        walk(live)
 
 
 @given(st.integers(0, 2**33), st.sampled_from([1 << 12, 65535]))
