@@ -156,6 +156,8 @@ class Node:
     control: bool = False
     mutates: tuple[int, ...] = ()
     picks: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
+    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): touched up to the newest row alone
+    begins: int | None = None  # position in args: the row that the first new one becomes
     steps: tuple[Any, ...] = ()
     scratch: list[Tensor] = field(default_factory=list)
     twin: Any = None  # what the planner knows of nodes that plan alike

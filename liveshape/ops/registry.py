@@ -43,6 +43,9 @@ class Op:
     control: bool
     mutates: tuple[int, ...]
     picks: tuple[int, int] | None
+    along: tuple[tuple[int, int], ...] = ()
+    begins: int | None = None
+    unless: int | None = None
 
     def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
         """A node of this operator: checks the number and the types of its arguments, once."""
@@ -69,6 +72,8 @@ class Op:
             control=self.control,
             mutates=self.mutates,
             picks=self.picks,
+            along=() if self.unless is not None and read[self.unless] is not None else self.along,
+            begins=self.begins,
         )
 
 
@@ -82,11 +87,16 @@ def op(
     control: bool = False,
     mutates: tuple[str, ...] = (),
     picks: tuple[str, str] | None = None,
+    along: dict[str, int] | None = None,
+    begins: str | None = None,
+    unless: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
     looks at values. `mutates`: parameters it writes in place. `picks`: a parameter whose elements are rows of another.
+    `along`: parameters, each with an axis of positions, of which it writes new rows from the one that the parameter
+    `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given.
 
     >>> @op("aten.neg.default")
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -98,10 +108,15 @@ def op(
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
         picked = None if picks is None else (places[picks[0]], places[picks[1]])
+        rows = (
+            tuple((places[name], axis) for name, axis in (along or {}).items()),
+            None if begins is None else places[begins],
+            None if unless is None else places[unless],
+        )
         for name in names:
             if name in OPS:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, picked)
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, picked, *rows)
         return run
 
     return register

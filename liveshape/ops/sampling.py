@@ -30,7 +30,7 @@ LANES = 256  # that share one result
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("liveshape.record")
+@op("liveshape.record", along={"out": 1}, begins="position")
 def record(tokens: Tensor, position: int, out: Tensor) -> Iterator[Dispatch]:
     """Write the tokens of a call into the history, at their position; the rest of it stays."""
     count, room = tokens.numel, out.shape[-1]
@@ -39,7 +39,7 @@ def record(tokens: Tensor, position: int, out: Tensor) -> Iterator[Dispatch]:
     yield from copy_strided(tokens, out, (count,), (0, (1,)), (position, (1,)))
 
 
-@op("liveshape.sample")
+@op("liveshape.sample", along={"history": 1})
 def sample(
     logits: Tensor,
     history: Tensor,
