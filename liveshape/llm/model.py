@@ -164,13 +164,11 @@ class LanguageModel:
         return self._engine.memory
 
     @property
-    @in_turn
     def position(self) -> int:
         """How many tokens are in the cache."""
         return self._session.position
 
     @property
-    @in_turn
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the cache."""
         return self._session.tokens
