@@ -34,7 +34,6 @@ def states_of(graph: Graph) -> tuple[State, ...]:
     written: set[Storage] = set()
     kept: dict[Storage, None] = {}
     for node in graph.nodes:
-        # An operator may both read and write one tensor; what it wrote itself is no news to it.
         for value in node.inputs:
             if isinstance(value, Tensor) and (value.storage not in written or value.storage.persistent):
                 kept[value.storage] = None
@@ -46,20 +45,21 @@ def states_of(graph: Graph) -> tuple[State, ...]:
         for value in dict.fromkeys((*node.inputs, *node.written)):
             if isinstance(value, Tensor):
                 touched.setdefault(value.storage, {}).setdefault(value, []).append(node)
-    return tuple(_state(touched[storage]) for storage in kept if storage in written and storage not in given)
+    return tuple(_state(graph, touched[storage]) for storage in kept if storage in written and storage not in given)
 
 
-def _state(touched: dict[Tensor, list[Node]]) -> State:
-    """The state that is these tensors of one storage; only as a single tensor can it be known along an axis."""
-    tensor = next(iter(touched))
-    axes: set[int | None] = set()
-    begins: dict[Any, None] = {}
-    for node in touched[tensor]:
-        axes |= _axes(node, tensor)
-        if node.begins is not None:
-            begins[node.args[node.begins]] = None
-    axis = axes.pop() if len(axes) == 1 and len(touched) == 1 else None
-    return State(tensor) if axis is None else State(tensor, axis, tuple(begins))
+def _state(graph: Graph, touched: dict[Tensor, list[Node]]) -> State:
+    """The state that is these tensors of one storage."""
+    tensor, nodes = next(iter(touched.items()))
+    axes = {axis for node in nodes for axis in _axes(node, tensor)}
+    # A call must write its rows before it reads them, and do so each time; views and the caller see more than rows.
+    whole = len(touched) > 1 or tensor in graph.outputs or tensor not in nodes[0].written or graph.controls
+    (axis,) = axes if len(axes) == 1 and not whole else (None,)
+    if axis is None:
+        return State(tensor)
+    return State(
+        tensor, axis, tuple(dict.fromkeys(node.args[node.begins] for node in nodes if node.begins is not None))
+    )
 
 
 def _axes(node: Node, tensor: Tensor) -> set[int | None]:
