@@ -83,7 +83,8 @@ class Node:
     control: bool = False
     mutates: tuple[int, ...] = ()
     gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
-    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): state of which only rows so far are touched
+    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): touched up to the newest row alone
+    begins: int | None = None  # position in args: the row that the first new one becomes
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:

@@ -107,15 +107,20 @@ def generate(
 
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
-    pieces = []
-    response = None
-    for response in stream_generate(model, tokenizer, prompt, **options):
-        pieces.append(response.text)
-        if verbose:
-            print(response.text, end="", flush=True)
-    if verbose and response is not None:
-        print(f"\n{speed_text(response)}")
-    return "".join(pieces)
+
+    def whole() -> str:
+        pieces = []
+        response = None
+        for response in stream_generate(model, tokenizer, prompt, **options):
+            pieces.append(response.text)
+            if verbose:
+                print(response.text, end="", flush=True)
+        if verbose and response is not None:
+            print(f"\n{speed_text(response)}")
+        return "".join(pieces)
+
+    # In one turn: threads that share a model get a whole text each.
+    return model.turn.run(whole)
 
 
 def speed_text(response: GenerationResponse) -> str:
@@ -180,7 +185,8 @@ def stream_generate(
     def tokens(cached: int) -> Iterator[int]:
         if sampler is None and not logits_processors:
             return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends)
-        return _on_the_host(model, ids, cached, sampling, sampler, logits_processors)
+        model.prefill(ids[cached:])
+        return _on_the_host(model, ids, sampling, sampler, logits_processors)
 
     request = _Request(ids, limit, ends, watch, keep_prefix, tokens)
     return _responses(model, tokenizer, request, streamer, stats)
@@ -220,23 +226,31 @@ def _room(tokens: int, context: int, max_tokens: int | None) -> int:
 def _on_the_host(
     model: LanguageModel,
     ids: Sequence[int],
-    cached: int,
     sampling: Sampling,
     sampler: Sampler | None,
     processors: Sequence[LogitsProcessor],
 ) -> Iterator[int]:
-    """Tokens chosen by callables of the user, one whole step after the other."""
+    """Tokens chosen by callables of the user, one whole step after the other, behind a prompt in the cache."""
     choose = host_sampler(sampling)
     tokens = list(ids)
-    model.prefill(tokens[cached:])
+    held = len(tokens)
     while True:
-        logits: Logits = np.asarray(model.logits(), np.float32).reshape(-1)
+        logits: Logits = np.asarray(model.turn.run(_logits_after, model, tokens, held), np.float32).reshape(-1)
+        held = len(tokens)
         for process in processors:
             logits = process(np.asarray(tokens, np.int64), logits)
         drawn = choose(np.asarray(tokens, np.int64), logits) if sampler is None else sampler(logits)
         tokens.append(int(drawn))
         yield tokens[-1]
-        model.prefill(tokens[-1:])
+
+
+def _logits_after(model: LanguageModel, tokens: Sequence[int], held: int) -> Any:
+    """The logits after tokens of which the cache holds so many."""
+    if model.tokens != tuple(tokens[:held]):
+        raise InputError("the model was used otherwise since the last token of this text; begin a new one")
+    if held < len(tokens):
+        model.prefill(tokens[held:])
+    return model.logits()
 
 
 @dataclass(frozen=True)
@@ -258,15 +272,18 @@ def _responses(
     decoder = StreamDecoder(tokenizer, ids)
     memory = model.memory.total / 1e9
     start = first = time.perf_counter()
-    cached = 0
-    if request.keep_prefix:
-        cached = cut_to_prefix(model, ids)
-    else:
-        model.reset()
     stats.num_prompt_tokens = len(ids)
     if streamer is not None:
         streamer.put(np.asarray(ids, np.int64))
-    source = request.tokens(cached)
+
+    def begin() -> tuple[int, Iterator[int]]:
+        if not request.keep_prefix:
+            model.reset()
+        cached = cut_to_prefix(model, ids) if request.keep_prefix else 0
+        return cached, request.tokens(cached)
+
+    # In one turn: nobody else's text may come between what is cut and what is added.
+    cached, source = model.turn.run(begin)
     said: list[int] = []
     reason: str | None = None
     try:
