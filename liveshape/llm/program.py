@@ -13,6 +13,7 @@ from liveshape import ops
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.state import State, states_of
+from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
 from liveshape.runtime import Program
 
@@ -40,7 +41,7 @@ class Description:
 
 @dataclass(eq=False)
 class TokenGraph:
-    """`forward` with its tail, whose first node is `tail`; the settings are live scalars that nobody else sets.
+    """`forward` with its tail; the settings are live scalars that nobody else sets.
 
     `choice` is the node that chooses a token. It may run again after a call, since all that it reads is still there:
     the logits are an output, and the history outlives the call. The nodes before it read inputs, whose memory others
@@ -54,7 +55,6 @@ class TokenGraph:
     history: Tensor
     states: tuple[State, ...]  # what outlives a call; rows only where these are at the positions of the tokens
     settings: dict[str, SymInt]
-    tail: int
     choice: int
     description: Description
 
@@ -106,7 +106,9 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     length = add("add", begin, count, keep(SymInt("tokens so far")))
     token = keep(Tensor("token", "int32", (1, 1)))
     add("liveshape.sample", logits, history, length, *settings.values(), token)
-    extended = replace(graph, nodes=(*graph.nodes, *nodes), values=(*graph.values, *values), outputs=(token, logits))
+    extended = share_subexpressions(
+        replace(graph, nodes=(*graph.nodes, *nodes), values=(*graph.values, *values), outputs=(token, logits))
+    )
     return TokenGraph(
         extended,
         tokens,
@@ -115,7 +117,6 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         history,
         at_positions(extended, position),
         settings,
-        len(graph.nodes),
         len(extended.nodes) - 1,
         description,
     )

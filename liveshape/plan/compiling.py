@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,7 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     plan = _alone(graph, limits, choices, memory, scratch)
     tensors = [node.tensors for node in Live(plan).nodes]
     plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
-    live = Live(plan)
+    live = Live(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
     _check(live)
     untried = explore(live, choices.warm)
     routes = _routes(live)
@@ -84,7 +85,7 @@ class _Draft(Live):
         self._asked[node.index].append(Tensor(name, request.dtype, request.max_shape))
         return self.tensor(self._asked[node.index][-1])
 
-    def _step(self, dispatch: Dispatch) -> None:
+    def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:
         """Kernels depend on where the memory lies, which is not known yet."""
 
 

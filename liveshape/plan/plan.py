@@ -32,6 +32,7 @@ class Choices:
 
     aliasing: bool = True
     classes: bool = True
+    tracing: bool = True
     warm: bool = True
     resident: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
