@@ -282,7 +282,9 @@ class Live:
             pending = self.pending
             for member in group.members[1:]:
                 pending[member.index] = 1
-        elif self._tracing and version == self.version and node.may_be_traced:
+        elif version != self.version:
+            group.traced = None
+        elif self._tracing and node.may_be_traced:
             self._trace(group)
         group.values = [scalar._value for scalar in node.scalars]
 
