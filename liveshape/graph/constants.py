@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.formats.source import drop_pages
+from liveshape.formats.source import check_view, drop_pages
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Woven:
         rows = [np.frombuffer(part, np.uint8).reshape(turns, -1) for part in self.parts]
         step = max(nbytes // sum(self.runs) // 4, 1) * 4
         for start in range(0, turns, step):
+            for part in self.parts:
+                check_view(part)
             yield np.concatenate([row[start : start + step] for row in rows], axis=1).reshape(-1)
             for part in self.parts:
                 drop_pages(part)
@@ -49,6 +51,7 @@ def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
+        check_view(constant)
         yield constant[start : start + nbytes]
         drop_pages(constant)
 
@@ -57,4 +60,5 @@ def whole(constant: Constant) -> memoryview:
     """All bytes of a constant; those of the file are not copied."""
     if isinstance(constant, Woven):
         return memoryview(b"".join(bytes(piece) for piece in constant.pieces(len(constant))))
+    check_view(constant)
     return constant
