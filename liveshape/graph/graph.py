@@ -116,12 +116,13 @@ class Tensor(Value):
 
 
 class SymInt(Value):
-    """A live scalar: an int, or in outer programs a float or a bool."""
+    """A live scalar: an int, or in outer programs a float or a bool, as `kind` says."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_value", "kind")
 
     def __init__(self, name: str, value: int | float | bool = 0) -> None:
         super().__init__(name)
+        self.kind = type(value)
         self._value = value
 
     @property

@@ -27,7 +27,7 @@ class Sampler:
         chain = Chain(limits_of(self.device, **limits) if limits else self.device.limits)
         logits = chain.input((1, width) if rows is None else (1, rows, width), dtype)
         history = chain.input((1, context), "int32")
-        settings = [chain.scalar(given=True) for _ in range(8)]
+        settings = [chain.scalar(given=True, value=kind) for kind in (0, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
         self.out = chain.tensor((1, 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
         self.executor = Executor(chain.graph(self.out), self.device)
