@@ -75,6 +75,8 @@ class Tokenizer:
             # Files are made for training too: neither must ever cut or fill a prompt.
             backend.no_truncation()
             backend.no_padding()
+            # Some files that are read without a word fail, or panic, at the first text.
+            backend.encode("", add_special_tokens=True)
         config = {
             **_special_tokens(home / "special_tokens_map.json"),
             **_special_tokens(home / "tokenizer_config.json"),

@@ -22,7 +22,7 @@ from liveshape.llm.sampling import Sampling
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.stopping import StopWatch
 from liveshape.llm.tokenizer import Tokenizer
-from tests.llm.texts import FakeModel, chatty, plain, reciting, write_folder
+from tests.llm.texts import FakeModel, chatty, plain, reciting, sentencepiece, write_folder
 
 NAN, INF = float("nan"), float("inf")
 
@@ -283,3 +283,33 @@ def test_a_template_that_is_no_text(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FormatError, match=r"chat_template\.jinja"):
         Tokenizer.load(folder)
+
+
+def test_a_tokenizer_that_panics_at_the_first_text(tmp_path: Path) -> None:
+    """The library answers with an exception that is not even an Exception."""
+    document = json.loads(sentencepiece().to_str())
+    document["post_processor"]["special_tokens"] = {}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(FormatError, match=r"tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_tokenizer_with_any_value_anywhere(tmp_path: Path) -> None:
+    document = json.loads(sentencepiece().to_str())
+    fields = [(key,) for key in document] + [("model", key) for key in document["model"]]
+    fields += [("post_processor", key) for key in document["post_processor"]]
+    accepted = 0
+    for number, (field, value) in enumerate(
+        itertools.product(fields, (None, True, -1, "a", [], {}, [1], {"type": "BPE"}))
+    ):
+        changed = json.loads(json.dumps(document))
+        (changed if len(field) == 1 else changed[field[0]])[field[-1]] = value
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(changed))
+        try:
+            tokenizer = Tokenizer.load(path)
+            tokenizer.decode([*tokenizer.encode_prompt("Once upon <s> 😀"), 0, 300])
+            accepted += 1
+        except (FormatError, InputError):
+            continue
+    assert accepted
