@@ -28,7 +28,7 @@ class Sampler:
         chain = Chain()
         logits = chain.input((1, width) if rows is None else (1, rows, width), dtype)
         history = chain.input((1, context), "int32")
-        settings = [chain.scalar(given=True) for _ in range(8)]
+        settings = [chain.scalar(given=True, value=kind) for kind in (0, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
         self.out = chain.tensor((1, 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
         allowed = limits_of(self.device, **limits) if limits else self.device.limits
@@ -248,3 +248,16 @@ def test_greedy_is_a_temperature_of_zero() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Sampling(**wrong)
+
+
+def test_temperatures_at_their_ends() -> None:
+    """The coldest that is no greedy choice keeps logits apart, and the hottest makes them alike; neither is NaN."""
+    sampler = Sampler(300)
+    logits = np.random.default_rng(1).standard_normal((1, 300)).astype(np.float32) * 3000
+    logits[0, 7], logits[0, 200], logits[0, 250] = 60000, 60001, -np.inf
+    for temperature in (0.0, 1e-45, 1e-38, 1e-31, 1e-30, 1e-20):
+        for more in ({}, {"top_k": 40, "top_p": 0.9, "min_p": 0.01}):
+            assert sampler(logits, Sampling(temperature, seed=5, **more)) == 200, (temperature, more)
+    drawn = {sampler(logits, Sampling(3e38, seed=seed)) for seed in range(60)}
+    assert len(drawn) > 30
+    assert 250 not in drawn
