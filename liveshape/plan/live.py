@@ -1,7 +1,7 @@
 """The live-shape engine: what moves, for one user of a plan, and the walk that keeps it right.
 
 One walk in program order plans a node again only if something it reads moved. The first node of a class leads: it is
-planned, the others take what it planned over while their live shapes are the same, and leave the class when they are not.
+planned, the others take its plan over while their live shapes are the same, and leave the class when they are not.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ class Live:
         route = group.route
         tensors = tuple([step[1] for step in steps])
         same = tensors == group.tensors and all(
-            [step[0] is known[0] for step, known in zip(steps, route.dispatched, strict=True)]
+            step[0] is known[0] for step, known in zip(steps, route.dispatched, strict=True)
         )
         if not same:
             places = group.members[0].places
