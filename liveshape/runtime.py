@@ -39,7 +39,7 @@ from liveshape.metadata import (
 )
 
 if TYPE_CHECKING:
-    from liveshape.device.webgpu import Device
+    from liveshape.device.protocol import Device
     from liveshape.run.executor import Executor
 
 _LOG = logging.getLogger("liveshape")

@@ -12,22 +12,9 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
 from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.graph.limits import Limits
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a device allows; the defaults are what every WebGPU device must offer, so planning needs no GPU."""
-
-    max_groups: int = 65535
-    max_invocations: int = 256
-    max_binding_bytes: int = 128 << 20
-    max_buffer_bytes: int = 256 << 20
-    max_bindings: int = 8
-    uniform_alignment: int = 256
-    half: bool = True
-    max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand
 
 
 @dataclass(eq=False)

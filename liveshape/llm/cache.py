@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer
+from liveshape.device.protocol import Buffer
+from liveshape.device.upload import stream
 from liveshape.errors import FormatError, InputError
 from liveshape.graph import Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
@@ -56,7 +57,7 @@ class Cache:
                 if state.constant is None:
                     device.write(buffer, 0, bytes(buffer.nbytes))
                 else:
-                    device.stream(buffer, stored_pieces(state, half))
+                    stream(device, buffer, stored_pieces(state, half))
 
     # On the device
 
@@ -100,7 +101,10 @@ class Cache:
         # Through memory of its own: what the executor keeps for results is much smaller and stays.
         staging = Staging(executor.device, executor.graph.limits.half)
         rows = [(state, state.max_shape, executor.buffer_of(state)) for state in self._states]
-        arrays = [staging.start((), [row], "cache").wait()[0] for row in rows]
+        try:
+            arrays = [staging.start((), [row], "cache").wait()[0] for row in rows]
+        finally:
+            staging.free()
         return tuple(
             array if axis is None else array.take(range(length), axis)
             for array, axis in zip(arrays, self._axes, strict=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from liveshape.device.webgpu import Device
+from liveshape.device.protocol import Device
 from liveshape.llm.cache import Cache
 from liveshape.llm.program import LOGITS, SETTINGS, TOKEN, TokenGraph
 from liveshape.llm.sampling import Sampling

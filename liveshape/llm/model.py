@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer, Device
+from liveshape.device.protocol import Buffer, Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.llm import cache
 from liveshape.llm.engine import LOGITS, TOKEN, Engine, token_of

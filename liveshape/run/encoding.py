@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from liveshape.device.webgpu import Bound, Buffer, Command, Device
+from liveshape.device.protocol import Buffer, Command, Device, Slot
 from liveshape.errors import PlanError
 from liveshape.graph import Tensor
 from liveshape.kernels import Variant
@@ -61,9 +61,9 @@ class Encoder:
         limits, count = planner.graph.limits, len(planner.graph.nodes)
         slot = max(limits.uniform_alignment, 256)
         self.arena = Arena(slot * max(64, _SLOTS_PER_NODE * count), limits.uniform_alignment)
-        self._uniforms = device.arena(self.arena.nbytes)
-        self._bind_groups: dict[Any, Bound] = {}
-        self._bound: dict[Any, Bound] = {}  # by tensors, which is quicker than by what they lie in
+        self._uniforms = device.uniforms(self.arena.nbytes)
+        self._bind_groups: dict[Any, Any] = {}
+        self._bound: dict[Any, Any] = {}  # by tensors, which is quicker than by what they lie in
         self._of_node: list[tuple[Any, list[Command]]] = [((), [])] * count
         self._rows: dict[tuple[int, int], tuple[int, int, list[Command]]] = {}
 
@@ -81,7 +81,7 @@ class Encoder:
             row = self._rows[start, stop] = (version, self.arena.restarts, made)
             offset, fresh = self.arena.take_fresh()
             if fresh:
-                self.device.write_arena(self._uniforms, offset, fresh)
+                self.device.write(self._uniforms, offset, fresh)
         return row[2]
 
     def _make(self, start: int, stop: int) -> list[Command] | None:
@@ -108,9 +108,10 @@ class Encoder:
         if bound is None:
             bound = self._bound[key] = self.bound(*key)
         params = step.params
-        return self.device.command(bound, self.arena.place(params) if params else -1, step)
+        label = f"{step.node.label}, kernel {step.variant.kernel.name}"
+        return Command(bound, Slot(step.grid, self.arena.place(params) if params else -1), label)
 
-    def bound(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Bound:
+    def bound(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
         """A kernel with its tensors; the bind group and the pipeline are made at the first use."""
         key = (variant, *[tensor.storage for tensor in tensors])
         found = self._bind_groups.get(key)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer, Device
+from liveshape.device.protocol import Buffer, Device
+from liveshape.device.upload import stream
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Graph, Node, Shape, SymInt, Tensor
 from liveshape.graph.constants import whole
@@ -97,7 +98,8 @@ class Executor:
         done = 0
         for storage, tensor in constants.items():
             assert tensor.constant is not None
-            self.device.stream(self._blocks[storage.block], stored_pieces(tensor, self.graph.limits.half))
+            pieces = stored_pieces(tensor, self.graph.limits.half)
+            stream(self.device, self._blocks[storage.block], pieces, fresh=True)
             done += len(tensor.constant)
             if progress is not None:
                 progress(done, total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -122,16 +122,15 @@ class _PaperDevice:
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         self.largest = max(self.largest, nbytes)
-        return Buffer(((None, 0, nbytes),), nbytes)
+        return Buffer(((None, nbytes),), nbytes)
 
-    def arena(self, nbytes: int) -> _Paper:
-        return _Paper(nbytes)
+    def uniforms(self, nbytes: int) -> Buffer:
+        return Buffer(((None, nbytes),), nbytes)
 
-    def staging(self, nbytes: int) -> _Paper:
-        return _Paper(nbytes)
+    staging = uniforms
 
-    def stream(self, buffer: Buffer, pieces: Iterable[Any]) -> None:
-        """Upload nothing: the pieces are not even read."""
+    def write(self, buffer: Buffer, offset: int, data: Any) -> None:
+        """Upload nothing."""
 
     def flush(self) -> None:
         """Nothing is under way."""
@@ -139,14 +138,6 @@ class _PaperDevice:
     def bind(self, variant: Any, buffers: Any, arena: Any) -> None:
         """A bind group takes no memory worth counting, but it needs its kernel."""
         self.variants.add(variant)
-
-    def command(self, bound: None, offset: int, step: Any) -> None:
-        """Nothing is ever encoded."""
-
-
-@dataclass(frozen=True)
-class _Paper:
-    size: int
 
 
 def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:

@@ -1,0 +1,43 @@
+"""What a device allows, and what follows from it: how many bindings a tensor takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device allows; the defaults are what every WebGPU device must offer, so planning needs no GPU."""
+
+    max_groups: int = 65535
+    max_invocations: int = 256
+    max_binding_bytes: int = 128 << 20
+    max_buffer_bytes: int = 256 << 20
+    max_bindings: int = 8
+    uniform_alignment: int = 256
+    half: bool = True
+    max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand
+
+
+def segment_bytes(limits: Limits) -> int:
+    """The bytes of one binding part: the largest power of two that a binding may cover, so that shifts find a part.
+
+    >>> segment_bytes(Limits(max_binding_bytes=4000))
+    2048
+    """
+    return 1 << (limits.max_binding_bytes.bit_length() - 1)
+
+
+def binding_parts(nbytes: int, block_bytes: int, limits: Limits) -> int:
+    """How many bindings a tensor of `nbytes` takes that begins a block of `block_bytes`.
+
+    A block above the limit of a buffer lies in several, each of one segment, whatever the tensor in it needs.
+
+    >>> binding_parts(2800, 2800, Limits(max_binding_bytes=4000))
+    1
+    >>> binding_parts(2800, 7200, Limits(max_binding_bytes=4000, max_buffer_bytes=4096))
+    2
+    """
+    if nbytes <= limits.max_binding_bytes and block_bytes <= limits.max_buffer_bytes:
+        return 1
+    return max(1, -(-nbytes // segment_bytes(limits)))
