@@ -30,9 +30,9 @@ class Bound:
 
 
 class Memory:
-    """A buffer of wgpu. `lock` is for short looks at what it is; nobody waits for the device while holding it."""
+    """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
 
-    __slots__ = ("bounds", "freed", "handle", "label", "lock", "mapped", "nbytes", "promise", "raw", "ticket", "wanted")
+    __slots__ = ("bounds", "freed", "handle", "label", "lock", "mapped", "nbytes", "raw", "ticket", "wanted")
 
     def __init__(self, handle: Any, nbytes: int, label: str) -> None:
         self.handle, self.raw, self.nbytes, self.label = handle, getattr(handle, "_internal", None), nbytes, label
@@ -41,7 +41,6 @@ class Memory:
         self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
         self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
         self.wanted = 0  # bytes of that mapping
-        self.promise: Any = None  # the same in the public calls
         self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 """Reading staging memory: map, copy, unmap, with an interrupt or another thread between any two of them.
 
-The C calls of wgpu-native wait for one submission; the methods of wgpu-py, the fallback, wait on a thread of their own
-until the device is idle.
+The C calls of wgpu-native wait for one submission; the methods of wgpu-py, the fallback, wait until the device is
+idle.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import asyncio
 import contextlib
 import threading
 import time
+import weakref
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib, wgpu
@@ -46,17 +49,19 @@ class RawReader:
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
         """Look until it is there; sleeping lets signals and threads through."""
-        naps = Naps()
-        while (data := self._look(memory, nbytes, naps)) is None:
-            time.sleep(naps.next())
-        return data
+        for found in self._looks(memory, nbytes):
+            if isinstance(found, bytearray):
+                return found
+            time.sleep(found)
+        raise AssertionError("looking ends with the bytes or an error")
 
     async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
         """The same looks, with other tasks between them."""
-        naps = Naps()
-        while (data := self._look(memory, nbytes, naps)) is None:
-            await asyncio.sleep(naps.next())
-        return data
+        for found in self._looks(memory, nbytes):
+            if isinstance(found, bytearray):
+                return found
+            await asyncio.sleep(found)
+        raise AssertionError("looking ends with the bytes or an error")
 
     def finish(self) -> None:
         """Look until the device has told that it is done."""
@@ -69,22 +74,28 @@ class RawReader:
         if status == NEVER:
             raise_interrupt()
 
-    def _look(self, memory: Memory, nbytes: int, naps: Naps) -> bytearray | None:
-        """The bytes if they are there. Who comes first maps, who sees it first copies; one interrupted comes again."""
-        with memory.lock:
-            memory.check()
-            if memory.ticket is None:
-                self._map(memory, nbytes)
-            ticket = memory.ticket
-        assert ticket is not None
-        status = self._tickets.look(ticket, naps)
-        if status is None:
-            return None
-        with memory.lock:
-            memory.check()
-            if memory.ticket != ticket:  # another thread took it; the next look maps again
-                return None
-            return self._take(memory, nbytes, status)
+    def _looks(self, memory: Memory, nbytes: int) -> Iterator[float | bytearray]:
+        """Seconds to sleep until the next look, and at last the bytes.
+
+        Who comes first maps, who sees it first copies, and an interrupted one comes again.
+        """
+        naps = Naps()
+        while True:
+            with memory.lock:
+                memory.check()
+                if memory.ticket is None:
+                    self._map(memory, nbytes)
+                ticket = memory.ticket
+            assert ticket is not None
+            while (status := self._tickets.look(ticket, naps)) is None and memory.ticket == ticket:
+                yield naps.next()
+            with memory.lock:
+                memory.check()
+                if status is None or memory.ticket != ticket:
+                    continue  # another thread took it
+                data = self._take(memory, nbytes, status)
+            if data is not None:
+                yield data
 
     def _map(self, memory: Memory, nbytes: int) -> None:
         if memory.mapped:  # somebody was interrupted between mapping and unmapping
@@ -116,38 +127,81 @@ class RawReader:
 
 
 class PublicReader:
-    """Through the methods of wgpu-py: the lock is held while a thread of wgpu-py waits."""
+    """Through the methods of wgpu-py, on a thread: their locks would stay locked if a signal arrived inside of them."""
 
     def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
         self._device, self._queue, self._submitting = device, queue, submitting
         self._source = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs,), name="liveshape reader", daemon=True).start()
+        weakref.finalize(self, self._jobs.put, None)
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
-        """An interrupted mapping is waited for again."""
+        """Wait for the thread; one that is interrupted leaves the reading to it."""
+        return self._job(lambda: self._read(memory, nbytes)).wait()
+
+    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+        """Look whether the thread is done, with other tasks between the looks."""
+        job, naps = self._job(lambda: self._read(memory, nbytes)), Naps()
+        while job.done.locked():
+            await asyncio.sleep(naps.next())
+        return job.wait()
+
+    def finish(self) -> None:
+        """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
+        self._job(self._finish).wait()
+
+    def _job(self, call: Callable[[], bytearray]) -> _Job:
+        job = _Job(call)
+        self._jobs.put(job)
+        return job
+
+    def _read(self, memory: Memory, nbytes: int) -> bytearray:
         with memory.lock:
             memory.check()
-            if memory.promise is None:
-                if memory.mapped:
-                    raise DeviceError(f"reading {memory.label} was interrupted: run the call again")
-                _begin(memory, nbytes, self._submitting)
-                memory.promise = memory.handle.map_async(wgpu.MapMode.READ, 0, nbytes)
-            memory.promise.sync_wait()
+            _begin(memory, nbytes, self._submitting)
+            memory.handle.map_sync(wgpu.MapMode.READ, 0, nbytes)
             data = bytearray(memory.handle.read_mapped(0, nbytes, copy=False))
-            memory.promise = None
             memory.handle.unmap()
             memory.mapped = False
         return data
 
-    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
-        """On a thread: a task that waits must not keep the lock from the thread that it runs on."""
-        return await asyncio.to_thread(self.read, memory, nbytes)
-
-    def finish(self) -> None:
-        """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
+    def _finish(self) -> bytearray:
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         memory = Memory(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
         encoder = self._device.create_command_encoder()
         encoder.copy_buffer_to_buffer(self._source, 0, memory.handle, 0, 4)
         self._queue.submit([encoder.finish()])
-        self.read(memory, 4)
+        data = self._read(memory, 4)
         memory.handle.destroy()
+        return data
+
+
+class _Job:
+    """Work for the thread; `done` is locked until it has the result or the error."""
+
+    __slots__ = ("call", "done", "error", "result")
+
+    def __init__(self, call: Callable[[], bytearray]) -> None:
+        self.call = call
+        self.result = bytearray()
+        self.error: Exception | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def wait(self) -> bytearray:
+        """The result, once it is there."""
+        self.done.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job.result = job.call()
+        except Exception as error:
+            job.error = error
+        job.done.release()
+        del job

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from liveshape.device.library import calls, ffi, lib
+from liveshape.device.library import ffi, lib
 from liveshape.errors import DeviceError
 
 _FRACTION = 1 / 16  # of the time waited so far: what a sleep may add to it
@@ -32,12 +32,13 @@ class Naps:
 
     def overdue(self, idle: bool) -> bool:
         """Whether the device has had nothing to do for so long that what is waited for will never come."""
-        now = time.perf_counter()
         if not idle:
             self._idle_since = None
-        elif self._idle_since is None:
+            return False
+        now = time.perf_counter()
+        if self._idle_since is None:
             self._idle_since = now
-        return self._idle_since is not None and now - self._idle_since > _OVERDUE_AFTER
+        return now - self._idle_since > _OVERDUE_AFTER
 
 
 class Tickets:
@@ -76,9 +77,8 @@ class Tickets:
 
     def look(self, ticket: int, naps: Naps) -> int | None:
         """The status of a ticket, NEVER, or None while the device works. Raises what a signal raised in a callback."""
-        idle = bool(calls.wgpuDevicePoll(self._device, False, ffi.NULL))
-        interrupt = self._interrupts.pop(threading.get_ident(), None)
-        if interrupt is not None:
+        idle = lib.wgpuDevicePoll(self._device, False, ffi.NULL)
+        if self._interrupts and (interrupt := self._interrupts.pop(threading.get_ident(), None)) is not None:
             raise interrupt
         status = self._statuses.get(ticket)
         # A second signal can arrive while the first is kept; then nobody knows of the callback any more.
