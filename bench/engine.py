@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape import ops
+from liveshape.device.passes import encode_public, encode_raw
 from liveshape.device.webgpu import Device, open_device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.run.executor import Executor
@@ -107,14 +108,16 @@ def main() -> None:
     for raw in (True, False):
         if raw and not device.raw:
             continue
-        device.raw = raw
         encoders: list[Any] = []
 
         def fresh(turn: int, encoders: list[Any] = encoders) -> None:
             encoders[:] = [device._device.create_command_encoder()]
 
-        def encode(encoders: list[Any] = encoders) -> None:
-            device._encode(encoders[0], commands)
+        def encode(encoders: list[Any] = encoders, raw: bool = raw) -> None:
+            if raw:
+                encode_raw(encoders[0]._internal, commands)
+            else:
+                encode_public(encoders[0], commands)
 
         cost = median_us(encode, fresh, options.repeats)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from liveshape.device.passes import encode_public
 from liveshape.device.webgpu import Command, Device
 
 
@@ -14,7 +15,7 @@ def gpu_seconds(device: Device, commands: Sequence[Command], turns: int, tries: 
     for _ in range(tries):
         encoder = device._device.create_command_encoder()
         for _ in range(turns):
-            device._encode(encoder, commands)
+            encode_public(encoder, commands)
         work = encoder.finish()
         device.flush()
         start = time.perf_counter()

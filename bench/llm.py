@@ -106,7 +106,7 @@ def print_kernels(device: Device, commands: list[Command]) -> None:
     """What the device does for a token, kernel by kernel; one that runs once per token has the cost of a pass in it."""
     kinds: dict[str, list[Command]] = defaultdict(list)
     for command in commands:
-        kinds[command.step.variant.kernel.name].append(command)
+        kinds[command.label.rpartition(" ")[2]].append(command)
     whole = gpu_seconds(device, commands, _TURNS)
     table = Table("kernel", "times", "us each", "us", title=f"a token on the device: {1e6 * whole:,.0f} us")
     for name, row in sorted(kinds.items(), key=lambda item: -len(item[1])):

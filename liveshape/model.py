@@ -11,7 +11,7 @@ from liveshape.metadata import TensorInfo
 from liveshape.runtime import Memory, Path, Program, Progress, Runtime
 
 if TYPE_CHECKING:
-    from liveshape.device.webgpu import Device
+    from liveshape.device.protocol import Device
 
 
 class Model:

@@ -40,7 +40,7 @@ from liveshape.metadata import (
 from liveshape.plan.plan import STAGING_BUFFERS, Plan
 
 if TYPE_CHECKING:
-    from liveshape.device.webgpu import Device
+    from liveshape.device.protocol import Device
     from liveshape.run.executor import Executor
 
 _LOG = logging.getLogger("liveshape")

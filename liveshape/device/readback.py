@@ -1,46 +1,207 @@
-"""Submitting and reading through the C calls of wgpu-native, which can wait for one submission and not for all.
+"""Reading staging memory: map, copy, unmap, with an interrupt or another thread between any two of them.
 
-The methods of wgpu-py wait until the device is idle, on a thread of their own. A step that was submitted ahead would be
-waited for, too, and nothing would run while the host works.
+The C calls of wgpu-native wait for one submission; the methods of wgpu-py, the fallback, wait until the device is
+idle.
 """
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
+import asyncio
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from liveshape.device.library import calls, ffi, lib, wgpu
+from liveshape.device.memory import Memory
+from liveshape.device.waiting import NEVER, Naps, Tickets, raise_interrupt
+from liveshape.errors import DeviceError
 
 
-class Readback:
-    """The calls for one device: `lib` names constants, `calls` raise the errors of the device, `ffi` makes C values."""
+class Reader(Protocol):
+    """One of the two ways below."""
 
-    def __init__(self, lib: Any, calls: Any, ffi: Any, device: Any, queue: Any) -> None:
-        self._calls, self._ffi, self._device, self._queue = calls, ffi, device._internal, queue._internal
-        self._read_mode, self._success = lib.WGPUMapMode_Read, lib.WGPUMapAsyncStatus_Success
-        self._tickets = itertools.count(1)
-        self._statuses: dict[int, int] = {}
-        self._mapped = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
-        self._mode = lib.WGPUCallbackMode_AllowProcessEvents
+    def read(self, memory: Memory, nbytes: int) -> bytearray:
+        """The first bytes, once what was submitted for the memory is done."""
 
-    def _on_mapped(self, status: int, message: Any, ticket: Any, unused: Any) -> None:
-        self._statuses[int(self._ffi.cast("uintptr_t", ticket))] = status
+    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+        """The same, awaited."""
 
-    def submit(self, commands: Any) -> int:
-        """Submit one command buffer; its number is what `read` waits for."""
-        handles = self._ffi.new("WGPUCommandBuffer[1]", [commands._internal])
-        return int(self._calls.wgpuQueueSubmitForIndex(self._queue, 1, handles))
+    def finish(self) -> None:
+        """Wait until everything submitted so far is done."""
 
-    def read(self, staging: Any, nbytes: int, submission: int) -> bytearray:
-        """The first bytes of a staging buffer, once this submission is done."""
-        calls, ffi, handle = self._calls, self._ffi, staging._internal
-        ticket = next(self._tickets)  # another thread may read at the same time, and receive our callback
-        info = {"mode": self._mode, "callback": self._mapped, "userdata1": ffi.cast("void *", ticket)}
-        calls.wgpuBufferMapAsync(handle, self._read_mode, 0, nbytes, ffi.new("WGPUBufferMapCallbackInfo *", info)[0])
-        until = ffi.new("WGPUSubmissionIndex *", submission)
-        while ticket not in self._statuses:
-            calls.wgpuDevicePoll(self._device, True, until)
-        status = self._statuses.pop(ticket)
-        if status != self._success:
-            raise RuntimeError(f"mapping ended with status {status}")
-        result = bytearray(ffi.buffer(calls.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
-        calls.wgpuBufferUnmap(handle)
-        return result
+
+def _begin(memory: Memory, nbytes: int, submitting: threading.RLock) -> None:
+    """From here on the memory counts as mapped; who is just submitting it may end first."""
+    with submitting:
+        memory.mapped, memory.wanted = True, nbytes
+
+
+class RawReader:
+    """Through the C calls."""
+
+    def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
+        self._queue, self._submitting = queue._internal, submitting
+        self._tickets = Tickets(device)
+
+    def read(self, memory: Memory, nbytes: int) -> bytearray:
+        """Look until it is there; sleeping lets signals and threads through."""
+        for found in self._looks(memory, nbytes):
+            if isinstance(found, bytearray):
+                return found
+            time.sleep(found)
+        raise AssertionError("looking ends with the bytes or an error")
+
+    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+        """The same looks, with other tasks between them."""
+        for found in self._looks(memory, nbytes):
+            if isinstance(found, bytearray):
+                return found
+            await asyncio.sleep(found)
+        raise AssertionError("looking ends with the bytes or an error")
+
+    def finish(self) -> None:
+        """Look until the device has told that it is done."""
+        ticket, naps = self._tickets.new(), Naps()
+        info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
+        calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
+        while (status := self._tickets.look(ticket, naps)) is None:
+            time.sleep(naps.next())
+        self._tickets.forget(ticket)
+        if status == NEVER:
+            raise_interrupt()
+
+    def _looks(self, memory: Memory, nbytes: int) -> Iterator[float | bytearray]:
+        """Seconds to sleep until the next look, and at last the bytes.
+
+        Who comes first maps, who sees it first copies, and an interrupted one comes again.
+        """
+        naps = Naps()
+        while True:
+            with memory.lock:
+                memory.check()
+                if memory.ticket is None:
+                    self._map(memory, nbytes)
+                ticket = memory.ticket
+            assert ticket is not None
+            while (status := self._tickets.look(ticket, naps)) is None and memory.ticket == ticket:
+                yield naps.next()
+            with memory.lock:
+                memory.check()
+                if status is None or memory.ticket != ticket:
+                    continue  # another thread took it
+                data = self._take(memory, nbytes, status)
+            if data is not None:
+                yield data
+
+    def _map(self, memory: Memory, nbytes: int) -> None:
+        if memory.mapped:  # somebody was interrupted between mapping and unmapping
+            with contextlib.suppress(wgpu.GPUError):
+                calls.wgpuBufferUnmap(memory.raw)
+        _begin(memory, nbytes, self._submitting)
+        try:
+            memory.ticket = self._tickets.new()
+            info = self._tickets.info("WGPUBufferMapCallbackInfo", self._tickets.mapped, memory.ticket)
+            calls.wgpuBufferMapAsync(memory.raw, lib.WGPUMapMode_Read, 0, nbytes, info)
+        except BaseException:
+            memory.ticket = None
+            raise
+
+    def _take(self, memory: Memory, nbytes: int, status: int) -> bytearray | None:
+        ticket, memory.ticket = memory.ticket, None
+        assert ticket is not None
+        self._tickets.forget(ticket)
+        if status == NEVER:
+            raise_interrupt()
+        if status != lib.WGPUMapAsyncStatus_Success:
+            raise DeviceError(f"mapping {memory.label} ended with status {status}")
+        data = None
+        if nbytes <= memory.wanted:
+            data = bytearray(ffi.buffer(calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes), nbytes))
+        calls.wgpuBufferUnmap(memory.raw)
+        memory.mapped = False
+        return data
+
+
+class PublicReader:
+    """Through the methods of wgpu-py, on a thread: their locks would stay locked if a signal arrived inside of them."""
+
+    def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
+        self._device, self._queue, self._submitting = device, queue, submitting
+        self._source = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs,), name="liveshape reader", daemon=True).start()
+        weakref.finalize(self, self._jobs.put, None)
+
+    def read(self, memory: Memory, nbytes: int) -> bytearray:
+        """Wait for the thread; one that is interrupted leaves the reading to it."""
+        return self._job(lambda: self._read(memory, nbytes)).wait()
+
+    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+        """Look whether the thread is done, with other tasks between the looks."""
+        job, naps = self._job(lambda: self._read(memory, nbytes)), Naps()
+        while job.done.locked():
+            await asyncio.sleep(naps.next())
+        return job.wait()
+
+    def finish(self) -> None:
+        """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
+        self._job(self._finish).wait()
+
+    def _job(self, call: Callable[[], bytearray]) -> _Job:
+        job = _Job(call)
+        self._jobs.put(job)
+        return job
+
+    def _read(self, memory: Memory, nbytes: int) -> bytearray:
+        with memory.lock:
+            memory.check()
+            _begin(memory, nbytes, self._submitting)
+            memory.handle.map_sync(wgpu.MapMode.READ, 0, nbytes)
+            data = bytearray(memory.handle.read_mapped(0, nbytes, copy=False))
+            memory.handle.unmap()
+            memory.mapped = False
+        return data
+
+    def _finish(self) -> bytearray:
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        memory = Memory(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
+        encoder = self._device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(self._source, 0, memory.handle, 0, 4)
+        self._queue.submit([encoder.finish()])
+        data = self._read(memory, 4)
+        memory.handle.destroy()
+        return data
+
+
+class _Job:
+    """Work for the thread; `done` is locked until it has the result or the error."""
+
+    __slots__ = ("call", "done", "error", "result")
+
+    def __init__(self, call: Callable[[], bytearray]) -> None:
+        self.call = call
+        self.result = bytearray()
+        self.error: Exception | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def wait(self) -> bytearray:
+        """The result, once it is there."""
+        self.done.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job.result = job.call()
+        except Exception as error:
+            job.error = error
+        job.done.release()
+        del job

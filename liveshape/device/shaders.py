@@ -10,11 +10,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from liveshape.device.library import ShaderModule, calls, ffi, lib
 from liveshape.kernels import Variant
 
 
-def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, variant: Variant) -> Any:
-    """A module of `kind`, wgpu-py's own class; `calls` raise the errors of the device."""
+def create_module(device: Any, variant: Variant, raw: bool) -> Any:
+    """A module of wgpu-py's own class.
+
+    Example: `create_module(device, variant, raw=False)`.
+    """
+    if not raw or not hasattr(lib, "wgpuDeviceCreateShaderModuleTrusted"):
+        return device.create_shader_module(code=variant.source, label=variant.label)
     text, label = variant.source.encode(), variant.label
     data = ffi.new("char[]", text)
     source = ffi.new("WGPUShaderSourceWGSL *")
@@ -29,4 +35,4 @@ def create_module(lib: Any, calls: Any, ffi: Any, kind: Any, device: Any, varian
     unchecked = variant.kernel.unchecked or os.environ.get("LIVESHAPE_UNCHECKED", "0") not in ("", "0")
     checks = lib.WGPUShaderRuntimeChecks_None if unchecked else lib.WGPUShaderRuntimeChecks_BoundsChecks
     handle = calls.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
-    return kind(label, handle, device)
+    return ShaderModule(label, handle, device)

@@ -1,4 +1,4 @@
-"""What a device allows, and what follows from it for a binding."""
+"""What a device allows, and what follows from it: how many bindings a tensor takes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ class Limits:
 
 
 def segment_bytes(limits: Limits) -> int:
-    """The size of one part of a split binding: a power of two, so that a kernel finds a part by shifting.
+    """The bytes of one binding part: the largest power of two that a binding may cover, so that shifts find a part.
 
-    >>> segment_bytes(Limits(max_binding_bytes=1000))
-    512
+    >>> segment_bytes(Limits(max_binding_bytes=4000))
+    2048
     """
     return 1 << (limits.max_binding_bytes.bit_length() - 1)
 
 
 def binding_parts(nbytes: int, block_bytes: int, limits: Limits) -> int:
-    """How many bindings a tensor of `nbytes` takes that lies at the start of a block of `block_bytes`.
+    """How many bindings a tensor of `nbytes` takes that begins a block of `block_bytes`.
 
-    Planner and device both ask here: a block that fits one buffer is one, a larger one is a buffer per segment.
+    A block above the limit of a buffer lies in several, each of one segment, whatever the tensor in it needs.
 
-    >>> odd = Limits(max_binding_bytes=1000)
-    >>> binding_parts(900, 4000, odd), binding_parts(1200, 4000, odd)
-    (1, 3)
+    >>> binding_parts(2800, 2800, Limits(max_binding_bytes=4000))
+    1
+    >>> binding_parts(2800, 7200, Limits(max_binding_bytes=4000, max_buffer_bytes=4096))
+    2
     """
     if nbytes <= limits.max_binding_bytes and block_bytes <= limits.max_buffer_bytes:
         return 1
-    return -(-nbytes // segment_bytes(limits))
+    return max(1, -(-nbytes // segment_bytes(limits)))

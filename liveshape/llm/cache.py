@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer
+from liveshape.device.protocol import Buffer, Device
+from liveshape.device.upload import stream
 from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.graph.state import State
@@ -21,7 +22,6 @@ from liveshape.run.executor import Executor
 from liveshape.run.results import Staging
 
 _PIECE = 4 << 20  # bytes of zeros that are written at a time
-_MOST_WAITING = 32 << 20  # bytes on their way to the device
 
 
 class Contents:
@@ -35,17 +35,10 @@ class Contents:
         self.known = True  # False while, and after, something may have changed the state without being in the tokens
         self.logits_at = -1  # the number of tokens whose logits lie on the device
 
-    def free(self) -> None:
+    def free(self, device: Device) -> None:
         """Give the memory of the copies back at once."""
         copies, self.copies = self.copies, []
-        for copy in copies:
-            free(copy)
-
-
-def free(buffer: Buffer) -> None:
-    """Give the memory of a buffer back at once, whoever still holds it."""
-    for handle, _, _ in buffer.parts:
-        handle.destroy()
+        device.free(copies)
 
 
 class Cache:
@@ -60,7 +53,7 @@ class Cache:
         """What the program began with, for states that are more than rows at positions."""
         for state in self._states:
             if state.axis is None:
-                self._fill(self._executor.buffer_of(state.tensor), self._beginning(state.tensor))
+                stream(self._executor.device, self._executor.buffer_of(state.tensor), self._beginning(state.tensor))
         self._executor.device.flush()
 
     def _beginning(self, tensor: Tensor) -> Iterator[Any]:
@@ -70,17 +63,6 @@ class Cache:
         nbytes = (self._bytes(tensor, tensor.max_shape) + 3) & ~3
         for start in range(0, nbytes, _PIECE):
             yield bytes(min(_PIECE, nbytes - start))
-
-    def _fill(self, buffer: Buffer, pieces: Iterator[Any]) -> None:
-        """Write pieces one behind the other, zeros as well: there is something in the buffer."""
-        device, offset, waiting = self._executor.device, 0, 0
-        for piece in pieces:
-            nbytes = memoryview(piece).nbytes
-            device.write(buffer, offset, piece)
-            offset, waiting = offset + nbytes, waiting + nbytes
-            if waiting >= _MOST_WAITING:
-                device.flush()
-                waiting = 0
 
     # On the device
 
@@ -139,10 +121,13 @@ class Cache:
         # Through memory of its own: what the executor keeps for results is much smaller and stays.
         staging = Staging(executor.device, executor.plan.limits.half)
         found = []
-        for state in self._states:
-            shape = _cut(state, length) if _leads(state) else state.tensor.max_shape
-            (array,) = staging.start((), [(state.tensor, shape, executor.buffer_of(state.tensor))], "cache").wait()
-            found.append(array if state.axis is None else array.take(range(length), state.axis))
+        try:
+            for state in self._states:
+                shape = _cut(state, length) if _leads(state) else state.tensor.max_shape
+                (array,) = staging.start((), [(state.tensor, shape, executor.buffer_of(state.tensor))], "cache").wait()
+                found.append(array if state.axis is None else array.take(range(length), state.axis))
+        finally:
+            staging.free()
         return tuple(found)
 
     def upload(self, arrays: Sequence[Any], length: int) -> list[Buffer]:

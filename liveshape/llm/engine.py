@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Device
+from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.graph import SymInt
 from liveshape.graph.elements import prod
@@ -130,7 +130,7 @@ class Engine:
         executor, self._executor = self._executor, None
         self._home = None
         for contents in list(self._everybody):
-            contents.free()
+            contents.free(self.device)
         if executor is not None:
             executor.close()
 

@@ -28,7 +28,7 @@ from liveshape.llm.stopping import StopWatch
 from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
-    from liveshape.device.webgpu import Device
+    from liveshape.device.protocol import Device
     from liveshape.llm.model import LanguageModel
     from liveshape.llm.sampling import Sampling
     from liveshape.runtime import Progress

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Device
+from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source
 from liveshape.graph.constants import pieces

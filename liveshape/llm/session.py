@@ -231,7 +231,7 @@ class Session:
         """
         self._closed = True
         contents, self._contents = self._contents, Contents()
-        contents.free()
+        contents.free(self.engine.device)
 
     # Inside
 

@@ -42,7 +42,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes that have one plan; the first in program order leads. Classes of a family were one until shapes differed."""
+    """Nodes that have one plan; the first in program order leads. Classes of a family differ in live shapes."""
 
     family: int
     members: tuple[int, ...]

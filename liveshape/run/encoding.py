@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from liveshape.device.webgpu import Bound, Buffer, Command, Device
+from liveshape.device.protocol import Buffer, Command, Device
 from liveshape.graph import Tensor
 from liveshape.kernels import Variant
 from liveshape.plan.live import Live, LiveNode, LiveRoute, tensors_of
@@ -18,8 +18,8 @@ class Encoder:
     def __init__(self, plan: Plan, device: Device, buffer_of: Callable[[Tensor], Buffer]) -> None:
         self._plan, self._device, self._buffer_of = plan, device, buffer_of
         self._room = plan.uniform_bytes
-        self.uniforms = device.arena(self._room)
-        self._bound: dict[Any, Bound] = {}
+        self.uniforms = device.uniforms(self._room)
+        self._bound: dict[Any, Any] = {}
         self._of_node: dict[tuple[int, LiveRoute], list[Command]] = {}
         self._rows: dict[tuple[int, int], tuple[int, list[Command]]] = {}
 
@@ -49,7 +49,7 @@ class Encoder:
             row = self._rows[start, stop] = (live.version, made)
         unseen = live.arena.unseen()
         if unseen is not None:
-            self._device.write_arena(self.uniforms, *unseen)
+            self._device.write(self.uniforms, *unseen)
             live.arena.seen()
         return row[1]
 
@@ -64,7 +64,7 @@ class Encoder:
             self._of_node[node.index, route] = found
         return found
 
-    def _bind(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Bound:
+    def _bind(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
         """A kernel with its tensors; the bind group and the pipeline are made at the first use."""
         storages = self._plan.memory.storages
         key = (variant, *[storages[tensor].number for tensor in tensors])
@@ -76,8 +76,15 @@ class Encoder:
 
     def _grow(self, live: Live) -> None:
         """Room for params of routes that no trial met: another buffer, and everything bound to it anew."""
-        self._room = 2 * len(live.arena.data)
-        self.uniforms = self._device.arena(self._room)
+        room = 2 * len(live.arena.data)
+        before, larger = self.uniforms, self._device.uniforms(room)
+        # In this order: an interrupt between two lines leaves nothing bound to a buffer that is not written.
         self._bound.clear()
         self.forget()
+        self.uniforms, self._room = larger, room
         live.arena.forget()
+        self._device.free([before])
+
+    def close(self) -> None:
+        """Give the memory of params back."""
+        self._device.free([self.uniforms])

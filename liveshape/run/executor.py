@@ -7,11 +7,12 @@ and made anew from the plan before the next call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer, Device
+from liveshape.device.protocol import Buffer, Device
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes
@@ -44,13 +45,18 @@ class Executor:
         self.plan, self.graph, self.device = plan, plan.graph, device
         self.calls = 0
         self._closed = False
-        self._own_weights = weights is None
         self._own: dict[int, Buffer] = {}
+        self._held = ExitStack()  # what `close` gives back
         self._weights = weights or Weights(plan, device, progress)
+        if weights is None:
+            self._held.callback(self._weights.close)
         try:
+            self._held.callback(self._free_blocks)
             self._allocate()
             self.encoder = Encoder(plan, device, self.buffer_of)
+            self._held.callback(self.encoder.close)
             self._staging = Staging(device, plan.limits.half, plan.staging_bytes)
+            self._held.callback(self._staging.free)
             self._renew()
             self.encoder.warm()
         except BaseException:
@@ -260,11 +266,11 @@ class Executor:
     def close(self) -> None:
         """Give all memory on the device back; weights that others use stay."""
         self._closed = True
-        buffers = list(self._own.values())
-        self._own.clear()
-        self.device.free(buffers)
-        if self._own_weights:
-            self._weights.close()
+        self._held.close()
+
+    def _free_blocks(self) -> None:
+        blocks, self._own = list(self._own.values()), {}
+        self.device.free(blocks)
 
 
 class Pending:

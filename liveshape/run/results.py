@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from liveshape.device.webgpu import Buffer, Command, Device
-from liveshape.errors import InputError
+from liveshape.device.protocol import Arrival, Buffer, Command, Device
+from liveshape.errors import DeviceError, InputError
 from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.plan.plan import STAGING_BUFFERS
 from liveshape.run.arrays import restored
-
-_SLOTS = 2  # one call runs while the results of the one before it are read
 
 
 class DeviceTensor:
@@ -46,7 +47,11 @@ class DeviceTensor:
     def numpy(self) -> Any:
         """A copy on the host."""
         self.check()
-        return Staging(self.device, self._half).start((), [(self.tensor, self.shape, self.buffer)], "copy").wait()[0]
+        staging = Staging(self.device, self._half)
+        try:
+            return staging.start((), [(self.tensor, self.shape, self.buffer)], "copy").wait()[0]
+        finally:
+            staging.free()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.numpy()
@@ -56,28 +61,65 @@ class DeviceTensor:
         return f"DeviceTensor({self.dtype}, {self.shape})"
 
 
+class _Place:
+    """One staging buffer of a ring. Whoever reads it leaves a mark before, and takes it away after a reading that ended
+    well: a buffer with marks may be mapped, and is never submitted again."""
+
+    __slots__ = ("buffer", "readers", "transfer")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.readers: set[object] = set()
+        self.transfer: Transfer | None = None
+
+
 class Transfer:
-    """Results under way; `wait` gives the arrays, and keeps them."""
+    """Results under way; `wait` gives the arrays, and keeps them. One that was interrupted can be waited for again."""
 
     def __init__(
-        self,
-        device: Device,
-        staging: Any,
-        nbytes: int,
-        rows: list[tuple[int, Tensor, Shape]],
-        half: bool,
-        submission: int | None,
+        self, device: Device, place: _Place | None, nbytes: int, rows: list[tuple[int, Tensor, Shape]], half: bool
     ) -> None:
-        self._device, self._staging, self._nbytes, self._rows, self._half = device, staging, nbytes, rows, half
-        self._submission = submission
-        self._arrays: list[Any] | None = None
+        self._device, self._nbytes, self._rows, self._half = device, nbytes, rows, half
+        self._source = None if place is None else (place.buffer, place.readers)
+        self._arrays: list[Any] | None = None if nbytes else self._restored(b"")
 
     def wait(self) -> list[Any]:
         """The arrays, once the device is done."""
         if self._arrays is None:
-            data = self._device.read(self._staging, self._nbytes, self._submission) if self._nbytes else b""
-            self._arrays = [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
+            assert self._source is not None
+            buffer, readers = self._source
+            mark = object()
+            readers.add(mark)
+            try:
+                data = self._device.read(buffer, self._nbytes)
+            except DeviceError:
+                if self._arrays is None:
+                    raise
+                return self._arrays  # another thread read them, and the buffer is gone since
+            readers.discard(mark)
+            self._arrays = self._restored(data)
         return self._arrays
+
+    async def wait_async(self) -> list[Any]:
+        """The same, awaited."""
+        if self._arrays is None:
+            assert self._source is not None
+            buffer, readers = self._source
+            mark = object()
+            readers.add(mark)
+            try:
+                data = await self._device.read_async(buffer, self._nbytes)
+            except DeviceError:
+                if self._arrays is None:
+                    raise
+                return self._arrays  # another thread read them, and the buffer is gone since
+            readers.discard(mark)
+            if self._arrays is None:
+                self._arrays = self._restored(data)
+        return self._arrays
+
+    def _restored(self, data: Any) -> list[Any]:
+        return [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
 
 
 class Staging:
@@ -85,21 +127,27 @@ class Staging:
 
     def __init__(self, device: Device, half: bool, nbytes: int = 0) -> None:
         self._device, self._half = device, half
-        self._buffers = [device.staging(nbytes) for _ in range(_SLOTS if nbytes else 0)]
-        self._under_way: list[Transfer | None] = [None] * _SLOTS
+        self._places = [_Place(device.staging(nbytes)) if nbytes else None for _ in range(STAGING_BUFFERS)]
         self._turn = 0
+        self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        return sum(int(buffer.size) for buffer in self._buffers)
+        return sum(place.buffer.nbytes for place in self._places if place is not None)
+
+    def free(self) -> None:
+        """Give the memory back; results that nobody has waited for are gone."""
+        with self._lock:
+            self._device.free([place.buffer for place in self._places if place is not None])
+            self._places = [None] * STAGING_BUFFERS
 
     def start(
         self,
         commands: Sequence[Command],
         wanted: Sequence[tuple[Tensor, Shape, Buffer]],
         what: str,
-        arrivals: Sequence[tuple[Buffer, int, Buffer]] = (),
+        arrivals: Sequence[Arrival] = (),
     ) -> Transfer:
         """Submit: copy what arrives on the device, run the commands, copy what is wanted to staging."""
         rows: list[tuple[int, Tensor, Shape]] = []
@@ -120,26 +168,29 @@ class Staging:
         nbytes: int,
         rows: list[tuple[int, Tensor, Shape]],
         what: str,
-        arrivals: Sequence[tuple[Buffer, int, Buffer]] = (),
+        arrivals: Sequence[Arrival] = (),
     ) -> Transfer:
         """The same with the (buffer, start, bytes, place) copies laid out by the caller."""
-        slot = self._slot(nbytes) if copies else None
-        submission = None
-        if commands or copies or arrivals:
-            staged = [(buffer, start, size, slot, place) for buffer, start, size, place in copies]
-            submission = self._device.submit(commands, staged, what, arrivals)
-        transfer = Transfer(self._device, slot, nbytes if copies else 0, rows, self._half, submission)
-        if slot is not None:
-            self._under_way[self._turn] = transfer
-        return transfer
+        if not copies:
+            if commands or arrivals:
+                self._device.submit(commands, (), what, arrivals)
+            return Transfer(self._device, None, 0, rows, self._half)
+        with self._lock:
+            place = self._next_place(nbytes)
+            staged = [(buffer, start, size, place.buffer, at) for buffer, start, size, at in copies]
+            self._device.submit(commands, staged, what, arrivals)
+            place.transfer = Transfer(self._device, place, nbytes, rows, self._half)
+            return place.transfer
 
-    def _slot(self, nbytes: int) -> Any:
-        self._turn = (self._turn + 1) % _SLOTS
-        earlier = self._under_way[self._turn]
-        if earlier is not None:
-            earlier.wait()
-        while len(self._buffers) <= self._turn:
-            self._buffers.append(self._device.staging(max(nbytes, 16)))
-        if int(self._buffers[self._turn].size) < nbytes:
-            self._buffers[self._turn] = self._device.staging(nbytes)
-        return self._buffers[self._turn]
+    def _next_place(self, nbytes: int) -> _Place:
+        self._turn = (self._turn + 1) % STAGING_BUFFERS
+        place = self._places[self._turn]
+        if place is not None and place.transfer is not None:
+            with contextlib.suppress(DeviceError):  # whoever waits for that transfer is told
+                place.transfer.wait()
+        if place is None or place.readers or place.buffer.nbytes < nbytes:
+            fresh = self._places[self._turn] = _Place(self._device.staging(max(nbytes, 16)))
+            if place is not None:
+                self._device.free([place.buffer])
+            return fresh
+        return place

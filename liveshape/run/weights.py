@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from liveshape.device.webgpu import Buffer, Device
+from liveshape.device.protocol import Buffer, Device
+from liveshape.device.upload import stream
 from liveshape.graph import Tensor
 from liveshape.plan.plan import Plan
 from liveshape.run.arrays import stored_pieces
@@ -56,4 +57,4 @@ class Weights:
 
 def upload(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
     """Stream a constant from the file into a new buffer, converting what WGSL cannot hold."""
-    device.stream(buffer, stored_pieces(tensor, half))
+    stream(device, buffer, stored_pieces(tensor, half), fresh=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 
-from liveshape.device.webgpu import asked_device, choose_adapter, list_adapters
+from liveshape.device.adapters import asked_device, choose_adapter, list_adapters
 from liveshape.errors import NoAdapterError
 from liveshape.tools.console import print_json, print_table, size_text
 

@@ -140,7 +140,7 @@ def _document(
     numbers = {key: value for key, value in asdict(last).items() if key not in ("text", "token")}
     return {
         "model": model or str(shipped_model()),
-        "device": loaded.device.adapter.name,
+        "device": loaded.device.name,
         "text": text,
         "tokens": tokens,
         **numbers,

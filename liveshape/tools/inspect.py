@@ -112,7 +112,7 @@ def _target(device: str | None) -> Target:
         if device is not None:
             raise
         return Target(None, Limits())
-    return Target(opened.adapter.name, opened.limits)
+    return Target(opened.name, opened.limits)
 
 
 # Study
@@ -275,7 +275,8 @@ def _print_memory(report: Report, limits: Limits) -> None:
     ]
     title = "memory" if not report.problems else "memory, at least, without the parts that cannot run"
     print_table(f"\n{report.name}: {title}", ("what", "bytes", ""), rows)
-    planned = f"{counted(report.planned_nodes, 'node')} after fusion, planned as {counted(report.classes, 'class', 'classes')}"
+    nodes, classes = counted(report.planned_nodes, "node"), counted(report.classes, "class", "classes")
+    planned = f"{nodes} after fusion, planned as {classes}"
     later = f"; {report.untried} combinations of live sizes were not tried: their kernels compile at first use"
     print(f"  {planned}{later if report.untried else ''}")
     allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"

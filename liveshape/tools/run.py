@@ -285,4 +285,4 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _device_name(model: Model) -> str | None:
-    return model.device.adapter.name if model.memory.total else None
+    return model.device.name if model.memory.total else None

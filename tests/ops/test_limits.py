@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from liveshape.device.webgpu import Device, _adapters, limits_of, open_device
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase, sweep
@@ -17,7 +18,7 @@ FIRST = list({(case.op, "float16" in case.name): case for case in reversed(CASES
 def tight() -> Device:
     changes = {"max_groups": 64, "max_invocations": 32, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
     limits: Limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes)
-    return Device(_adapters()[0], 0, limits=limits)
+    return Device(usable_adapters()[0], 0, limits=limits)
 
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.name)

@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.device.webgpu import Buffer, open_device
+from liveshape.device.protocol import Buffer
+from liveshape.device.upload import stream
+from liveshape.device.webgpu import open_device
 from tests.support.exporting import cached, lower
 
 
@@ -58,7 +60,7 @@ def test_few_bytes_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "write", written)
     monkeypatch.setattr(device, "flush", flushed)
     for _ in range(50):
-        device.stream(device.buffer(2 << 20, "small"), [np.ones(1 << 20, np.uint8)] * 2)
+        stream(device, device.buffer(2 << 20, "small"), [np.ones(1 << 20, np.uint8)] * 2)
     assert most <= 32 << 20
 
 

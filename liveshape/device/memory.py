@@ -1,0 +1,91 @@
+"""One piece of GPU memory and what may be done with it now; wgpu-native ends the process over a wrong guess.
+
+Submitting memory that is mapped or destroyed, and looking into memory that is not mapped, cannot be caught: so each
+piece says what it is, and says so before it changes, because an interrupt may come between any two lines.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.device.protocol import Buffer
+from liveshape.errors import DeviceError
+
+
+class Bound:
+    """A compiled kernel and the memory that it works on, also as the handles of the C calls where these are there."""
+
+    __slots__ = ("__weakref__", "bind_group", "has_params", "pipeline", "raw_bind_group", "raw_pipeline")
+
+    def __init__(self, pipeline: Any, bind_group: Any, has_params: bool) -> None:
+        self.pipeline, self.bind_group, self.has_params = pipeline, bind_group, has_params
+        self.raw_pipeline, self.raw_bind_group = pipeline._internal, bind_group._internal
+
+    def forget(self) -> None:
+        """Some of the memory is freed: without a bind group there is nothing left to encode."""
+        self.bind_group = self.raw_bind_group = None
+
+
+class Memory:
+    """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
+
+    __slots__ = ("bounds", "freed", "handle", "label", "lock", "mapped", "nbytes", "raw", "ticket", "wanted")
+
+    def __init__(self, handle: Any, nbytes: int, label: str) -> None:
+        self.handle, self.raw, self.nbytes, self.label = handle, getattr(handle, "_internal", None), nbytes, label
+        self.lock = threading.RLock()
+        self.freed = False
+        self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
+        self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
+        self.wanted = 0  # bytes of that mapping
+        self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
+
+    def check(self) -> None:
+        """Raise if the memory was freed."""
+        if self.freed:
+            raise DeviceError(f"{self.label} ({self.nbytes:,} bytes) was freed: load the program again")
+
+
+def only_part(buffer: Buffer) -> Memory:
+    """The memory of uniforms or staging, which are never split.
+
+    Example: `only_part(device.staging(64)).mapped`.
+    """
+    ((memory, _),) = buffer.parts
+    assert isinstance(memory, Memory)
+    return memory
+
+
+def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Memory, int, int]]:
+    """The pieces (memory, begin, bytes) that bytes `offset` to `offset + nbytes` of a buffer lie in.
+
+    Example: `list(ranges(buffer, 0, 64))`.
+    """
+    if offset < 0 or offset + nbytes > buffer.nbytes:
+        raise DeviceError(f"bytes {offset:,} to {offset + nbytes:,} are outside a buffer of {buffer.nbytes:,} bytes")
+    start = 0
+    for memory, size in buffer.parts:
+        low, high = max(offset, start), min(offset + nbytes, start + size)
+        if low < high:
+            memory.check()
+            yield memory, low - start, high - low
+        start += size
+
+
+def copied_ranges(
+    source: Buffer, start: int, target: Buffer, place: int, nbytes: int
+) -> Iterator[tuple[Memory, int, Memory, int, int]]:
+    """The copies (from, begin, to, at, bytes) that bring bytes of one buffer to a place in another.
+
+    The two may be split at different bytes.
+
+    Example: `list(copied_ranges(block, 0, staging, 0, 64))`.
+    """
+    for memory, begin, size in ranges(source, start, nbytes):
+        for into, at, part in ranges(target, place, size):
+            yield memory, begin, into, at, part
+            begin += part
+        place += size

@@ -1,0 +1,122 @@
+"""What a device is: memory, kernels bound to it, one submit per step, and reading that can be waited for or awaited.
+
+Everything above asks for nothing else, so that wgpu, a device on paper and the one of a browser serve alike. Any number
+of threads may call the methods at once. What cannot be done raises DeviceError, and so does every call from then on if
+the device is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from liveshape.graph.limits import Limits
+from liveshape.kernels import Variant
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of a device in one part, or in several of one segment each (`segment_bytes`) where it is above a limit."""
+
+    parts: tuple[tuple[Any, int], ...]  # (what the device knows the part by, its bytes)
+    nbytes: int
+
+
+class Slot:
+    """What moves between two runs of a command: the grid, and the place of its params (-1 for a kernel without)."""
+
+    __slots__ = ("_offset", "grid", "pointer")
+
+    def __init__(self, grid: tuple[int, int, int] = (0, 0, 0), offset: int = -1) -> None:
+        self.grid = grid
+        self._offset = offset
+        self.pointer: Any = None  # the device's own form of the offset, made at the first use
+
+    @property
+    def offset(self) -> int:
+        """The byte of the uniforms where the params begin."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: int) -> None:
+        self._offset = offset
+        self.pointer = None
+
+
+class Command:
+    """One dispatch: a bound kernel, its slot, which is read at every submit, and a label for messages.
+
+    A slot is any object with a mutable `grid`, `offset` and `pointer`; who moves the offset sets `pointer` to None.
+    """
+
+    __slots__ = ("bound", "label", "slot")
+
+    def __init__(self, bound: Any, slot: Any, label: str) -> None:
+        self.bound, self.slot, self.label = bound, slot, label
+
+
+@dataclass
+class Counters:
+    """What the device made and did since it was opened; steady state means that only `submits` grows."""
+
+    buffers: int = 0
+    pipelines: int = 0
+    bind_groups: int = 0
+    submits: int = 0
+    live_bytes: int = 0  # of the memory that was asked for and not freed
+
+
+Copy = tuple[Buffer, int, int, Buffer, int]  # bytes start..start + count of a buffer, to a place in staging
+Arrival = tuple[Buffer, int, Buffer]  # the first bytes of a buffer, to the start of another
+
+
+class Device(Protocol):
+    """An open device.
+
+    Example: `device.write(device.buffer(64, "weights"), 0, bytes(64))`.
+    """
+
+    name: str
+    limits: Limits
+    counters: Counters
+
+    def buffer(self, nbytes: int, label: str) -> Buffer:
+        """Zeroed memory for tensors."""
+
+    def uniforms(self, nbytes: int) -> Buffer:
+        """Memory that holds the params of commands."""
+
+    def staging(self, nbytes: int) -> Buffer:
+        """Memory that results are copied to and read from."""
+
+    def free(self, buffers: Iterable[Buffer]) -> None:
+        """Give memory back at once. Using it afterwards is a DeviceError; freeing it again is nothing."""
+
+    def write(self, buffer: Buffer, offset: int, data: Any) -> None:
+        """Copy host bytes, a multiple of four, into a buffer or uniforms from `offset` on."""
+
+    def flush(self) -> None:
+        """Wait until everything written and submitted so far is done."""
+
+    def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Any:
+        """A kernel on the first bytes of each buffer, in `variant.segments` bindings, then the params."""
+
+    def submit(
+        self,
+        commands: Sequence[Command],
+        copies: Sequence[Copy] = (),
+        what: str = "step",
+        arrivals: Sequence[Arrival] = (),
+    ) -> None:
+        """In this order: the arrivals, the commands, the copies to staging. A refused command is named."""
+
+    def read(self, staging: Buffer, nbytes: int) -> bytearray:
+        """The first bytes of staging memory, once what was submitted for it is done.
+
+        A signal comes through at any moment. Staging memory whose reading did not end well may be read again; it is
+        never given to `submit` again, but freed.
+        """
+
+    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
+        """The same, awaited."""

@@ -1,0 +1,99 @@
+"""Waiting for the device without keeping the interpreter from its signals: short looks with short sleeps between."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import Any, NoReturn
+
+from liveshape.device.library import ffi, lib
+from liveshape.errors import DeviceError
+
+_FRACTION = 1 / 16  # of the time waited so far: what a sleep may add to it
+_SHORTEST, _LONGEST = 20e-6, 1e-3
+_OVERDUE_AFTER = 1.0  # seconds that a callback may be late once the device is idle; another thread may be running it
+
+NEVER = -1  # the status of a callback that nobody will hear of
+
+
+class Naps:
+    """How long to sleep between two looks: a small part of the time that was waited already."""
+
+    __slots__ = ("_begin", "_idle_since")
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._idle_since: float | None = None
+
+    def next(self) -> float:
+        """Seconds to sleep now."""
+        return min(max((time.perf_counter() - self._begin) * _FRACTION, _SHORTEST), _LONGEST)
+
+    def overdue(self, idle: bool) -> bool:
+        """Whether the device has had nothing to do for so long that what is waited for will never come."""
+        if not idle:
+            self._idle_since = None
+            return False
+        now = time.perf_counter()
+        if self._idle_since is None:
+            self._idle_since = now
+        return now - self._idle_since > _OVERDUE_AFTER
+
+
+class Tickets:
+    """Callbacks of one device by number, so that a callback may run in whichever thread looks first."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device._internal
+        self._numbers = itertools.count(1)
+        self._statuses: dict[int, int] = {}
+        self._interrupts: dict[int, BaseException] = {}  # by thread
+        name = "void({}, WGPUStringView, void *, void *)"
+        self.mapped, self.done = (
+            ffi.callback(name.format(status), self._on_arrival, onerror=self._on_interrupt)
+            for status in ("WGPUMapAsyncStatus", "WGPUQueueWorkDoneStatus")
+        )
+        self.mode = lib.WGPUCallbackMode_AllowProcessEvents
+
+    def _on_arrival(self, status: int, message: Any, ticket: Any, unused: Any) -> None:
+        self._statuses[int(ffi.cast("uintptr_t", ticket))] = status
+
+    def _on_interrupt(self, kind: Any, error: BaseException, traceback: Any) -> None:
+        # cffi would print what a signal raised in here and go on: it is kept for `look`, and so is the status.
+        self._interrupts[threading.get_ident()] = error
+        given = traceback.tb_frame.f_locals
+        self._on_arrival(given["status"], None, given["ticket"], None)
+
+    def new(self) -> int:
+        """A number that no callback has had."""
+        return next(self._numbers)
+
+    def info(self, kind: str, callback: Any, ticket: int) -> Any:
+        """The C struct that asks for a callback with this number."""
+        return ffi.new(f"{kind} *", {"mode": self.mode, "callback": callback, "userdata1": ffi.cast("void *", ticket)})[
+            0
+        ]
+
+    def look(self, ticket: int, naps: Naps) -> int | None:
+        """The status of a ticket, NEVER, or None while the device works. Raises what a signal raised in a callback."""
+        idle = lib.wgpuDevicePoll(self._device, False, ffi.NULL)
+        if self._interrupts and (interrupt := self._interrupts.pop(threading.get_ident(), None)) is not None:
+            raise interrupt
+        status = self._statuses.get(ticket)
+        # A second signal can arrive while the first is kept; then nobody knows of the callback any more.
+        return NEVER if status is None and naps.overdue(idle) else status
+
+    def forget(self, ticket: int) -> None:
+        """Nobody will ask for it again."""
+        self._statuses.pop(ticket, None)
+
+
+def raise_interrupt() -> NoReturn:
+    """What a callback that never came means: the signal that cut it off, which only the main thread gets.
+
+    Example: `if status == NEVER: raise_interrupt()`.
+    """
+    if threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+    raise DeviceError("an interrupt of the program cut off a result on its way: run the call again")
