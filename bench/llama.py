@@ -31,8 +31,8 @@ class Shape:
 class Llama:
     """Adds values and nodes in program order."""
 
-    def __init__(self, shape: Shape, limits: Limits) -> None:
-        self.shape, self.limits = shape, limits
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
         self.nodes: list[Node] = []
         self.values: list[Any] = []
         self.random = np.random.default_rng(0)
@@ -41,8 +41,7 @@ class Llama:
 
     def tensor(self, *shape: int, dtype: str = "float32", data: Any = None) -> Tensor:
         view = None if data is None else memoryview(np.ascontiguousarray(data)).cast("B")
-        tensor = Tensor(f"value {len(self.values)}", dtype, shape, constant=view, half=self.limits.half)
-        tensor.storage.persistent = data is not None
+        tensor = Tensor(f"value {len(self.values)}", dtype, shape, constant=view)
         self.values.append(tensor)
         return tensor
 
@@ -94,7 +93,7 @@ class Llama:
             x = self.layer(x, tables, live, start)
         last = self.node("aten.select_copy.int", x, 1, -1, self.tensor(1, s.hidden))
         logits = self.linear(self.norm(last), s.vocabulary)
-        return Graph("forward", self.nodes, self.values, [tokens, position], [logits], self.limits)
+        return Graph("forward", tuple(self.nodes), tuple(self.values), (tokens, position), (logits,))
 
     def layer(self, x: Tensor, tables: list[Tensor], live: SymInt, start: SymInt) -> Tensor:
         s = self.shape
@@ -121,5 +120,5 @@ class Llama:
 
 
 def llama_graph(shape: Shape, limits: Limits) -> Graph:
-    """A graph for `liveshape.llm.program.token_graph`."""
-    return fuse(Llama(shape, limits).graph())
+    """A graph for `liveshape.llm.program.token_graph`, fused for a device with these limits."""
+    return fuse(Llama(shape).graph(), limits)
