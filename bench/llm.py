@@ -10,8 +10,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -21,7 +20,7 @@ from bench.gpu_time import gpu_seconds
 from bench.llama import Shape, llama_graph
 from liveshape.device.webgpu import Command, Device, open_device
 from liveshape.llm.engine import Engine
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.model import LanguageModel, Origin
 from liveshape.llm.program import token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.runtime import memory_of
@@ -65,7 +64,7 @@ def main() -> None:
     device = open_device()
     began = time.perf_counter()
     engine = Engine(token_graph(llama_graph(shape, device.limits), {}), device)
-    model = LanguageModel(engine, cast(Any, None), Path("random"))
+    model = LanguageModel(engine, Origin("random"))
     loaded = time.perf_counter() - began
     clock = Clock()
     executor = engine.executor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from liveshape.errors import InputError
 from liveshape.formats import ExecutionPlan, FreeCall, TensorSpec, Value
@@ -150,8 +151,8 @@ class MethodMeta:
         return [value for value in self._plan.values if isinstance(value, TensorSpec) and value.name]
 
     def _tensor(self, values: Sequence[Value], index: int, kind: str) -> TensorMeta:
-        if not 0 <= index < len(values):
-            raise MetaIndexError(f"{self.name()} has {len(values)} {kind}s, there is no {kind} {index}")
+        if not isinstance(index, Integral) or not 0 <= index < len(values):
+            raise MetaIndexError(f"{self.name()} has {len(values)} {kind}s, there is no {kind} {index!r}")
         value = values[index]
         if not isinstance(value, TensorSpec):
             raise MetaIndexError(f"{kind} {index} of {self.name()} is of type {type(value).__name__}, not a tensor")

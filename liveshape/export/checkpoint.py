@@ -62,6 +62,9 @@ def check_tensors(checkpoint: Checkpoint) -> None:
 
     Example: `check_tensors(open_checkpoint("model.gguf"))`.
     """
+    layers = checkpoint.config.layers
+    if layers > len(checkpoint.shapes):  # before every tensor of every layer is given a name
+        raise FormatError(f"the checkpoint does not fit its config: {layers} layers, {len(checkpoint.shapes)} tensors")
     expected = dict(expected_tensors(checkpoint.config))
     linears = {name.removesuffix("weight"): shape for name, shape in expected.items() if len(shape) == 2}
     expected |= {f"{name}bias": shape[:1] for name, shape in linears.items() if f"{name}bias" in checkpoint.shapes}

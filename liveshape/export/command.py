@@ -63,7 +63,6 @@ def _export_function(source: str, out: Path, half: bool, allow_split: bool, step
     steps.step(f"calling {source}")
     module, args, dynamic_shapes = call_function(source)
     path = out if out.suffix == ".pte" else out / "model.pte"
-    path.parent.mkdir(parents=True, exist_ok=True)
     lower(Source(module, args, dynamic_shapes), path, half, not allow_split, steps.step)
     return path
 

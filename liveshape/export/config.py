@@ -5,6 +5,7 @@ A model is refused before any weight is read, with all reasons at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +35,8 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 # Width of an embedding row that the delegate's 4-bit embedding takes.
 _EMBEDDING_BLOCK = 32
+
+_MOST, _LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
 
 Mode = Literal["4w", "8da4w", "none"]
 
@@ -99,8 +102,11 @@ class ModelConfig:
     def __post_init__(self) -> None:
         sizes = ("hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "context")
         for name in sizes:
-            if getattr(self, name) < 1:
-                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be at least 1")
+            if not 1 <= getattr(self, name) < _MOST:
+                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be from 1 to {_MOST - 1}")
+        for name in ("norm_eps", "rope_theta"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be a number of 0 or above")
         if self.heads % self.kv_heads:
             raise FormatError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
         if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
@@ -137,6 +143,8 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
     Example: `from_hugging_face({"architectures": ["LlamaForCausalLM"], ...})`.
     """
     names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
     family = next((FAMILIES[name] for name in names if name in FAMILIES), None)
     reasons: list[str] = []
     if family is None:
@@ -149,45 +157,49 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         reasons.append(f"hidden_act = {config['hidden_act']}: only silu")
     # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it.
     rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in _ROPE_KINDS:
         reasons.append(f"rope scaling {kind}: only {', '.join(_ROPE_KINDS)}")
     _refuse(reasons)
-    heads = _size(config, "num_attention_heads")
-    head_size = int(config.get("head_dim") or _size(config, "hidden_size") // heads)
-    partial = float(config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1.0)
+    heads = _size(config, "num_attention_heads", least=1)
+    head_size = _size(config, "head_dim", _size(config, "hidden_size") // heads)
+    partial = _number(config, "partial_rotary_factor", _number(rope, "partial_rotary_factor", 1.0))
+    ends = _ids(generation or {}, "eos_token_id", "generation_config.json") or _ids(config, "eos_token_id")
+    begins = _ids(generation or {}, "bos_token_id", "generation_config.json") or _ids(config, "bos_token_id")
     return ModelConfig(
         family=str(family),
         hidden=_size(config, "hidden_size"),
         layers=_size(config, "num_hidden_layers"),
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
+        kv_heads=_size(config, "num_key_value_heads", heads),
         head_size=head_size,
         feed_forward=_size(config, "intermediate_size"),
         vocabulary=_size(config, "vocab_size"),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+        norm_eps=_number(config, "rms_norm_eps", 1e-6, least=0),
+        rope_theta=_number(config, "rope_theta", _number(rope, "rope_theta", 10000.0)),
         rotary_size=int(head_size * partial),
-        context=int(config.get("max_position_embeddings") or 2048),
+        context=_size(config, "max_position_embeddings", 2048),
         tied=bool(config.get("tie_word_embeddings", False)),
         qk_norm=family == "qwen3",
         rope_scaling=_rope_scaling(str(kind), rope),
         window=_window(config),
-        begin=_first((generation or {}).get("bos_token_id"), config.get("bos_token_id")),
-        ends=_ids((generation or {}).get("eos_token_id")) or _ids(config.get("eos_token_id")),
+        begin=next(iter(begins), None),
+        ends=ends,
     )
 
 
 def _rope_scaling(kind: str, rope: Mapping[str, Any]) -> RopeScaling | None:
     if kind == "linear":
-        return RopeScaling("linear", float(rope["factor"]))
+        return RopeScaling("linear", _number(rope, "factor"))
     if kind == "llama3":
         return RopeScaling(
             "llama3",
-            float(rope["factor"]),
-            float(rope["low_freq_factor"]),
-            float(rope["high_freq_factor"]),
-            int(rope["original_max_position_embeddings"]),
+            _number(rope, "factor"),
+            _number(rope, "low_freq_factor"),
+            _number(rope, "high_freq_factor"),
+            _size(rope, "original_max_position_embeddings"),
         )
     return None
 
@@ -198,9 +210,9 @@ def _window(config: Mapping[str, Any]) -> int | None:
     kinds = config.get("layer_types")
     if size is None or config.get("use_sliding_window") is False:
         return None
-    if kinds is not None and "sliding_attention" not in kinds:
+    if isinstance(kinds, list) and "sliding_attention" not in kinds:
         return None
-    return int(size)
+    return _size(config, "sliding_window")
 
 
 def from_gguf(metadata: Mapping[str, Any], vocabulary: int, tied: bool) -> ModelConfig:
@@ -229,6 +241,7 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, tied: bool) -> Model
         heads, hidden = int(get("attention.head_count")), int(get("embedding_length"))
         head_size = int(get("attention.key_length", hidden // heads))
         begin, ends = gguf_tokens(metadata)
+        window = get("attention.sliding_window")
         return ModelConfig(
             family=family,
             hidden=hidden,
@@ -245,19 +258,33 @@ def from_gguf(metadata: Mapping[str, Any], vocabulary: int, tied: bool) -> Model
             tied=tied,
             qk_norm=family == "qwen3",
             rope_scaling=RopeScaling("linear", float(get("rope.scaling.factor"))) if scaling == "linear" else None,
-            window=get("attention.sliding_window"),
+            window=None if window is None else int(window),
             begin=begin,
             ends=ends,
         )
-    except (TypeError, ValueError) as error:
+    except FormatError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise FormatError(f"the metadata of the {family} model is not complete: {error}") from error
 
 
 def gguf_tokens(metadata: Mapping[str, Any]) -> tuple[int | None, tuple[int, ...]]:
     """The begin token and all end tokens: of a text, of a turn, of a message."""
     names = ("eos_token_id", "eot_token_id", "eom_token_id")
-    ends = [metadata.get(f"tokenizer.ggml.{name}") for name in names]
-    return metadata.get("tokenizer.ggml.bos_token_id"), tuple(dict.fromkeys(end for end in ends if end is not None))
+    ends = [token_of(metadata, name) for name in names]
+    return token_of(metadata, "bos_token_id"), tuple(dict.fromkeys(end for end in ends if end is not None))
+
+
+def token_of(metadata: Mapping[str, Any], name: str) -> int | None:
+    """The id of a token that GGUF metadata names, if it does.
+
+    >>> token_of({"tokenizer.ggml.bos_token_id": 1}, "bos_token_id")
+    1
+    """
+    found = metadata.get(f"tokenizer.ggml.{name}")
+    if found is not None and not (type(found) is int and 0 <= found < _MOST):
+        raise FormatError(f"the metadata has tokenizer.ggml.{name} = {found!r:.60}; the number of a token is needed")
+    return found
 
 
 def _refuse(reasons: Sequence[str]) -> None:
@@ -268,21 +295,30 @@ def _refuse(reasons: Sequence[str]) -> None:
         )
 
 
-def _size(config: Mapping[str, Any], key: str) -> int:
+def _size(config: Mapping[str, Any], key: str, default: int | None = None, least: int = 0) -> int:
     value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise FormatError(f"config.json has {key} = {value!r}; a whole number is needed")
+    if default is not None and (value is None or (type(value) is int and value == 0)):
+        return default
+    if type(value) is not int or not least <= value < _MOST:
+        raise FormatError(f"config.json has {key} = {value!r:.60}; a whole number of {least} or above is needed")
     return value
 
 
-def _ids(value: Any) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return tuple(int(each) for each in value) if isinstance(value, list) else (int(value),)
+def _number(config: Mapping[str, Any], key: str, default: float | None = None, least: float = 1e-30) -> float:
+    value: Any = config.get(key)
+    if value is None and default is not None:
+        return default
+    if type(value) not in (int, float) or not least <= value <= _LARGEST:
+        raise FormatError(f"config.json has {key} = {value!r:.60}; a number from {least:g} to {_LARGEST:g} is needed")
+    return float(value)
 
 
-def _first(*values: Any) -> int | None:
-    return next((int(value) for value in values if isinstance(value, int)), None)
+def _ids(config: Mapping[str, Any], key: str, file: str = "config.json") -> tuple[int, ...]:
+    value = config.get(key)
+    found = value if isinstance(value, list) else () if value is None else (value,)
+    if any(type(each) is not int or not 0 <= each < _MOST for each in found):
+        raise FormatError(f"{file} has {key} = {value!r:.60}; numbers of tokens are needed")
+    return tuple(found)
 
 
 def _short(value: Any) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
 from liveshape.export.config import Quantization, check_context
 from liveshape.export.lower import Source, Step, lower
@@ -60,13 +64,49 @@ def export_folder(
     max_seq, max_context = settings.bounds(checkpoint.config.context)
     check_context(checkpoint.config, max_seq, max_context)
     check_tensors(checkpoint)
-    out.mkdir(parents=True, exist_ok=True)
-    step("reading weights" if settings.quantization.mode == "none" else "reading and quantizing weights")
-    decoder = build_decoder(checkpoint, settings, progress)
-    size = lower(decoder_source(decoder, max_seq), out / MODEL, settings.half, step=step)
-    for name, content in checkpoint.files.items():
-        (out / name).write_bytes(content)
+    with whole_folder(out) as unfinished:
+        step("reading weights" if settings.quantization.mode == "none" else "reading and quantizing weights")
+        decoder = build_decoder(checkpoint, settings, progress)
+        size = lower(decoder_source(decoder, max_seq), unfinished / MODEL, settings.half, step=step)
+        for name, content in checkpoint.files.items():
+            (unfinished / name).write_bytes(content)
     return size
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into that becomes `out` at the end, or goes without a trace if anything stops it before.
+
+    Files of an `out` that is there already are replaced one by one by renaming, at the very end.
+
+    Example: `with whole_folder(Path("smollm")) as folder: (folder / "tokenizer.json").write_bytes(content)`.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; give the name of a folder")
+    home = out if out.exists() else out.parent
+    home.mkdir(parents=True, exist_ok=True)
+    # Beside what it becomes: renaming does not cross file systems.
+    unfinished = home / f".{out.name}.{secrets.token_hex(4)}.part"
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        if home is out:
+            made = list(unfinished.iterdir())
+            try:
+                _move(made, out)
+            except KeyboardInterrupt:  # half of the old and half of the new is no folder
+                _move(made, out)
+                raise
+        else:
+            unfinished.rename(out)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _move(files: list[Path], out: Path) -> None:
+    for file in files:
+        if file.exists():
+            file.replace(out / file.name)
 
 
 def build_decoder(checkpoint: Checkpoint, settings: Settings, progress: Progress = lambda done, total: None) -> Decoder:

@@ -5,7 +5,6 @@ A file is: magic, version, counts; metadata as typed keys and values; where each
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.blocks import FORMATS, BlockFormat
+from liveshape.formats.source import Source, check_view
 
 _VERSIONS = (2, 3)
 _NUMBERS: Mapping[int, str] = {
@@ -59,10 +59,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with open(path, "rb") as file:
-            if path.stat().st_size < 24:
-                raise FormatError(f"{path} is too short for a GGUF file")
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._data = Source(path).view
         self._at = 0
         magic, version, tensors, entries = self._unpack("<4sIQQ")
         if magic != b"GGUF":
@@ -73,10 +70,14 @@ class GgufFile:
         self.metadata: dict[str, Any] = {}
         for _ in range(entries):
             key = self._string()
+            if key in self.metadata:
+                raise FormatError(f"{path}: the metadata has {key[:80]!r} twice")
             self.metadata[key] = self._value(self._number("<I"))
         self._check_count(tensors, 24, "tensors")
         found = [self._tensor() for _ in range(tensors)]
         self.tensors = {each.name: each for each in self._placed(found)}
+        if len(self.tensors) < len(found):
+            raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """The tensor of this name, dequantized."""
@@ -84,6 +85,7 @@ class GgufFile:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
         count = prod(tensor.shape) // tensor.format.weights
+        check_view(self._data)
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
         return tensor.format.read(blocks).astype(np.float32, copy=False).reshape(tensor.shape)
 
@@ -107,7 +109,7 @@ class GgufFile:
         length = self._number("<Q")
         self._check_count(length, 1, "bytes of a string")
         self._at += length
-        return self._data[self._at - length : self._at].decode("utf-8", "replace")
+        return bytes(self._data[self._at - length : self._at]).decode("utf-8", "replace")
 
     def _value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
@@ -132,6 +134,8 @@ class GgufFile:
             raise FormatError(f"{self.path}: tensor {name} has {dims} dims")
         shape = tuple(reversed(self._unpack(f"<{dims}Q")))
         kind, offset = self._unpack("<IQ")
+        if 0 in shape:
+            raise FormatError(f"{self.path}: tensor {name[:80]} of shape {shape} holds nothing")
         if kind not in FORMATS:
             names = ", ".join(each.name for each in FORMATS.values())
             raise FormatError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint, generation_config
-from liveshape.export.config import ModelConfig, from_gguf
+from liveshape.export.config import ModelConfig, from_gguf, token_of
 from liveshape.export.gguf import GgufFile
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
 
@@ -47,6 +49,8 @@ def open_gguf(path: Path) -> Checkpoint:
     if _FACTORS in file.tensors:
         config = replace(config, rope_factors=tuple(file.read(_FACTORS).tolist()))
     names = {hugging_face_name(name): name for name in file.tensors if name != _FACTORS}
+    if len(names) < len(file.tensors) - (_FACTORS in file.tensors):
+        raise FormatError(f"{path}: two of its tensors are the same one under two names")
     permuted = config.family == "llama"
     if permuted and config.rotary_size != config.head_size:
         raise UnsupportedError(
@@ -92,25 +96,38 @@ def pairs_to_halves(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[
 def vocabulary_of(file: GgufFile) -> Vocabulary:
     """The tokenizer of a file."""
     get = file.metadata.get
-    tokens, kinds = get("tokenizer.ggml.tokens"), get("tokenizer.ggml.token_type")
+    tokens = _listed(file, "tokens", str)
     if not tokens:
         raise FormatError(f"{file.path} has no tokenizer (tokenizer.ggml.tokens)")
     model, flavour = str(get("tokenizer.ggml.model")), str(get("tokenizer.ggml.pre", "default"))
     begins = get("tokenizer.ggml.add_bos_token", model == "llama" or flavour == "llama-bpe")
+    template = get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise FormatError(f"{file.path}: tokenizer.chat_template is a text, it has {template!r:.60}")
     return Vocabulary(
         model=model,
         flavour=flavour,
         tokens=tokens,
-        kinds=kinds or [1] * len(tokens),
-        scores=get("tokenizer.ggml.scores"),
-        merges=get("tokenizer.ggml.merges"),
-        begin=get("tokenizer.ggml.bos_token_id"),
-        end=get("tokenizer.ggml.eos_token_id"),
-        padding=get("tokenizer.ggml.padding_token_id"),
+        kinds=_listed(file, "token_type", int) or [1] * len(tokens),
+        scores=_listed(file, "scores", float, int),
+        merges=_listed(file, "merges", str),
+        begin=token_of(file.metadata, "bos_token_id"),
+        end=token_of(file.metadata, "eos_token_id"),
+        padding=token_of(file.metadata, "padding_token_id"),
         adds_begin=bool(begins),
         adds_space=bool(get("tokenizer.ggml.add_space_prefix", True)),
-        chat_template=get("tokenizer.chat_template"),
+        chat_template=template,
     )
+
+
+def _listed(file: GgufFile, key: str, *kinds: type) -> Any:
+    """A list of the tokenizer, if the file has it, whose elements are all of one kind."""
+    found = file.metadata.get(f"tokenizer.ggml.{key}")
+    if found is not None and not (isinstance(found, list) and all(type(each) in kinds for each in found)):
+        raise FormatError(f"{file.path}: tokenizer.ggml.{key} must be a list of {kinds[0].__name__}")
+    if kinds[0] is float and found is not None and not all(map(math.isfinite, found)):
+        raise FormatError(f"{file.path}: tokenizer.ggml.{key} has scores that are no numbers")
+    return found
 
 
 def _vocabulary_size(file: GgufFile) -> int:

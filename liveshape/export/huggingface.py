@@ -53,7 +53,7 @@ def open_folder(folder: Path) -> Checkpoint:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{path} is not a table of settings")

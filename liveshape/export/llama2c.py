@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import math
 import struct
 from math import prod
 from pathlib import Path
@@ -15,6 +15,7 @@ from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig
 from liveshape.export.gguf_model import pairs_to_halves
 from liveshape.export.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, Vocabulary, tokenizer_files
+from liveshape.formats.source import Source, check_view
 
 _HEADER = struct.Struct("<7i")
 _LATER = 0x616B3432  # the magic of the later versions of the format
@@ -27,8 +28,7 @@ def open_llama2c(path: Path) -> Checkpoint:
 
     Example: `open_llama2c(Path("stories15M.bin"))`.
     """
-    with open(path, "rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data = Source(path).view
     if len(data) < _HEADER.size:
         raise FormatError(f"{path} is too short for a llama2.c checkpoint")
     hidden, feed_forward, layers, heads, kv_heads, vocabulary, context = _HEADER.unpack_from(data)
@@ -54,13 +54,19 @@ def open_llama2c(path: Path) -> Checkpoint:
         # A story ends where the next would begin.
         ends=(_END, _BEGIN),
     )
+    # Before a place is given to every tensor of every layer: a header can claim billions of them.
+    least = _HEADER.size + 4 * config.parameters
+    if least > len(data):
+        raise FormatError(f"{path}: its sizes ask for {least} bytes, the file has {len(data)}")
     places = _places(config)
     end = max(offset + 4 * prod(shape) for offset, shape in places.values())
-    if end > len(data):
+    # Tables of cosines and sines follow the weights, where nothing else does.
+    if not end <= len(data) <= end + (_table_bytes(config) if config.tied else 0):
         raise FormatError(f"{path}: its sizes ask for {end} bytes, the file has {len(data)}")
 
     def read(name: str) -> npt.NDArray[np.float32]:
         offset, shape = places[name]
+        check_view(data)
         weight = np.frombuffer(data, "<f4", prod(shape), offset).reshape(shape)
         if name.endswith("q_proj.weight"):
             return pairs_to_halves(weight, heads)
@@ -95,9 +101,13 @@ def _places(config: ModelConfig) -> dict[str, tuple[int, tuple[int, ...]]]:
         places[name] = (offset, shape)
         offset += 4 * prod(shape)
     if not config.tied:
-        tables = 2 * 4 * config.context * config.head_size // 2  # cosines and sines, which we compute
-        places["lm_head.weight"] = (offset + tables, (config.vocabulary, hidden))
+        places["lm_head.weight"] = (offset + _table_bytes(config), (config.vocabulary, hidden))
     return places
+
+
+def _table_bytes(config: ModelConfig) -> int:
+    """The cosines and sines in a file, which we compute."""
+    return 2 * 4 * config.context * config.head_size // 2
 
 
 def _spelled(index: int, piece: str) -> str:
@@ -122,6 +132,8 @@ def read_tokenizer(path: Path, size: int) -> Vocabulary:
         score, length = struct.unpack_from("<fi", data, offset)
         if not 0 <= length <= len(data) - offset - 8:
             raise FormatError(f"{path}: piece {index} of {length} bytes does not fit the file")
+        if not math.isfinite(score):
+            raise FormatError(f"{path}: piece {index} has the score {score}; a number is needed")
         piece = data[offset + 8 : offset + 8 + length].decode("utf-8", "replace")
         tokens.append(_spelled(index, piece))
         scores.append(score)

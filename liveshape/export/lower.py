@@ -57,6 +57,7 @@ def lower(
         # Sizes that come from the data have no hint; the declared range gives their bound.
         config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())
         made = edge.to_executorch(config)
+    path.parent.mkdir(parents=True, exist_ok=True)  # not before there is something to put there
     temporary = path.with_name(f".{path.name}.part")
     try:
         with open(temporary, "wb") as file:

@@ -6,8 +6,7 @@ A file is: the length of a header as 8 bytes, the header as JSON, then the bytes
 from __future__ import annotations
 
 import json
-import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,8 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from liveshape.errors import FormatError
+from liveshape.formats.dtypes import MAX_RANK
+from liveshape.formats.source import Source, check_view
 
 _HEADER_LIMIT = 100 << 20
+_INDEX = "model.safetensors.index.json"
 _ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -26,10 +28,14 @@ _ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF1
 class StoredTensor:
     """Where a tensor lies in its file."""
 
-    data: mmap.mmap
+    data: memoryview
     kind: str
     shape: tuple[int, ...]
     offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(_ITEM_TYPES[self.kind]).itemsize
 
 
 class SafetensorsFolder:
@@ -40,8 +46,12 @@ class SafetensorsFolder:
 
     def __init__(self, folder: Path) -> None:
         self.tensors: dict[str, StoredTensor] = {}
-        for path in _files(folder):
-            for name, tensor in _read_header(path).items():
+        for path, promised in _files(folder).items():
+            found = _read_header(path)
+            for name in promised:
+                if name not in found:
+                    raise FormatError(f"{path} has no tensor {name[:80]}, and the index says it has; download it again")
+            for name, tensor in found.items():
                 if name in self.tensors:
                     raise FormatError(f"{path}: tensor {name} is in another file of the folder as well")
                 self.tensors[name] = tensor
@@ -51,6 +61,7 @@ class SafetensorsFolder:
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
+        check_view(tensor.data)
         stored = np.frombuffer(tensor.data, _ITEM_TYPES[tensor.kind], prod(tensor.shape), tensor.offset)
         return as_float32(stored, tensor.kind == "BF16").reshape(tensor.shape)
 
@@ -63,18 +74,20 @@ def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]
     """
     if brain:
         return (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float32, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # a NaN stays one, and what no float32 holds is infinite
+        return stored.astype(np.float32, copy=False)
 
 
-def _files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
+def _files(folder: Path) -> dict[Path, list[str]]:
+    """The files of a folder, each with the tensors that the index, if there is one, says are in it."""
+    index = folder / _INDEX
+    files: dict[Path, list[str]] = {}
     if index.exists():
-        parts = json.loads(index.read_text())["weight_map"].values()
-        # Names, not paths: an index must not reach outside of its folder.
-        files = [folder / Path(part).name for part in dict.fromkeys(parts)]
+        for name, part in _weight_map(index).items():
+            files.setdefault(folder / part, []).append(name)
     else:
-        files = sorted(folder.glob("*.safetensors"))
-    missing = [path.name for path in files if not path.exists()]
+        files = {path: [] for path in sorted(folder.glob("*.safetensors"))}
+    missing = [path.name for path in files if not path.is_file()]
     if missing:
         raise FormatError(f"{index}: {len(missing)} files of the index are missing, such as {missing[0]}")
     if not files:
@@ -84,37 +97,73 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
+def _weight_map(index: Path) -> dict[str, str]:
+    parts = _table(index.read_bytes(), f"{index}").get("weight_map")
+    if not isinstance(parts, dict):
+        raise FormatError(f"{index}: weight_map must be a table of tensors and files; download it again")
+    for name, part in parts.items():
+        # Names, not paths: an index must not reach outside of its folder.
+        if not isinstance(part, str) or not part.endswith(".safetensors") or set(part) & set("/\\\0"):
+            raise FormatError(
+                f"{index}: tensor {name[:80]} is said to be in {part!r:.80}, which is no file of the folder"
+            )
+    return parts
+
+
+def _table(content: bytes, where: str) -> dict[str, Any]:
+    """A JSON object, in which no name may be there twice."""
+
+    def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in made:
+                raise FormatError(f"{where}: {name[:80]!r} is there twice")
+            made[name] = value
+        return made
+
+    try:
+        found = json.loads(content, object_pairs_hook=unique)
+    except FormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise FormatError(f"{where} is not a table of tensors")
+    return found
+
+
 def _read_header(path: Path) -> dict[str, StoredTensor]:
-    with open(path, "rb") as file:
-        size = path.stat().st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, _HEADER_LIMIT):
-            raise FormatError(f"{path}: a header of {length} bytes does not fit the file of {size}")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise FormatError(f"{path}: the header is not JSON: {error}") from error
-        if not isinstance(header, dict):
-            raise FormatError(f"{path}: the header is not a table of tensors")
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {
-        name: _stored(f"{path}: tensor {name}", entry, data, 8 + length, size)
+    data = Source(path).view
+    size = len(data)
+    length = int.from_bytes(data[:8], "little")
+    if size < 8 or length > min(size - 8, _HEADER_LIMIT):
+        raise FormatError(f"{path}: a header of {length} bytes does not fit the file of {size}")
+    header = _table(bytes(data[8 : 8 + length]), f"{path}: the header")
+    found = {
+        name: _stored(f"{path}: tensor {name[:80]}", entry, data, 8 + length)
         for name, entry in header.items()
         if name != "__metadata__"
     }
+    end = 0
+    for name, tensor in sorted(found.items(), key=lambda each: (each[1].offset, each[1].nbytes)):
+        if tensor.offset < end:
+            raise FormatError(f"{path}: tensor {name[:80]} lies over the one before it, from byte {tensor.offset} on")
+        end = tensor.offset + tensor.nbytes
+    return found
 
 
-def _stored(where: str, entry: Any, data: mmap.mmap, base: int, size: int) -> StoredTensor:
+def _stored(where: str, entry: Any, data: memoryview, base: int) -> StoredTensor:
     try:
         kind, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        whole = all(isinstance(number, int) and number >= 0 for number in (*shape, start, end))
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{where} is not described by dtype, shape and data_offsets") from error
-    if kind not in _ITEM_TYPES:
-        raise FormatError(f"{where} is of type {kind}; those that can be read are {', '.join(_ITEM_TYPES)}")
+    if not isinstance(kind, str) or kind not in _ITEM_TYPES:
+        raise FormatError(f"{where} is of type {str(kind)[:40]}; those that can be read are {', '.join(_ITEM_TYPES)}")
+    whole = all(type(number) is int and number >= 0 for number in (*shape, start, end)) and len(shape) <= MAX_RANK
     needed = prod(shape) * np.dtype(_ITEM_TYPES[kind]).itemsize if whole else -1
-    if not whole or end - start != needed or base + end > size:
+    if not whole or end - start != needed or base + end > len(data):
         raise FormatError(
-            f"{where}: bytes {start} to {end} do not hold shape {shape} of {kind} in a file with {size - base} of them"
+            f"{where}: bytes {start!r:.40} to {end!r:.40} do not hold shape {shape!r:.80} of {kind} "
+            f"in a file with {len(data) - base} of them"
         )
     return StoredTensor(data, kind, shape, base + start)

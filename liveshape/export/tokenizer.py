@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.errors import FormatError, UnsupportedError
+from liveshape.errors import FormatError, LiveshapeError, UnsupportedError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _SPACE = "▁"
+_LONGEST = 1024  # characters of a piece; every way to cut one in two is tried
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -62,6 +63,8 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if len(self.kinds) != len(self.tokens):
             raise FormatError(f"the tokenizer has {len(self.tokens)} pieces, but {len(self.kinds)} kinds of them")
+        if any(len(token) > _LONGEST for token in self.tokens):
+            raise FormatError(f"the tokenizer has a piece of more than {_LONGEST} characters")
         if self.scores is not None and len(self.scores) != len(self.tokens):
             raise FormatError(f"the tokenizer has {len(self.tokens)} pieces, but {len(self.scores)} scores of them")
 
@@ -74,7 +77,13 @@ class Vocabulary:
 
 def tokenizer_files(vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
     """Names and contents: tokenizer.json, tokenizer_config.json, and chat_template.jinja if there is one."""
-    yield "tokenizer.json", build_tokenizer(vocabulary).to_str(pretty=False).encode()
+    try:
+        text = build_tokenizer(vocabulary).to_str(pretty=False)
+    except LiveshapeError:
+        raise
+    except Exception as error:  # the library raises Exception itself
+        raise FormatError(f"no tokenizer can be made of the vocabulary: {error}") from error
+    yield "tokenizer.json", text.encode()
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": vocabulary.piece(vocabulary.begin),
@@ -86,7 +95,7 @@ def tokenizer_files(vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
     kept = {key: value for key, value in settings.items() if value is not None}
     yield "tokenizer_config.json", (json.dumps(kept, indent=2, ensure_ascii=False) + "\n").encode()
     if vocabulary.chat_template:
-        yield "chat_template.jinja", vocabulary.chat_template.encode()
+        yield "chat_template.jinja", vocabulary.chat_template.encode("utf-8", "replace")
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> Any:

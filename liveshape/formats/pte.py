@@ -52,7 +52,7 @@ class Program:
     @property
     def named_data(self) -> Mapping[str, memoryview]:
         """The data that delegates refer to by key, sliced when asked for."""
-        self._source.check_open()
+        self._source.check()
         return self._named
 
     def method(self, name: str = "forward") -> ExecutionPlan:
@@ -70,7 +70,7 @@ class Program:
 
         Example: `program.constant(tensor.data_index)`.
         """
-        self._source.check_open()
+        self._source.check()
         if not 0 <= data_index < len(self._constants):
             raise InputError(f"no constant {data_index} in this program; it has {len(self._constants)}")
         return self._constants.view(data_index)
@@ -80,7 +80,7 @@ class Program:
 
         None for inputs, activations, and tensors whose data is in a `.ptd` under their name.
         """
-        self._source.check_open()
+        self._source.check()
         return _tensor_data(tensor, self._constants, self._mutable, "tensor")
 
     def close(self) -> None:

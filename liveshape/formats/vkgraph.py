@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from liveshape.formats.dtypes import tensor_size
 from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
+from liveshape.formats.source import check_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ def parse_vkgraph(blob: memoryview) -> VkGraph:
 
     Example: `parse_vkgraph(program.plans[0].delegates[0].blob).chain[0].name`.
     """
+    check_view(blob)
     flatbuffer, raw = _split(blob)
     root = Reader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
     constants = tuple(_constant(entry, raw) for entry in root.tables("constants", BYTES))

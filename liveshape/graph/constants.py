@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.formats.source import drop_pages
+from liveshape.formats.source import check_view, drop_pages
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Interleaved:
         step = max(nbytes // width // 4, 1) * 4
         for start in range(0, rounds, step):
             count = min(step, rounds - start)
+            for part in self.parts:
+                check_view(part)
             rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
             yield memoryview(_interleave(rows, self.runs, count))
             for part in self.parts:
@@ -102,6 +104,7 @@ def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
+        check_view(constant)
         yield constant[start : start + nbytes]
         drop_pages(constant)
 
@@ -110,4 +113,5 @@ def all_bytes(constant: Constant) -> memoryview:
     """All bytes of a constant; those of the file are not copied."""
     if isinstance(constant, Interleaved):
         return memoryview(b"".join(constant.pieces(len(constant))))
+    check_view(constant)
     return constant

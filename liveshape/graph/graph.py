@@ -61,6 +61,11 @@ class SymInt(Value):
 
     initial: int | float | bool = 0
 
+    @property
+    def kind(self) -> type:
+        """Which of the three it is."""
+        return type(self.initial)
+
     def __repr__(self) -> str:
         return f"SymInt({self.name})"
 
@@ -83,7 +88,8 @@ class Node:
     control: bool = False
     mutates: tuple[int, ...] = ()
     gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
-    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): state of which only rows so far are touched
+    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): touched up to the newest row alone
+    begins: int | None = None  # position in args: the row that the first new one becomes
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:
@@ -170,7 +176,7 @@ class Graph:
 
     @cached_property
     def carried(self) -> tuple[SymInt, ...]:
-        """Scalars that are read before they are written, as loop counters are: a call begins with their initial value."""
+        """Scalars that are read before they are written, as loop counters are: a call begins with their first value."""
         known = {value for value in self.given if isinstance(value, SymInt)}
         found: dict[SymInt, None] = {}
         for node in self.nodes:

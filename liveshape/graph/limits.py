@@ -33,7 +33,8 @@ def binding_parts(nbytes: int, block_bytes: int, limits: Limits) -> int:
 
     Planner and device both ask here: a block that fits one buffer is one, a larger one is a buffer per segment.
 
-    >>> binding_parts(900, 4000, Limits(max_binding_bytes=1000)), binding_parts(1200, 4000, Limits(max_binding_bytes=1000))
+    >>> odd = Limits(max_binding_bytes=1000)
+    >>> binding_parts(900, 4000, odd), binding_parts(1200, 4000, odd)
     (1, 3)
     """
     if nbytes <= limits.max_binding_bytes and block_bytes <= limits.max_buffer_bytes:

@@ -157,9 +157,18 @@ class Kernel:
     vectored: bool
     needs_half: bool
     unchecked: bool  # whether its file says why no index of it needs a check (`// unchecked: why`)
-    param_bytes: int
-    pack: Callable[[dict[str, Any]], bytes]
+    layout: struct.Struct
+    flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
     variants: dict[Any, Variant] = field(default_factory=dict, repr=False)
+
+    @property
+    def param_bytes(self) -> int:
+        """The size of Params."""
+        return self.layout.size
+
+    def pack(self, values: dict[str, Any]) -> bytes:
+        """The bytes of Params."""
+        return self.layout.pack(*self.flatten(values))
 
     @classmethod
     def load(cls, name: str, **instead: str) -> Kernel:
@@ -186,7 +195,6 @@ class Kernel:
         constants: dict[str, tuple[str, Any]] = {"WG": ("u32", group_size)}
         constants.update(overrides)
         allowed = {word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)}
-        param_bytes, pack = _packer(name, fields)
         vectored = bool(re.search(r"\bV\b", source))
         return cls(
             name=name,
@@ -201,8 +209,8 @@ class Kernel:
             vectored=vectored,
             needs_half=bool(re.search(r"\bf16\b", _COMMENT.sub("", source))),
             unchecked=bool(_UNCHECKED.search(source)),
-            param_bytes=param_bytes,
-            pack=pack,
+            layout=_layout(fields),
+            flatten=_flattening(name, fields),
         )
 
     def __call__(
@@ -309,39 +317,38 @@ def _fields(kernel: str, body: str) -> dict[str, tuple[str, int]]:
     return fields
 
 
-def _packer(kernel: str, fields: dict[str, tuple[str, int]]) -> tuple[int, Callable[[dict[str, Any]], bytes]]:
-    """The byte layout of Params under WGSL's uniform rules, and the function that fills it."""
+def _layout(fields: dict[str, tuple[str, int]]) -> struct.Struct:
+    """The bytes of Params under WGSL's uniform rules."""
     layout, offset = "<", 0
     for kind, count in fields.values():
         alignment = 16 if count >= 4 else 4 * count
         gap = -offset % alignment
         layout += f"{gap}x{count}{_FORMATS[kind]}" if gap else f"{count}{_FORMATS[kind]}"
         offset += gap + 4 * count
-    layout += f"{-offset % 16}x"
-    packer = struct.Struct(layout)
+    return struct.Struct(layout + f"{-offset % 16}x")
+
+
+def _flattening(kernel: str, fields: dict[str, tuple[str, int]]) -> Callable[[dict[str, Any]], list[Any]]:
+    """The function that puts the values of a dispatch into the order of Params."""
     names = tuple(fields)
     if all(count == 1 for _, count in fields.values()):
+        return lambda values: [values[name] for name in names]
+    counts = tuple((name, count) for name, (_, count) in fields.items())
 
-        def pack(values: dict[str, Any]) -> bytes:
-            return packer.pack(*[values[name] for name in names])
+    def flatten(values: dict[str, Any]) -> list[Any]:
+        flat: list[Any] = []
+        for name, count in counts:
+            value = values[name]
+            if count == 1:
+                flat.append(value)
+            else:
+                if len(value) > count:
+                    raise PlanError(f"kernel {kernel}: {name} holds {count} numbers, {len(value)} were given")
+                flat.extend(value)
+                flat.extend((0,) * (count - len(value)))
+        return flat
 
-    else:
-        counts = tuple((name, count) for name, (_, count) in fields.items())
-
-        def pack(values: dict[str, Any]) -> bytes:
-            flat: list[Any] = []
-            for name, count in counts:
-                value = values[name]
-                if count == 1:
-                    flat.append(value)
-                else:
-                    if len(value) > count:
-                        raise PlanError(f"kernel {kernel}: {name} holds {count} numbers, {len(value)} were given")
-                    flat.extend(value)
-                    flat.extend((0,) * (count - len(value)))
-            return packer.pack(*flat)
-
-    return packer.size, pack
+    return flatten
 
 
 def _literal(kind: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Bindings above the device's limit: a tensor in several parts, reached through functions that find the part of an index.
+"""Bindings above the device's limit: a tensor in parts, reached through functions that find the part of an index.
 
 The text of a kernel is rewritten for it; it must be free of comments, which may hold brackets and names of bindings.
 """

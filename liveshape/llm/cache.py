@@ -1,174 +1,170 @@
-"""The state of a model between calls: caches along positions, and copies of them on the device, the host and disk."""
+"""The state of a model between calls, as the graph describes it: on the device, in copies beside it, and on the host.
+
+Where every state is rows at positions, nothing behind the present position is ever read: fewer tokens are a prefix of
+more, and going back needs no work. Other state is one whole: it can be copied and begun anew, not cut.
+"""
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from liveshape.device.webgpu import Buffer
-from liveshape.errors import FormatError, InputError
-from liveshape.graph import Tensor
+from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.graph.state import State
+from liveshape.llm.cache_file import Layout
 from liveshape.run.arrays import stored, stored_pieces
 from liveshape.run.executor import Executor
 from liveshape.run.results import Staging
 
-_FORMAT = "liveshape cache 1"
+_PIECE = 4 << 20  # bytes of zeros that are written at a time
+_MOST_WAITING = 32 << 20  # bytes on their way to the device
 
 
-@dataclass(frozen=True)
-class Saved:
-    """A cache on the host: the tokens in it, and the contents of each state up to their number."""
+class Contents:
+    """What a cache may hold: tokens, copies of their state while another's is in it, and what is known of both."""
 
-    program: str
-    tokens: tuple[int, ...]
-    states: tuple[Any, ...]
+    __slots__ = ("__weakref__", "copies", "known", "logits_at", "tokens")
+
+    def __init__(self, tokens: Sequence[int] = (), copies: Sequence[Buffer] = ()) -> None:
+        self.tokens = list(tokens)
+        self.copies = list(copies)
+        self.known = True  # False while, and after, something may have changed the state without being in the tokens
+        self.logits_at = -1  # the number of tokens whose logits lie on the device
+
+    def free(self) -> None:
+        """Give the memory of the copies back at once."""
+        copies, self.copies = self.copies, []
+        for copy in copies:
+            free(copy)
+
+
+def free(buffer: Buffer) -> None:
+    """Give the memory of a buffer back at once, whoever still holds it."""
+    for handle, _, _ in buffer.parts:
+        handle.destroy()
 
 
 class Cache:
-    """The states of one executor. Where each has an axis of positions, fewer tokens are a prefix of more."""
+    """The states of one executor."""
 
-    def __init__(self, executor: Executor, states: Sequence[Tensor], context: int) -> None:
+    def __init__(self, executor: Executor, states: Sequence[State]) -> None:
         self._executor = executor
-        self._context = context
-        self._states = tuple(state for state in states if state.storage.block >= 0)
-        self._axes = [_axis_of_positions(state, context) for state in self._states]
-        # Nothing of what is beyond the present length is ever read, so going back needs no work.
-        self.positional = all(axis is not None for axis in self._axes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all states."""
-        return sum(self._bytes(state, state.max_shape) for state in self._states)
+        self._states = tuple(state for state in states if state.tensor in executor.plan.memory.storages)
+        self.positional = all(state.axis is not None for state in self._states)
 
     def clear(self) -> None:
-        """What the program began with, for states that are more than positions."""
-        device, half = self._executor.device, self._executor.graph.limits.half
-        for state, axis in zip(self._states, self._axes, strict=True):
-            if axis is None:
-                buffer = self._executor.buffer_of(state)
-                if state.constant is None:
-                    device.write(buffer, 0, bytes(buffer.nbytes))
-                else:
-                    device.stream(buffer, stored_pieces(state, half))
+        """What the program began with, for states that are more than rows at positions."""
+        for state in self._states:
+            if state.axis is None:
+                self._fill(self._executor.buffer_of(state.tensor), self._beginning(state.tensor))
+        self._executor.device.flush()
+
+    def _beginning(self, tensor: Tensor) -> Iterator[Any]:
+        if tensor.constant is not None:
+            yield from stored_pieces(tensor, self._executor.plan.limits.half)
+            return
+        nbytes = (self._bytes(tensor, tensor.max_shape) + 3) & ~3
+        for start in range(0, nbytes, _PIECE):
+            yield bytes(min(_PIECE, nbytes - start))
+
+    def _fill(self, buffer: Buffer, pieces: Iterator[Any]) -> None:
+        """Write pieces one behind the other, zeros as well: there is something in the buffer."""
+        device, offset, waiting = self._executor.device, 0, 0
+        for piece in pieces:
+            nbytes = memoryview(piece).nbytes
+            device.write(buffer, offset, piece)
+            offset, waiting = offset + nbytes, waiting + nbytes
+            if waiting >= _MOST_WAITING:
+                device.flush()
+                waiting = 0
 
     # On the device
 
     def copy(self, length: int, into: Sequence[Buffer] = ()) -> list[Buffer]:
         """Copies of the states as far as they hold `length` tokens; buffers that are large enough serve again."""
-        device, rows, copies = self._executor.device, [], list(into)
-        room = self._prefixes(min(2 * length, self._context))  # the text will grow
-        for place, (state, nbytes) in enumerate(self._prefixes(length)):
+        rows, copies = [], list(into)
+        room = self._prefixes(self._roomy(length))
+        for place, (tensor, shape) in enumerate(self._prefixes(length)):
+            nbytes = self._words(tensor, shape)
             if place >= len(copies) or copies[place].nbytes < nbytes:
-                copies[place : place + 1] = [device.buffer(padded(room[place][1]), f"copy of {state.name}")]
-            rows.append((self._executor.buffer_of(state), nbytes, copies[place]))
-        device.submit((), (), "copy of the cache", rows)
+                copies[place : place + 1] = [self._buffer(*room[place])]
+            rows.append((self._executor.buffer_of(tensor), nbytes, copies[place]))
+        self._executor.device.submit((), (), "copy of the cache", rows)
         return copies
 
     def bring(self, copies: Sequence[Buffer], length: int) -> None:
         """The other way."""
         rows = [
-            (copy, nbytes, self._executor.buffer_of(state))
-            for copy, (state, nbytes) in zip(copies, self._prefixes(length), strict=True)
+            (copy, self._words(tensor, shape), self._executor.buffer_of(tensor))
+            for copy, (tensor, shape) in zip(copies, self._prefixes(length), strict=True)
         ]
         self._executor.device.submit((), (), "cache", rows)
 
-    def _prefixes(self, length: int) -> list[tuple[Tensor, int]]:
-        """How much of each state holds `length` tokens, counted from its start."""
-        found = []
-        for state, axis in zip(self._states, self._axes, strict=True):
-            shape = state.max_shape
-            if axis is not None and prod(shape[:axis]) == 1:
-                shape = (*shape[:axis], length, *shape[axis + 1 :])
-            found.append((state, (self._bytes(state, shape) + 3) & ~3))
-        return [(state, nbytes) for state, nbytes in found if nbytes] if length else []
+    def _buffer(self, tensor: Tensor, shape: Shape) -> Buffer:
+        return self._executor.device.buffer(padded(self._bytes(tensor, shape)), f"copy of {tensor.name}")
 
-    def _bytes(self, state: Tensor, shape: Sequence[int]) -> int:
-        return storage_bytes(state.dtype, prod(shape), self._executor.graph.limits.half)
+    def _roomy(self, length: int) -> int:
+        """Twice as long: a text will grow."""
+        sizes = [state.tensor.max_shape[state.axis] for state in self._states if state.axis is not None]
+        return min(2 * length, *sizes) if sizes else length
+
+    def _prefixes(self, length: int) -> list[tuple[Tensor, Shape]]:
+        """What of each state holds `length` tokens, as the shape of its beginning in memory."""
+        if length == 0:
+            return []
+        rows = [
+            (state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape) for state in self._states
+        ]
+        return [(tensor, shape) for tensor, shape in rows if prod(shape)]
+
+    def _bytes(self, tensor: Tensor, shape: Sequence[int]) -> int:
+        return storage_bytes(tensor.dtype, prod(shape), self._executor.plan.limits.half)
+
+    def _words(self, tensor: Tensor, shape: Sequence[int]) -> int:
+        return (self._bytes(tensor, shape) + 3) & ~3
 
     # On the host
+
+    def layout(self, length: int) -> Layout:
+        """The dtype and the shape of each state, cut to `length` positions."""
+        return tuple((state.tensor.dtype, _cut(state, length)) for state in self._states)
 
     def read(self, length: int) -> tuple[Any, ...]:
         """The contents of each state, cut to `length` positions."""
         executor = self._executor
         # Through memory of its own: what the executor keeps for results is much smaller and stays.
-        staging = Staging(executor.device, executor.graph.limits.half)
-        rows = [(state, state.max_shape, executor.buffer_of(state)) for state in self._states]
-        arrays = [staging.start((), [row], "cache").wait()[0] for row in rows]
-        return tuple(
-            array if axis is None else array.take(range(length), axis)
-            for array, axis in zip(arrays, self._axes, strict=True)
-        )
+        staging = Staging(executor.device, executor.plan.limits.half)
+        found = []
+        for state in self._states:
+            shape = _cut(state, length) if _leads(state) else state.tensor.max_shape
+            (array,) = staging.start((), [(state.tensor, shape, executor.buffer_of(state.tensor))], "cache").wait()
+            found.append(array if state.axis is None else array.take(range(length), state.axis))
+        return tuple(found)
 
-    def write(self, arrays: Sequence[Any]) -> None:
-        """The other way; what lies beyond the given positions becomes zero."""
-        executor = self._executor
-        for state, axis, array in zip(self._states, self._axes, arrays, strict=True):
-            whole = array
-            if axis is not None:
-                missing = [
-                    (0, self._context - array.shape[axis] if place == axis else 0) for place in range(state.rank)
-                ]
-                whole = np.pad(array, missing)
-            executor.device.write(
-                executor.buffer_of(state), 0, stored(np.ascontiguousarray(whole), state, executor.graph.limits.half)
-            )
-        executor.device.flush()
-
-    def check(self, saved: Saved, program: str) -> None:
-        """Raise unless saved states are of this program."""
-        if saved.program != program:
-            raise InputError(f"the cache is of another program: {saved.program}, this one is {program}")
-        shapes = [
-            tuple(len(saved.tokens) if place == axis else size for place, size in enumerate(state.max_shape))
-            for state, axis in zip(self._states, self._axes, strict=True)
-        ]
-        if len(saved.tokens) > self._context or [array.shape for array in saved.states] != shapes:
-            raise FormatError(f"the cache of {len(saved.tokens)} tokens does not have the shapes {shapes}")
+    def upload(self, arrays: Sequence[Any], length: int) -> list[Buffer]:
+        """New copies on the device of what `read` gave for `length` tokens."""
+        half, copies = self._executor.plan.limits.half, []
+        for state, array in zip(self._states, arrays, strict=True):
+            tensor, shape = state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape
+            if length and prod(shape):
+                missing = [(0, size - given) for size, given in zip(shape, array.shape, strict=True)]
+                copies.append(self._buffer(tensor, shape))
+                data = stored(np.ascontiguousarray(np.pad(array, missing)), tensor, half)
+                self._executor.device.write(copies[-1], 0, data)
+                self._executor.device.flush()
+        return copies
 
 
-def _axis_of_positions(state: Tensor, context: int) -> int | None:
-    """The axis along which tokens lie: the first but for the batch that is as long as the context."""
-    return next(
-        (axis for axis, size in enumerate(state.max_shape) if size == context and (axis or state.rank == 1)), None
-    )
+def _cut(state: State, length: int) -> Shape:
+    """The shape of a state with `length` rows, where it has rows."""
+    shape = state.tensor.max_shape
+    return shape if state.axis is None else (*shape[: state.axis], length, *shape[state.axis + 1 :])
 
 
-def save(path: str | os.PathLike[str], saved: Saved) -> None:
-    """Write a cache, whole or not at all.
-
-    Example: `save("prefix.cache", saved)`.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        with open(temporary, "wb") as file:
-            arrays = {f"state {place}": array for place, array in enumerate(saved.states)}
-            np.savez(file, format=_FORMAT, program=saved.program, tokens=np.array(saved.tokens, np.int64), **arrays)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def load(path: str | os.PathLike[str]) -> Saved:
-    """Read what `save` wrote.
-
-    Example: `load("prefix.cache").tokens`.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if str(file["format"]) != _FORMAT:
-                raise FormatError(f"{path}: a cache of another version, {file['format']}; this is {_FORMAT}")
-            count = sum(name.startswith("state ") for name in file.files)
-            states = tuple(file[f"state {place}"] for place in range(count))
-            return Saved(str(file["program"]), tuple(file["tokens"].tolist()), states)
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, AttributeError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{os.fspath(path)} is not a saved cache: {error}") from error
+def _leads(state: State) -> bool:
+    """Whether the first rows of a state are the first bytes of its memory."""
+    return state.axis is not None and prod(state.tensor.max_shape[: state.axis]) == 1

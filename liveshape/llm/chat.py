@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
+from liveshape.llm.arguments import text_of
 from liveshape.llm.generate import GenerationResponse, stream_generate
 from liveshape.llm.tokenizer import Tokenizer
 
@@ -27,7 +28,9 @@ class Conversation:
         if system is not None and tokenizer.chat_template is None:
             raise InputError("this model has no chat template, so it knows no system prompt")
         self.model, self.tokenizer = model, tokenizer
-        self._system = [{"role": "system", "content": system}] if system is not None else []
+        self._system = (
+            [{"role": "system", "content": text_of(system, "the system prompt")}] if system is not None else []
+        )
         self._template = template
         self.messages: list[Mapping[str, Any]] = list(self._system)
         self.context_used = 0  # tokens of the conversation so far, as of the last answer
@@ -39,7 +42,7 @@ class Conversation:
 
         Example: `for response in chat.ask("Hi", max_tokens=50): print(response.text, end="")`.
         """
-        messages = [*self.messages, {"role": "user", "content": text}]
+        messages = [*self.messages, {"role": "user", "content": text_of(text, "the message")}]
         options = {"max_tokens": None, "keep_prefix": True, **options}
         return self._answer(messages, stream_generate(self.model, self.tokenizer, self._render(messages), **options))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NoReturn
 
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.packages import need
 
 Message = Mapping[str, Any]
@@ -24,30 +25,63 @@ class ChatTemplate:
         self.source = source
 
     def render(self, messages: Sequence[Message], **variables: Any) -> str:
-        """The text for the messages; what the template itself refuses is an InputError with its words."""
-        need("jinja2")
-        import jinja2
+        """The text for the messages; what the template itself refuses is an InputError with its words.
 
-        try:
-            return str(self._compiled.render(messages=[dict(message) for message in messages], **variables))
-        except (jinja2.TemplateError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"the chat template refuses these messages: {error}") from error
+        A template that is broken, or that costs more than any prompt is worth, is a FormatError.
+        """
+        need("jinja2")
+        from liveshape.llm.template_limits import limited
+
+        given = _as_tables(messages)
+        with limited():
+            template = self._compiled
+            with _refusals("the chat template refuses these messages"):
+                return str(template.render(messages=given, **variables))
 
     @cached_property
     def _compiled(self) -> Any:
         import jinja2
 
-        try:
-            return _environment().from_string(self.source)
-        except jinja2.TemplateSyntaxError as error:
-            raise FormatError(f"the chat template is broken at its line {error.lineno}: {error}") from error
+        with _refusals("the chat template is broken", FormatError):
+            try:
+                return _environment().from_string(self.source)
+            except jinja2.TemplateSyntaxError as error:
+                raise FormatError(f"the chat template is broken at its line {error.lineno}: {error}") from error
+
+
+def _as_tables(messages: Any) -> list[dict[str, Any]]:
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        kind = type(messages).__name__
+        raise InputError(f"messages are a list of {{'role': ..., 'content': ...}}, {kind} was given; give a list")
+    made = list(messages)
+    wrong = [type(each).__name__ for each in made if not isinstance(each, Mapping)]
+    if wrong:
+        raise InputError(f"a message is {{'role': ..., 'content': ...}}, {wrong[0]} was given")
+    return [dict(message) for message in made]
+
+
+@contextmanager
+def _refusals(what: str, kind: type[LiveshapeError] = InputError) -> Iterator[None]:
+    """Whatever a template raises, in our words."""
+    from liveshape.llm.template_limits import LimitError
+
+    try:
+        yield
+    except LiveshapeError:
+        raise
+    except (LimitError, RecursionError, MemoryError, OverflowError) as error:
+        reason = str(error) or type(error).__name__
+        raise FormatError(f"the chat template costs too much: {reason}; give another chat_template") from error
+    except Exception as error:  # anything: a template is a program
+        raise kind(f"{what}: {error}") from error
 
 
 def _environment() -> Any:
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from liveshape.llm.template_limits import LimitedEnvironment, limit_filter
 
     class Generation(Extension):
         """`{% generation %}` marks what the model writes, which only training needs: the inside is all that counts."""
@@ -62,10 +96,10 @@ def _environment() -> Any:
     def raise_exception(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
+    environment = LimitedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
-    environment.filters["tojson"] = _tojson
+    environment.filters["tojson"] = limit_filter("tojson", _tojson)
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return environment

@@ -1,24 +1,30 @@
-"""One graph with its weights and its cache on a device, shared by a model and its forks: one of them is at home in the
-cache, the others wait in copies on the device and change places with it when they are used."""
+"""One graph with its weights and its cache on a device, shared by a model and its forks: the contents of one of them
+are in the cache, those of the others wait in copies on the device and change places when they are used."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from liveshape.device.webgpu import Device
-from liveshape.llm.cache import Cache
+from liveshape.errors import InputError
+from liveshape.graph import SymInt
+from liveshape.graph.elements import prod
+from liveshape.llm.cache import Cache, Contents
 from liveshape.llm.program import LOGITS, SETTINGS, TOKEN, TokenGraph
 from liveshape.llm.sampling import Sampling
+from liveshape.llm.turns import Turn
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor, Pending
 from liveshape.run.results import DeviceTensor
-from liveshape.runtime import Progress
+from liveshape.runtime import Memory, Progress, memory_of
 
-# Between them these take every road through the sampling operator.
-_ROADS = (
+# Between them these take every route through the sampling operator.
+_ROUTES = (
     Sampling(),
     Sampling(repetition_penalty=1.1),
     Sampling(temperature=1.0),
@@ -26,52 +32,69 @@ _ROADS = (
 )
 
 
-class Session(Protocol):
-    """Whose tokens a cache holds."""
-
-    def _enter(self) -> None: ...
-
-    def _leave(self) -> None: ...
-
-
 class Engine:
-    """Runs tokens at a position and chooses the token after them. It does not count: sessions do."""
+    """Runs tokens at a position and chooses the token after them. It does not count: sessions do.
+
+    Its methods are for whoever has the turn.
+    """
 
     def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
         self.description = made.description
-        self.executor = Executor(made.graph, device, ready=(TOKEN,), resident=(TOKEN,), progress=progress)
-        self.cache = Cache(self.executor, made.states, made.description.max_context)
+        self.device = device
+        self.turn = Turn()
+        settings = tuple(tuple(_values(made, sampling).items()) for sampling in _ROUTES)
+        choices = Choices(resident=(TOKEN,), ready=(TOKEN,), resume=(made.choice,), settings=settings)
+        plan = compile(made.graph, device.limits, choices)
+        self._executor: Executor | None = Executor(plan, device, progress=progress)
+        self.cache = Cache(self._executor, made.states)
         self._made = made
-        self._home: weakref.ref[Session] | None = None
+        self._home: weakref.ref[Contents] | None = None
+        self._everybody: weakref.WeakSet[Contents] = weakref.WeakSet()
         self._positions = np.arange(made.description.max_context, dtype=made.position.dtype)
         self._one_position = made.position.max_shape[0] == 1
-        self._warm()
 
-    def _warm(self) -> None:
-        """Make the pipelines and bind groups of every way to choose a token."""
-        executor, nodes = self.executor, self._made.graph.nodes
-        for sampling in _ROADS:
-            self._choose_by(sampling)
-            executor.planner.walk(self._made.tail, len(nodes), lambda node, request: 0)
-            for node in nodes[self._made.tail :]:
-                for step in node.steps:
-                    executor.encoder.resolve(step)
-        self._choose_by(None)
-        executor.graph.invalidate()
+    @property
+    def executor(self) -> Executor:
+        """What runs the graph; an InputError once the model is closed."""
+        if self._executor is None:
+            raise InputError("the model was closed, and its memory is free for others; load it again")
+        return self._executor
 
-    def enter(self, session: Session) -> None:
-        """Let a session be at home; the one before it takes a copy along."""
+    @property
+    def memory(self) -> Memory:
+        """What the graph and its cache take on the device."""
+        return Memory(0, 0, 0, 0, 0, 0, 0) if self._executor is None else memory_of(self._executor.plan)
+
+    # Whose tokens the cache holds
+
+    def contents(self, contents: Contents) -> Contents:
+        """Make contents known, so that closing the engine frees their copies, too."""
+        self._everybody.add(contents)
+        return contents
+
+    def enter(self, contents: Contents) -> None:
+        """Put contents into the cache; those before them take a copy along.
+
+        An interrupt leaves the cache to the old ones, to nobody or to the new ones, and each of them can come back.
+        """
         before = self._home() if self._home is not None else None
-        if before is session:
+        if before is contents:
             return
         if before is not None:
-            before._leave()
-        self._home = weakref.ref(session)
-        session._enter()
+            before.copies = self.cache.copy(len(before.tokens), before.copies)
+        self._home = None
+        contents.logits_at = -1
+        if contents.tokens:
+            self.cache.bring(contents.copies, len(contents.tokens))
+        else:
+            self.cache.clear()
+        self._home = weakref.ref(contents)
 
-    def is_home(self, session: Session) -> bool:
-        """Whether the cache holds a session's tokens."""
-        return self._home is not None and self._home() is session
+    def is_home(self, contents: Contents) -> bool:
+        """Whether the cache holds these contents."""
+        return self._home is not None and self._home() is contents
+
+    # Steps
 
     def run(
         self, tokens: Sequence[int] | DeviceTensor, position: int, sampling: Sampling | None, wanted: Sequence[int]
@@ -90,23 +113,38 @@ class Engine:
     def choose(self, sampling: Sampling) -> Pending:
         """Choose a token from the logits of the last run, otherwise than it did."""
         self._choose_by(sampling)
-        return self.executor.resume(self._made.tail, [TOKEN])
+        return self.executor.resume(self._made.choice, [TOKEN])
 
     def last_logits(self) -> Any:
         """The logits of the last token of the last run, [V]."""
         logits = self._made.logits
-        return self.executor.fetch(logits, logits.numel - logits.shape[-1], logits.shape[-1:])
+        shape = self.executor.live.tensor(logits).shape
+        return self.executor.fetch(logits, prod(shape[:-1]) * shape[-1] - shape[-1], shape[-1:])
 
     def rows_of(self, pending: Pending) -> Any:
         """The logits of a run that wanted them, [rows, V]."""
         return pending.result()[0].reshape(-1, self._made.logits.max_shape[-1])
 
+    def close(self) -> None:
+        """Give the memory of the graph, the cache and all copies back at once."""
+        executor, self._executor = self._executor, None
+        self._home = None
+        for contents in list(self._everybody):
+            contents.free()
+        if executor is not None:
+            executor.close()
+
     def _choose_by(self, sampling: Sampling | None) -> None:
-        settings = self._made.settings
-        settings["active"].value = sampling is not None
-        if sampling is not None:
-            for name in SETTINGS[1:]:
-                settings[name].value = getattr(sampling, name)
+        for symint, value in _values(self._made, sampling).items():
+            self.executor.set_scalar(symint, value)
+
+
+def _values(made: TokenGraph, sampling: Sampling | None) -> dict[SymInt, Any]:
+    """The live numbers of the sampling operator."""
+    settings = made.settings
+    if sampling is None:
+        return {settings["active"]: False}
+    return {settings["active"]: True} | {settings[name]: getattr(sampling, name) for name in SETTINGS[1:]}
 
 
 def token_of(pending: Pending) -> int:
@@ -114,4 +152,4 @@ def token_of(pending: Pending) -> int:
     return int(pending.result()[0].item())
 
 
-__all__ = ["LOGITS", "TOKEN", "Engine", "Session", "token_of"]
+__all__ = ["LOGITS", "TOKEN", "Engine", "token_of"]

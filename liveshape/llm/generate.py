@@ -14,13 +14,14 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from liveshape.errors import InputError
-from liveshape.llm.host_sampling import Logits, Tokens, host_sampler
+from liveshape.llm.arguments import callables, path_of, text_of, token_ids, token_limit
+from liveshape.llm.host_sampling import Logits, Tokens, checked_logits, checked_token, host_sampler
 from liveshape.llm.reuse import cut_to_prefix
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.stopping import StopWatch
@@ -94,7 +95,7 @@ def load(
     """
     from liveshape.llm.model import LanguageModel
 
-    if not os.path.exists(path):
+    if not path_of(path).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     tokenizer = Tokenizer.load(path)  # first: it is cheap, and fails without any weight uploaded
     return LanguageModel.load(path, device=device, progress=progress, half_cache=half_cache), tokenizer
@@ -107,15 +108,20 @@ def generate(
 
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
-    pieces = []
-    response = None
-    for response in stream_generate(model, tokenizer, prompt, **options):
-        pieces.append(response.text)
-        if verbose:
-            print(response.text, end="", flush=True)
-    if verbose and response is not None:
-        print(f"\n{speed_text(response)}")
-    return "".join(pieces)
+
+    def whole() -> str:
+        pieces = []
+        response = None
+        for response in stream_generate(model, tokenizer, prompt, **options):
+            pieces.append(response.text)
+            if verbose:
+                print(response.text, end="", flush=True)
+        if verbose and response is not None:
+            print(f"\n{speed_text(response)}")
+        return "".join(pieces)
+
+    # In one turn: threads that share a model get a whole text each.
+    return model.turn.run(whole)
 
 
 def speed_text(response: GenerationResponse) -> str:
@@ -142,7 +148,7 @@ def stream_generate(
     min_p: float | None = None,
     repetition_penalty: float | None = None,
     seed: int | None = None,
-    stop: str | Sequence[str] = (),
+    stop: str | Sequence[str] | None = (),
     streamer: Streamer | None = None,
     sampler: Sampler | None = None,
     logits_processors: Sequence[LogitsProcessor] = (),
@@ -159,10 +165,17 @@ def stream_generate(
     Example: `for response in stream_generate(model, tokenizer, "Once", stop="\\n\\n"): print(response.text, end="")`.
     """
     stats = Stats() if stats is None else stats
+    if not isinstance(stats, Stats):
+        raise InputError(f"stats must be a Stats, {type(stats).__name__} was given")
+    if streamer is not None and not (hasattr(streamer, "put") and hasattr(streamer, "end")):
+        raise InputError(f"a streamer has put(ids) and end(), {type(streamer).__name__} has not")
+    most, watch = token_limit(max_tokens), StopWatch(() if stop is None else stop)
+    choosers = callables("sampler", () if sampler is None else (sampler,))
+    processors = callables("logits_processors", logits_processors)
     stats.inference_start_ms = now_ms()
     ids = prompt_ids(tokenizer, prompt)
     stats.token_encode_end_ms = now_ms()
-    limit = _room(len(ids), model.max_context, max_tokens)
+    limit = _room(len(ids), model.max_context, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
     if outside is not None:
         raise InputError(f"the prompt has the token {outside}, the vocabulary of this model ends at {model.vocab_size}")
@@ -174,13 +187,13 @@ def stream_generate(
         repetition_penalty=repetition_penalty,
         seed=seed,
     )
-    watch = StopWatch([stop] if isinstance(stop, str) else stop)
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
 
     def tokens(cached: int) -> Iterator[int]:
-        if sampler is None and not logits_processors:
+        if not choosers and not processors:
             return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends)
-        return _on_the_host(model, ids, cached, sampling, sampler, logits_processors)
+        model.prefill(ids[cached:])
+        return _on_the_host(model, ids, sampling, sampler, processors)
 
     request = _Request(ids, limit, ends, watch, keep_prefix, tokens)
     return _responses(model, tokenizer, request, streamer, stats)
@@ -192,51 +205,60 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
     Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
     """
     if isinstance(prompt, str):
-        ids = tokenizer.encode_prompt(prompt)
+        ids = tokenizer.encode_prompt(text_of(prompt, "the prompt"))
+    elif _are_messages(prompt):
+        ids = tokenizer.apply_chat_template(prompt)
     else:
-        items = list(prompt)
-        if items and all(isinstance(item, Mapping) for item in items):
-            ids = tokenizer.apply_chat_template(items)
-        elif all(isinstance(item, int | np.integer) for item in items):
-            ids = [int(item) for item in items]
-        else:
-            kinds = sorted({type(item).__name__ for item in items})
-            raise InputError(f"a prompt is a text, token ids, or messages; this is a sequence of {', '.join(kinds)}")
+        try:
+            ids = token_ids(prompt)
+        except InputError as error:
+            raise InputError(f"a prompt is a text, token ids, or messages: {error}") from error
     if not ids:
         raise InputError("the prompt is empty, and this model has no token that begins a text")
     return ids
 
 
+def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    listed = isinstance(prompt, Sequence) and len(prompt) > 0
+    return listed and all(isinstance(item, Mapping) for item in prompt)
+
+
 def _room(tokens: int, context: int, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last of them needs no place of its own in the cache."""
-    if max_tokens == 0:
-        raise InputError("max_tokens is 0: give a number above it, or None for as many as there is context")
     if tokens > context:
         raise ContextError(tokens, context)
     room = context - tokens + 1
-    return room if max_tokens is None or max_tokens < 0 else min(max_tokens, room)
+    return room if max_tokens is None else min(max_tokens, room)
 
 
 def _on_the_host(
     model: LanguageModel,
     ids: Sequence[int],
-    cached: int,
     sampling: Sampling,
     sampler: Sampler | None,
     processors: Sequence[LogitsProcessor],
 ) -> Iterator[int]:
-    """Tokens chosen by callables of the user, one whole step after the other."""
+    """Tokens chosen by callables of the user, one whole step after the other, behind a prompt in the cache."""
     choose = host_sampler(sampling)
     tokens = list(ids)
-    model.prefill(tokens[cached:])
+    held = len(tokens)
     while True:
-        logits: Logits = np.asarray(model.logits(), np.float32).reshape(-1)
+        logits: Logits = np.asarray(model.turn.run(_logits_after, model, tokens, held), np.float32).reshape(-1)
+        held = len(tokens)
         for process in processors:
-            logits = process(np.asarray(tokens, np.int64), logits)
+            logits = checked_logits(process(np.asarray(tokens, np.int64), logits), logits.size)
         drawn = choose(np.asarray(tokens, np.int64), logits) if sampler is None else sampler(logits)
-        tokens.append(int(drawn))
+        tokens.append(checked_token(drawn, logits.size))
         yield tokens[-1]
-        model.prefill(tokens[-1:])
+
+
+def _logits_after(model: LanguageModel, tokens: Sequence[int], held: int) -> Any:
+    """The logits after tokens of which the cache holds so many."""
+    if model.tokens != tuple(tokens[:held]):
+        raise InputError("the model was used otherwise since the last token of this text; begin a new one")
+    if held < len(tokens):
+        model.prefill(tokens[held:])
+    return model.logits()
 
 
 @dataclass(frozen=True)
@@ -258,15 +280,18 @@ def _responses(
     decoder = StreamDecoder(tokenizer, ids)
     memory = model.memory.total / 1e9
     start = first = time.perf_counter()
-    cached = 0
-    if request.keep_prefix:
-        cached = cut_to_prefix(model, ids)
-    else:
-        model.reset()
     stats.num_prompt_tokens = len(ids)
     if streamer is not None:
         streamer.put(np.asarray(ids, np.int64))
-    source = request.tokens(cached)
+
+    def begin() -> tuple[int, Iterator[int]]:
+        if not request.keep_prefix:
+            model.reset()
+        cached = cut_to_prefix(model, ids) if request.keep_prefix else 0
+        return cached, request.tokens(cached)
+
+    # In one turn: nobody else's text may come between what is cut and what is added.
+    cached, source = model.turn.run(begin)
     said: list[int] = []
     reason: str | None = None
     try:

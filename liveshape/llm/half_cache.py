@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Graph, Tensor
-from liveshape.graph.constants import whole
-from liveshape.graph.elements import padded, prod, storage_bytes
-
-_ATTENTION = frozenset(
-    {"sdpa_with_kv_cache.default", "update_cache.default", "custom_sdpa.default", "liveshape.rotary_to_cache"}
-)
+from liveshape.graph import Graph, Tensor, Value
+from liveshape.graph.constants import all_bytes
+from liveshape.graph.state import states_of
+from liveshape.lower.rewriting import renamed
 
 
-def halve_caches(graph: Graph) -> int:
-    """Keep every float32 cache that only attention reads and writes as float16; returns how many. Call before building.
+def halve_caches(graph: Graph) -> Graph:
+    """The same program with every float32 cache, that is state of rows at positions, as float16.
 
     Example: `halve_caches(lower(program.file, "forward", program.data))`.
     """
-    caches: dict[Tensor, None] = {}
-    for node in graph.nodes:
-        for position in node.mutates:
-            value = node.args[position]
-            if node.name in _ATTENTION and isinstance(value, Tensor) and value.constant is not None:
-                caches[value] = None
-    others = {value for node in graph.nodes if node.name not in _ATTENTION for value in (*node.inputs, *node.written)}
-    found = [cache for cache in caches if cache not in others and cache.dtype == "float32"]
-    if not caches:
+    caches = [state.tensor for state in states_of(graph) if state.axis is not None]
+    if not any(cache.dtype in ("float32", "float16") for cache in caches):
         raise UnsupportedError(f"{graph.name} has no cache inside of attention that could be kept in halves")
-    for cache in found:
-        assert cache.constant is not None
-        begun = np.frombuffer(whole(cache.constant), "<f4").astype("<f2")
-        cache.constant = memoryview(begun.tobytes())
-        cache.dtype = "float16"
-        cache.storage.nbytes = padded(storage_bytes("float16", prod(cache.max_shape), graph.limits.half))
-    return len(found)
+    halves: dict[Value, Value] = {cache: _half(cache) for cache in caches if cache.dtype == "float32"}
+    return replace(
+        graph,
+        nodes=tuple(replace(node, args=renamed(node.args, halves)) for node in graph.nodes),
+        values=tuple(halves.get(value, value) for value in graph.values),
+    )
+
+
+def _half(cache: Tensor) -> Tensor:
+    data = None
+    if cache.constant is not None:
+        data = memoryview(np.frombuffer(all_bytes(cache.constant), "<f4").astype("<f2").tobytes())
+    return replace(cache, dtype="float16", constant=data)

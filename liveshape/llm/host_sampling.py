@@ -4,13 +4,17 @@ the GPU, the draws are others."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from liveshape.errors import InputError
 from liveshape.llm.sampling import Sampling
 
 Logits = npt.NDArray[np.float32]  # (vocabulary,)
+_HIGHEST = 3e38  # as on the device: what is infinitely likely is as likely as can be
 Tokens = npt.NDArray[np.int64]  # all so far, those of the prompt included
 
 
@@ -30,6 +34,10 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
         if sampling.greedy:
             return int(np.argmax(scores))
+        # As on the device, no draw gives what is no number.
+        scores = np.where(np.isnan(scores), -np.inf, np.minimum(scores, _HIGHEST))
+        if not np.isfinite(scores).any():
+            raise InputError("no token can be drawn: every logit is -inf or NaN; look at the logits_processors")
         order = np.argsort(-scores, kind="stable")
         order = order[: sampling.top_k] if sampling.top_k else order
         ranked = np.exp((scores[order] - scores[order[0]]) / sampling.temperature)
@@ -40,3 +48,30 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
         return int(order[random.choice(len(order), p=ranked / ranked.sum())])
 
     return choose
+
+
+def checked_logits(given: Any, count: int) -> Logits:
+    """What a processor of the user gave, as the logits of every token.
+
+    >>> checked_logits([1, 2], 2)
+    array([1., 2.], dtype=float32)
+    """
+    try:
+        logits: Logits = np.asarray(given, np.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a logits processor must give logits, {type(given).__name__} came: {error}") from error
+    if logits.size != count:
+        raise InputError(f"a logits processor must give the logits of all {count} tokens, {logits.size} came")
+    return logits
+
+
+def checked_token(given: Any, count: int) -> int:
+    """What a sampler of the user gave, as a token.
+
+    >>> checked_token(np.array([3]), 10)
+    3
+    """
+    token = given.item() if getattr(given, "size", None) == 1 else given
+    if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) < count:
+        raise InputError(f"a sampler must give a token, an integer from 0 to {count - 1}; {given!r} came")
+    return int(token)

@@ -4,34 +4,69 @@
     for token in model.stream(ids, Sampling(temperature=0.7), max_tokens=100, stop_ids=model.eos_ids):
         ...
 
-Not for several threads at once: a model has one cache, and one text in it.
+Any number of threads may use a model and its forks: each call waits for its turn. A model has one text in its cache, so
+threads that each want a text of their own use a fork each, or `turn`.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import operator
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import Buffer, Device
+from liveshape.device.webgpu import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.llm import cache
-from liveshape.llm.engine import LOGITS, TOKEN, Engine, token_of
+from liveshape.formats.source import Source
+from liveshape.graph.constants import pieces
+from liveshape.llm import cache_file
+from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
+from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
+from liveshape.llm.turns import Turn, in_turn
 from liveshape.lower.lowering import lower
-from liveshape.run.executor import Pending
-from liveshape.runtime import Memory, Program, Progress, Runtime, memory_of
+from liveshape.runtime import Memory, Program, Progress, Runtime
 
-_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # of a file, for its checksum
+_PIECE = 4 << 20  # bytes of a file that are hashed at a time
+
+
+class Origin:
+    """Where a model comes from: the name of its file, and the bytes that were loaded, until it is closed.
+
+    Example: `Origin("model.pte", Source("model.pte")).checksum`.
+    """
+
+    def __init__(self, name: str, source: Source | None = None, data: Mapping[str, memoryview] | None = None) -> None:
+        self.name = name
+        self._source, self._data = source, data or {}
+
+    @functools.cached_property
+    def checksum(self) -> str:
+        """Of all bytes of the program that was loaded, and of the data that came beside it."""
+        if self._source is None:
+            raise InputError(f"{self.name} has no file, and so no checksum that a saved cache could name")
+        digest = hashlib.blake2b(digest_size=16)
+        parts = [(b"program", self._source.view), *((key.encode(), self._data[key]) for key in sorted(self._data))]
+        for name, view in parts:
+            digest.update(b"%d %d " % (len(name), len(view)) + name)
+            for piece in pieces(view, _PIECE):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the bytes."""
+        self._data = {}
+        if self._source is not None:
+            self._source.close()
 
 
 class LanguageModel:
@@ -40,12 +75,10 @@ class LanguageModel:
     Example: `LanguageModel.load("model.pte").max_context`.
     """
 
-    def __init__(self, engine: Engine, program: Program, path: Path) -> None:
-        self._engine, self._program, self._path = engine, program, path
-        self._tokens: list[int] = []
-        self._copies: list[Buffer] = []  # of the cache, while another session is at home in it
-        self._logits_at = -1  # the length whose logits lie on the device
-        self._use = object()  # another one whenever somebody but a stream moves the text
+    def __init__(self, engine: Engine, origin: Origin, fork: Session | None = None) -> None:
+        self._engine, self._origin = engine, origin
+        self._session = fork or Session(engine)
+        self._is_fork = fork is not None
 
     @classmethod
     def load(
@@ -64,21 +97,36 @@ class LanguageModel:
         """
         file = _program_file(Path(path))
         runtime = Runtime(device)
-        program = runtime.load_program(file)
+        # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
+        source = Source(file)
+        program: Program | None = None
         try:
+            program = runtime.load_program(source.view)
             graph = lower(program.file, "forward", program.data, runtime.device.limits)
             if half_cache:
-                halve_caches(graph)
+                graph = halve_caches(graph)
             made = token_graph(graph, constants_of(program))
-            return cls(Engine(made, runtime.device, progress), program, file)
+            program.close()
+            return cls(Engine(made, runtime.device, progress), Origin(file.name, source, program.data))
         except UnsupportedError as error:
-            program.close()
+            _close(program, source)
             raise UnsupportedError(f"{file}: {error}", error.details) from error
+        except FormatError as error:
+            _close(program, source)
+            raise FormatError(f"{file}: {error}") from error
         except BaseException:
-            program.close()
+            _close(program, source)
             raise
 
     # What it is
+
+    @property
+    def turn(self) -> Turn:
+        """The turn at this model and its forks: `turn.run(function)` calls a function while no other thread uses them.
+
+        Example: `model.turn.run(lambda: (model.reset(), model.evaluate(ids)))`.
+        """
+        return self._engine.turn
 
     @property
     def max_seq_len(self) -> int:
@@ -108,48 +156,51 @@ class LanguageModel:
     @property
     def device(self) -> Device:
         """The device that it runs on."""
-        return self._engine.executor.device
+        return self._engine.device
 
     @property
     def memory(self) -> Memory:
         """The GPU memory of the model and its cache, in bytes; forks have copies of the cache beside it."""
-        return memory_of(self._engine.executor)
+        return self._engine.memory
 
     @property
     def position(self) -> int:
         """How many tokens are in the cache."""
-        return len(self._tokens)
+        return self._session.position
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the cache."""
-        return tuple(self._tokens)
+        return self._session.tokens
 
     # A text
 
+    @in_turn
     def prefill(self, ids: Sequence[int]) -> None:
-        """Append tokens to the cache, in chunks where they are many. It does not wait for the device.
+        """Append tokens to the cache, in chunks where they are many: all of them, or none. It does not wait for the
+        device.
 
         Example: `model.prefill([1, 2, 3])`.
         """
-        self._append(self._checked(ids), None)
+        self._session.append(self._checked(ids), None)
 
+    @in_turn
     def next_token(self, sampling: Sampling | None = None) -> int:
         """The token that may follow; it is not in the cache until it is given to `prefill`.
 
         Example: `model.prefill(ids); token = model.next_token(Sampling(temperature=0.7))`.
         """
-        self._need_logits()
-        return token_of(self._engine.choose(sampling or Sampling()))
+        return token_of(self._session.choose(_sampling(sampling)))
 
+    @in_turn
     def logits(self) -> Any:
         """The logits of what may follow, [vocabulary].
 
         Example: `model.prefill(ids); model.logits().argmax()`.
         """
-        self._need_logits()
-        return self._engine.last_logits()
+        return self._session.logits()
 
+    @in_turn
     def evaluate(self, ids: Sequence[int]) -> Any:
         """Append tokens and give the logits after each of them, [tokens, vocabulary].
 
@@ -158,20 +209,30 @@ class LanguageModel:
         rows = list(self.evaluate_chunks(ids))
         return np.concatenate(rows) if rows else np.empty((0, self.vocab_size), np.float32)
 
+    @in_turn
     def evaluate_chunks(self, ids: Sequence[int]) -> Iterator[Any]:
         """The same in pieces, for long texts; one token at a time if the program gives the last logits alone.
+
+        Others may use the model between two pieces, and then there is no next one but an error.
 
         Example: `for logits in model.evaluate_chunks(ids): ...`.
         """
         return self._evaluated(self._checked(ids))
 
     def _evaluated(self, ids: list[int]) -> Iterator[Any]:
-        self._use = object()
-        engine = self._engine
-        size = self.max_seq_len if engine.description.all_logits else 1
+        size, mark = self._session.evaluated_at_once, None
         for start in range(0, len(ids), size):
-            yield engine.rows_of(self._run(ids[start : start + size], None, [LOGITS]))
+            rows, mark = self._evaluate(ids[start : start + size], ids[start:], mark)
+            yield rows
 
+    @in_turn
+    def _evaluate(self, chunk: list[int], rest: list[int], mark: object) -> tuple[Any, object]:
+        self._checked(rest)
+        if mark is not None and mark is not self._session.mark:
+            raise InputError("the model was used otherwise since the last piece; evaluate the text again")
+        return self._session.evaluate(chunk), self._session.mark
+
+    @in_turn
     def stream(
         self,
         ids: Sequence[int],
@@ -185,18 +246,15 @@ class LanguageModel:
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
-        given = self._checked(ids)
-        if max_tokens is not None and max_tokens < 0:
-            raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
-        self._use = object()
-        chosen = sampling or Sampling()
-        first = None
-        if given:
-            first = self._append(given, None if max_tokens == 0 else chosen)
-        elif max_tokens != 0:
-            self._need_logits()
-            first = self._engine.choose(chosen)
-        return Stream(self, None if max_tokens == 0 else first, chosen, max_tokens, frozenset(stop_ids))
+        given, stops, chosen = self._checked(ids), frozenset(_numbers(stop_ids, "stop_ids")), _sampling(sampling)
+        if max_tokens is not None:
+            (max_tokens,) = _numbers([max_tokens], "max_tokens")
+            if max_tokens < 0:
+                raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
+        first = self._session.append(given, None if max_tokens == 0 else chosen)
+        if not given and max_tokens != 0:
+            first = self._session.choose(chosen)
+        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops)
 
     # The cache
 
@@ -204,25 +262,18 @@ class LanguageModel:
         """Forget everything."""
         self.truncate(0)
 
+    @in_turn
     def truncate(self, length: int) -> None:
         """Forget the tokens from `length` on, as if they had never been there.
 
         Example: `model.truncate(len(system_prompt))`.
         """
-        if not 0 <= length <= self.position:
-            raise InputError(f"the cache holds {self.position} tokens and cannot be cut to {length}")
-        if length == self.position and length:
-            return
-        if length and not self._engine.cache.positional:
-            raise UnsupportedError(
-                f"this program keeps state that is no entry per token: it can go back to the start, not to {length}"
-            )
-        self._use = object()
-        del self._tokens[length:]
-        self._logits_at = -1
-        if length == 0 and self._engine.is_home(self):
-            self._engine.cache.clear()
+        (length,) = _numbers([length], "length")
+        if not 0 <= length <= self._session.position:
+            raise InputError(f"the cache holds {self._session.position} tokens and cannot be cut to {length}")
+        self._session.truncate(length)
 
+    @in_turn
     def fork(self) -> LanguageModel:
         """Another text that begins with this one. Weights are shared; the two go on independently.
 
@@ -230,47 +281,40 @@ class LanguageModel:
 
         Example: `other = model.fork(); other.prefill(ids)`.
         """
-        self._engine.enter(self)
-        other = LanguageModel(self._engine, self._program, self._path)
-        other._tokens = list(self._tokens)
-        other._copies = self._engine.cache.copy(self.position)
-        return other
+        return LanguageModel(self._engine, self._origin, self._session.fork())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokens and the cache to a file.
+        """Write the tokens and the cache to a file, whole or not at all.
 
         Example: `model.save("system-prompt.cache")`.
         """
-        self._engine.enter(self)
-        states = self._engine.cache.read(self.position)
-        cache.save(path, cache.Saved(self.checksum, self.tokens, states))
+        cache_file.save(path, self.turn.run(self._session.saved, self.checksum))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take the tokens and the cache of a file that this same program saved.
+        """Take the tokens and the cache of a file that this same program saved; a refused file changes nothing.
 
         Example: `model.restore("system-prompt.cache")`.
         """
-        saved = cache.load(path)
-        self._engine.cache.check(saved, self.checksum)
-        self._use = object()
-        self._engine.enter(self)
-        self._engine.cache.write(saved.states)
-        self._tokens, self._logits_at = list(saved.tokens), -1
+        saved = cache_file.load(path, self.turn.run(self._session.expected, self.checksum))
+        self.turn.run(self._session.replace, saved)
 
-    @functools.cached_property
+    @property
     def checksum(self) -> str:
-        """Of the program's file: its size and samples from all over it."""
-        size = self._path.stat().st_size
-        digest = hashlib.sha256(f"{size}".encode())
-        with open(self._path, "rb") as file:
-            for place in range(_SAMPLES):
-                file.seek(max(0, size - _SAMPLE_BYTES) * place // (_SAMPLES - 1))
-                digest.update(file.read(_SAMPLE_BYTES))
-        return digest.hexdigest()[:32]
+        """Of all bytes of the program that was loaded; saved caches carry it. Computed when it is first asked for."""
+        return self._origin.checksum
 
+    @in_turn
     def close(self) -> None:
-        """Let go of the file. The memory goes when the last fork is gone."""
-        self._program.close()
+        """Give the GPU memory back at once: of the model and of all its forks, which are of no more use then.
+
+        Closing a fork frees what is its own: the copies of its text.
+
+        Example: `with LanguageModel.load("model.pte") as model: ...`.
+        """
+        self._session.close()
+        if not self._is_fork:
+            self._engine.close()
+            self._origin.close()
 
     def __enter__(self) -> LanguageModel:
         return self
@@ -281,17 +325,15 @@ class LanguageModel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"LanguageModel({self._path.name}: {self.position} of {self.max_context} tokens)"
-
-    # Inside
+        return f"LanguageModel({self._origin.name}: {self._session.position} of {self.max_context} tokens)"
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """Tokens as numbers, all of them known and few enough, before anything is computed."""
-        tokens = [int(token) for token in ids]
-        if self.position + len(tokens) > self.max_context:
-            held = f"{self.position:,} are in the cache and " if self.position else ""
+        tokens, held = _numbers(ids, "tokens"), self._session.position
+        if held + len(tokens) > self.max_context:
+            there = f"{held:,} are in the cache and " if held else ""
             raise InputError(
-                f"{held}{len(tokens):,} tokens were given, the context holds {self.max_context:,}; shorten the text, "
+                f"{there}{len(tokens):,} tokens were given, the context holds {self.max_context:,}; shorten the text, "
                 "or export the model with a larger context"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
@@ -299,70 +341,31 @@ class LanguageModel:
             raise InputError(f"token {wrong} is outside the vocabulary of {self.vocab_size:,}")
         return tokens
 
-    def _append(self, tokens: list[int], sampling: Sampling | None) -> Pending | None:
-        """Run tokens chunk by chunk; the last chunk chooses the token after it if there is a sampling."""
-        self._use = object()
-        pending = None
-        for start in range(0, len(tokens), self.max_seq_len):
-            chunk = tokens[start : start + self.max_seq_len]
-            last = start + len(chunk) == len(tokens) and sampling is not None
-            pending = self._run(chunk, sampling if last else None, [TOKEN] if last else [])
-        return pending
 
-    def _run(self, chunk: list[int], sampling: Sampling | None, wanted: Sequence[int]) -> Pending:
-        self._engine.enter(self)
-        self._logits_at = -1
-        pending = self._engine.run(chunk, self.position, sampling, wanted)
-        self._tokens += chunk
-        self._logits_at = self.position
-        return pending
+def _numbers(given: Any, what: str) -> list[int]:
+    """Whole numbers of any kind as Python's own."""
+    try:
+        return [operator.index(each) for each in given]
+    except TypeError as error:
+        kind = type(given).__name__
+        raise InputError(f"{what} must be whole numbers, {kind} {_short(given)} was given: {error}") from error
 
-    def _need_logits(self) -> None:
-        """Run the last token again if its logits are gone: after a cut, a swap or a restored cache."""
-        self._engine.enter(self)
-        if self._logits_at == self.position and self._tokens:
-            return
-        if not self._tokens:
-            raise InputError("the cache is empty: give tokens to prefill first")
-        if not self._engine.cache.positional:
-            raise UnsupportedError("the logits are gone, and this program cannot take its last token back; prefill one")
-        last = self._tokens.pop()
-        self._run([last], None, [])
 
-    # For streams
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
-    @property
-    def _looks_ahead(self) -> bool:
-        """Whether a step may be undone, so that it can be submitted before it is known to be wanted."""
-        return self._engine.cache.positional
 
-    def _follow(self, pending: Pending, sampling: Sampling) -> Pending:
-        """Submit the token of a step that may still be under way; `_accept` makes it part of the text."""
-        engine = self._engine
-        fresh = engine.is_home(self) and pending.is_latest
-        engine.enter(self)
-        token = pending.on_device(TOKEN) if fresh else [token_of(pending)]
-        self._logits_at = -1
-        return engine.run(token, self.position, sampling, [TOKEN])
+def _sampling(given: Sampling | None) -> Sampling:
+    if given is not None and not isinstance(given, Sampling):
+        raise InputError(f"sampling must be a Sampling or None, {_short(given)} was given")
+    return given or Sampling()
 
-    def _accept(self, token: int) -> None:
-        self._tokens.append(token)
-        self._logits_at = self.position
 
-    def _forget_ahead(self) -> None:
-        self._logits_at = -1
-
-    # For the engine
-
-    def _enter(self) -> None:
-        self._logits_at = -1
-        if self._tokens:
-            self._engine.cache.bring(self._copies, self.position)
-        else:
-            self._engine.cache.clear()
-
-    def _leave(self) -> None:
-        self._copies = self._engine.cache.copy(self.position, self._copies)
+def _close(program: Program | None, source: Source) -> None:
+    if program is not None:
+        program.close()
+    source.close()
 
 
 def _program_file(path: Path) -> Path:

@@ -5,20 +5,26 @@ The graph gets a tail: a history of the tokens at their positions, and the sampl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from liveshape import ops
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.graph import Graph, Node, Storage, SymInt, Tensor, Value
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.state import State, states_of
+from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
 from liveshape.runtime import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+_MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
+# Operators whose result begins with the first element of their first argument, beside views.
+_FIRST_OF = frozenset({"aten::_local_scalar_dense", "aten::item", "liveshape.assign"})
+_AT_INDEX = frozenset({"et_vk.select_as_symint.default", "aten.select_copy.int", "aten::select_copy.int_out"})
 
 
 @dataclass(frozen=True)
@@ -35,16 +41,21 @@ class Description:
 
 @dataclass(eq=False)
 class TokenGraph:
-    """`forward` with its tail, whose first node is `tail`; the settings are live scalars that nobody else sets."""
+    """`forward` with its tail; the settings are live scalars that nobody else sets.
+
+    `choice` is the node that chooses a token. It may run again after a call, since all that it reads is still there:
+    the logits are an output, and the history outlives the call. The nodes before it read inputs, whose memory others
+    may have taken by then.
+    """
 
     graph: Graph
     tokens: Tensor
     position: Tensor
     logits: Tensor
     history: Tensor
-    states: tuple[Tensor, ...]  # what outlives a call, one tensor for each piece of memory
+    states: tuple[State, ...]  # what outlives a call; rows only where these are at the positions of the tokens
     settings: dict[str, SymInt]
-    tail: int
+    choice: int
     description: Description
 
 
@@ -69,7 +80,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
     """
     tokens, position, logits = _signature(graph, constants)
-    states = _states(graph)
+    states = at_positions(graph, position)
     description = _describe(constants, tokens, logits, states)
     if not states:
         raise UnsupportedError(
@@ -87,26 +98,27 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{operator} (after {graph.name})", args))
         return args[-1]
 
-    history = keep(Tensor("history", "int32", (1, description.max_context), half=graph.limits.half))
-    history.storage.persistent = True
+    history = keep(Tensor("history", "int32", (1, description.max_context)))
     settings = {name: keep(SymInt(name)) for name in SETTINGS}
     begin = add("et_vk.select_as_symint.default", position, 0, 0, keep(SymInt("position")))
     count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
-    add("liveshape.record", tokens, begin, history)
+    add("liveshape.record", tokens, begin, history, None)
     length = add("add", begin, count, keep(SymInt("tokens so far")))
-    token = keep(Tensor("token", "int32", (1, 1), half=graph.limits.half))
+    token = keep(Tensor("token", "int32", (1, 1)))
     add("liveshape.sample", logits, history, length, *settings.values(), token)
-    whole = Graph(
-        graph.name,
-        [*graph.nodes, *nodes],
-        [*graph.values, *values],
-        graph.inputs,
-        [token, logits],
-        graph.limits,
-        graph.file_bytes,
+    extended = share_subexpressions(
+        replace(graph, nodes=(*graph.nodes, *nodes), values=(*graph.values, *values), outputs=(token, logits))
     )
     return TokenGraph(
-        whole, tokens, position, logits, history, (*states, history), settings, len(graph.nodes), description
+        extended,
+        tokens,
+        position,
+        logits,
+        history,
+        at_positions(extended, position),
+        settings,
+        len(extended.nodes) - 1,
+        description,
     )
 
 
@@ -140,24 +152,45 @@ def _text(value: Any) -> str:
     return "a number" if isinstance(value, SymInt) else repr(value)
 
 
-def _states(graph: Graph) -> tuple[Tensor, ...]:
-    """Every tensor that some node changes and that a later call reads."""
-    found: dict[Storage, Tensor] = {}
+def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
+    """The states of a graph, with an axis only where their rows begin at the first element of `position`.
+
+    Rows that begin elsewhere, as those of a ring do, are not where the tokens are: such a state is one whole.
+
+    Example: `all(state.axis is not None for state in at_positions(graph, position))`.
+    """
+    writers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.written:
-            if isinstance(value, Tensor) and value.storage.persistent and value not in graph.inputs:
-                found.setdefault(value.storage, value)
-    return tuple(found.values())
+            writers.setdefault(value, []).append(node)
+
+    def is_position(value: Any) -> bool:
+        for _ in graph.nodes:
+            makers = writers.get(value, []) if isinstance(value, Value) else []
+            if value is position or len(makers) != 1:
+                break
+            (node,) = makers
+            first = node.name in _AT_INDEX and isinstance(node.args[2], int) and node.args[2] == 0
+            if not (node.alias or first or node.name in _FIRST_OF):
+                break
+            value = node.args[0]
+        return value is position and position not in writers
+
+    return tuple(
+        state if all(is_position(begin) for begin in state.begins) else State(state.tensor)
+        for state in states_of(graph)
+    )
 
 
-def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Iterable[Tensor]) -> Description:
+def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Sequence[State]) -> Description:
     bound = tokens.max_shape[1]
     width = logits.max_shape[-1]
+    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
     ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
     begin = constants.get("get_bos_id")
     return Description(
         max_seq_len=min(_number(constants, "get_max_seq_len", bound), bound),
-        max_context=_number(constants, "get_max_context_len", _context(states, bound)),
+        max_context=min(_number(constants, "get_max_context_len", _context(states, bound)), *rows, _MOST_CONTEXT),
         vocab_size=min(_number(constants, "get_vocab_size", width), width),
         eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
         bos_id=None if begin is None or int(begin) < 0 else int(begin),
@@ -172,8 +205,9 @@ def _number(constants: dict[str, Any], name: str, otherwise: int) -> int:
     return value
 
 
-def _context(states: Iterable[Tensor], bound: int) -> int:
-    """Without a word of the file: the one dimension, the same in all caches, that holds at least a chunk."""
-    sizes = [set(state.max_shape[:-1]) for state in states if state.rank >= 3]
+def _context(states: Sequence[State], bound: int) -> int:
+    """Without a word of the file: the rows of its caches, or a size that all states have and that holds a chunk."""
+    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
+    sizes = [set(state.tensor.max_shape[:-1]) for state in states if state.tensor.rank >= 3]
     shared = set.intersection(*sizes) if sizes else set()
-    return max((size for size in shared if size >= bound), default=bound)
+    return min(rows, default=max((size for size in shared if size >= bound), default=bound))

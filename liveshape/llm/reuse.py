@@ -26,10 +26,14 @@ def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
 
     Example: `model.prefill(ids[cut_to_prefix(model, ids):])`.
     """
-    length = min(common_prefix(model.tokens, ids), len(ids) - 1)
-    try:
-        model.truncate(length)
-    except UnsupportedError:  # state that cannot go back to a position can still go back to the start
-        length = 0
-        model.reset()
-    return length
+
+    def cut() -> int:
+        length = min(common_prefix(model.tokens, ids), len(ids) - 1)
+        try:
+            model.truncate(length)
+        except UnsupportedError:  # state that cannot go back to a position can still go back to the start
+            length = 0
+            model.reset()
+        return length
+
+    return model.turn.run(cut)

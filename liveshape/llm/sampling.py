@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from liveshape.errors import InputError
 
 _SEEDS = 1 << 32
 _MOST_LOGITS = 1 << 31
+# Scores are float32 on the device: divided by less than this, different logits would become the same infinity.
+_COLDEST, _HOTTEST = 1e-30, 3e38
+_PENALTIES = 1e-6, 1e6
 
 
 @dataclass(frozen=True)
 class Sampling:
     """Settings with the meaning and the order of Hugging Face: penalty, temperature, top-k, top-p, min-p.
 
-    A temperature of 0 takes the likeliest token, and the filters do not matter; `top_k=0`, `top_p=1`, `min_p=0` and
+    A temperature of 0 takes the likeliest token, and the filters do not matter; one that differs from 0 by less than
+    can be computed with is 0. Numbers of numpy are as good as Python's. `top_k=0`, `top_p=1`, `min_p=0` and
     `repetition_penalty=1` are off. The same seed at the same position of the same text draws the same token.
 
     Example: `Sampling(temperature=0.7, top_p=0.9, seed=1)`.
@@ -31,17 +36,20 @@ class Sampling:
     def __post_init__(self) -> None:
         for name in ("top_k", "seed"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
+            if isinstance(value, bool) or not isinstance(value, Integral):
                 raise InputError(f"{name} must be a whole number, {value!r} was given")
+            object.__setattr__(self, name, int(value))
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise InputError(f"{name} must be a finite number, {value!r} was given")
-        self._check("temperature", self.temperature >= 0, "0 (greedy) or above")
+            object.__setattr__(self, name, _finite(name, getattr(self, name)))
+        self._check("temperature", 0 <= self.temperature <= _HOTTEST, f"from 0 (greedy) to {_HOTTEST:g}")
+        if self.temperature < _COLDEST:
+            object.__setattr__(self, "temperature", 0.0)
         self._check("top_k", 0 <= self.top_k < _MOST_LOGITS, "0 (off) or above")
         self._check("top_p", 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         self._check("min_p", 0 <= self.min_p <= 1, "from 0 (off) to 1")
-        self._check("repetition_penalty", self.repetition_penalty > 0, "above 0; 1 is off")
+        least, most = _PENALTIES
+        allowed = f"from {least:g} to {most:g}; 1 is off"
+        self._check("repetition_penalty", least <= self.repetition_penalty <= most, allowed)
         self._check("seed", 0 <= self.seed < _SEEDS, f"from 0 to {_SEEDS - 1}")
 
     def _check(self, name: str, holds: bool, allowed: str) -> None:
@@ -56,3 +64,13 @@ class Sampling:
         (True, False)
         """
         return self.temperature == 0
+
+
+def _finite(name: str, value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{name} must be a finite number, {str(value)[:40]!r} was given")
+    return number

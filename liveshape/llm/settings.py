@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from liveshape.errors import FormatError
+from liveshape.errors import FormatError, InputError
 from liveshape.llm.sampling import Sampling
 
+_MOST_IDS = 1 << 31
 # What transformers samples with where a file says only `do_sample`.
 _SAMPLED = {"temperature": 1.0, "top_k": 50}
 
@@ -36,19 +38,24 @@ class GenerationSettings:
         document = read_json(path)
         ends = document.get("eos_token_id")
         values: dict[str, Any] = {
-            "bos_id": document.get("bos_token_id"),
-            "eos_ids": tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
+            "bos_id": _token_id(path, "bos_token_id", document.get("bos_token_id")),
+            "eos_ids": tuple(
+                found
+                for each in (ends if isinstance(ends, list) else [ends])
+                if (found := _token_id(path, "eos_token_id", each)) is not None
+            ),
         }
+        if not isinstance(document.get("do_sample"), bool | None):
+            raise FormatError(f"{path}: do_sample is true or false, it has {_shown(document['do_sample'])}")
         wanted = ["repetition_penalty"]
         if document.get("do_sample"):
             wanted += ["temperature", "top_k", "top_p", "min_p"]
             values |= _SAMPLED
         values |= {name: document[name] for name in wanted if document.get(name) is not None}
-        numbers = [values["bos_id"] or 0, *values["eos_ids"], *(values[name] for name in wanted if name in values)]
-        if not all(isinstance(number, int | float) for number in numbers):
-            raise FormatError(
-                f"{path}: a number is expected in each of bos_token_id, eos_token_id, {', '.join(wanted)}"
-            )
+        try:
+            Sampling(**{name: values[name] for name in wanted if name in values})
+        except InputError as error:
+            raise FormatError(f"{path}: {error}; correct the file") from error
         return cls(**values)
 
     def sampling(
@@ -75,7 +82,7 @@ class GenerationSettings:
             top_p=self.top_p if top_p is None else top_p,
             min_p=self.min_p if min_p is None else min_p,
             repetition_penalty=self.repetition_penalty if repetition_penalty is None else repetition_penalty,
-            seed=secrets.randbits(31) if seed is None or seed < 0 else seed,
+            seed=secrets.randbits(31) if seed is None or (isinstance(seed, Integral) and seed < 0) else seed,
         )
 
 
@@ -88,8 +95,18 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or brackets in brackets without end
         raise FormatError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: an object is expected, this is a {type(document).__name__}")
     return document
+
+
+def _token_id(path: Path, field: str, value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_IDS):
+        return value
+    raise FormatError(f"{path}: {field} is the number of a token, it has {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r}"[:60]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liveshape.errors import InputError
+from liveshape.llm.arguments import stop_strings
 
 
 class StopWatch:
@@ -15,10 +15,8 @@ class StopWatch:
     ('Hello.', '', '\\nUser:')
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        if any(not stop for stop in stops):
-            raise InputError("a stop string must not be empty")
-        self._stops = tuple(stops)
+    def __init__(self, stops: str | Sequence[str] = ()) -> None:
+        self._stops = stop_strings(stops)
         self._held = ""
         self.matched: str | None = None
 

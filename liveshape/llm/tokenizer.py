@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import FormatError, InputError, LiveshapeError
+from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.chat_template import ChatTemplate, Message
 from liveshape.llm.packages import need
 from liveshape.llm.settings import GenerationSettings, read_json
@@ -23,6 +26,9 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _PATIENCE = 16
 # How many tokens of the prompt tell whether the first one generated starts with a space.
 _CONTEXT = 8
+_MOST_IDS = 1 << 32  # that the library takes
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+_WISHES = ("add_bos_token", "add_eos_token")
 
 
 class Tokenizer:
@@ -56,7 +62,7 @@ class Tokenizer:
         need("tokenizers")
         import tokenizers
 
-        path = Path(folder)
+        path = path_of(folder)
         home = path if path.is_dir() else path.parent
         file = path if path.suffix == ".json" else home / "tokenizer.json"
         if not file.exists():
@@ -64,16 +70,19 @@ class Tokenizer:
                 f"{file} does not exist: text needs the tokenizer.json of the model beside it; "
                 "`liveshape run` runs a program without one"
             )
-        try:
+        with _library(FormatError, f"{file}"):
             backend = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises Exception itself
-            raise FormatError(f"{file}: {error}") from error
-        # Files are made for training too: neither must ever cut or fill a prompt.
-        backend.no_truncation()
-        backend.no_padding()
-        config = {**read_json(home / "special_tokens_map.json"), **read_json(home / "tokenizer_config.json")}
+            # Files are made for training too: neither must ever cut or fill a prompt.
+            backend.no_truncation()
+            backend.no_padding()
+            # Some files that are read without a word fail, or panic, at the first text.
+            backend.encode("", add_special_tokens=True)
+        config = {
+            **_special_tokens(home / "special_tokens_map.json"),
+            **_special_tokens(home / "tokenizer_config.json"),
+        }
         generation = GenerationSettings.read(home / "generation_config.json")
-        return cls(backend, config, chat_templates=_read_templates(home, config), generation=generation)
+        return cls(backend, config, chat_templates=_read_templates(home), generation=generation)
 
     # Names and numbers
 
@@ -114,14 +123,15 @@ class Tokenizer:
 
         Example: `tokenizer.token_id("<|im_end|>")`.
         """
-        return None if token is None else self._backend.token_to_id(token)
+        return None if token is None else self._backend.token_to_id(text_of(token, "a token"))
 
     def token(self, index: int) -> str | None:
         """The text of a token as the vocabulary writes it.
 
         Example: `tokenizer.token(262) == "Ġthe"`.
         """
-        return self._backend.id_to_token(index)
+        (number,) = token_ids((index,))
+        return self._backend.id_to_token(number) if 0 <= number < _MOST_IDS else None
 
     # Text
 
@@ -130,7 +140,9 @@ class Tokenizer:
 
         Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
         """
-        ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        text_of(text, "what is encoded")
+        with _library(InputError, "the tokenizer cannot encode this text"):
+            ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         wish, begin = self._config.get("add_bos_token"), self.bos_id
         if not add_special_tokens or wish is None or begin is None:
             return ids
@@ -154,8 +166,12 @@ class Tokenizer:
 
         Example: `tokenizer.decode([504, 3575]) == "The capital"`.
         """
-        row = [int(ids)] if isinstance(ids, int) else [int(index) for index in ids]
-        return self._backend.decode(row, skip_special_tokens=skip_special_tokens)
+        row = token_ids((ids,) if isinstance(ids, Integral) else ids)
+        outside = next((index for index in row if not 0 <= index < _MOST_IDS), None)
+        if outside is not None:
+            raise InputError(f"{outside} is no token: ids are from 0 to {self.vocab_size - 1}")
+        with _library(InputError, "the tokenizer cannot decode these ids"):
+            return self._backend.decode(row, skip_special_tokens=skip_special_tokens)
 
     @overload
     def apply_chat_template(
@@ -245,14 +261,57 @@ class StreamDecoder:
         return self._tokenizer.decode(self._window, skip_special_tokens=True) if self._window else ""
 
 
-def _read_templates(home: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def _read_templates(home: Path) -> dict[str, str]:
     file = home / "chat_template.jinja"
     if file.exists():
-        return {"default": file.read_text(encoding="utf-8")}
-    found = config.get("chat_template") or read_json(home / "chat_template.json").get("chat_template")
-    if isinstance(found, list):
-        return {str(each["name"]): str(each["template"]) for each in found}
-    return {"default": str(found)} if found else {}
+        try:
+            return {"default": file.read_text(encoding="utf-8")}
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{file}: {error}") from error
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        found = read_json(home / name).get("chat_template")
+        if not found:
+            continue
+        if isinstance(found, str):
+            return {"default": found}
+        if not isinstance(found, list) or not all(_is_named_template(each) for each in found):
+            raise FormatError(f"{home / name}: chat_template is a text, or a list of objects with name and template")
+        return {each["name"]: each["template"] for each in found}
+    return {}
+
+
+def _is_named_template(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("name", "template"))
+
+
+def _special_tokens(path: Path) -> dict[str, Any]:
+    """The content of a file, once its special tokens are known to be texts and its wishes yes or no."""
+    config = read_json(path)
+    for field in _TOKENS:
+        token = config.get(field)
+        content = token.get("content") if isinstance(token, dict) else token
+        if token is not None and not _is_text(content):
+            raise FormatError(f"{path}: {field} is a text, or an object with its content; it has {token!r:.60}")
+    for field in _WISHES:
+        if not isinstance(config.get(field), bool | None):
+            raise FormatError(f"{path}: {field} is true or false, it has {config[field]!r:.60}")
+    return config
+
+
+def _is_text(value: Any) -> bool:
+    # JSON can spell halves of characters, which no tokenizer takes.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+@contextmanager
+def _library(kind: type[LiveshapeError], what: str) -> Iterator[None]:
+    """The library raises Exception itself, and where it panics an exception that is none."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{what}: {error}") from error
 
 
 def _content(token: Any) -> str | None:

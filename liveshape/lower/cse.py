@@ -49,8 +49,8 @@ def share_subexpressions(graph: Graph) -> Graph:
 def _is_shared(node: Node) -> bool:
     if node.name in _ONCE:
         return True
-    # Sizes and sums of live scalars; one that looks at data is a look of its own.
-    return not node.reads_data and bool(node.outputs) and all(isinstance(value, SymInt) for value in node.outputs)
+    # Sizes, elements and sums of live scalars.
+    return bool(node.outputs) and all(isinstance(value, SymInt) for value in node.outputs)
 
 
 def _identity(argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a rewriting of a graph has to know: who makes and who reads a value, and what may be moved without being seen."""
+"""What a rewriting of a graph has to know: who makes and reads a value, and what may move without being seen."""
 
 from __future__ import annotations
 

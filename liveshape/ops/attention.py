@@ -199,11 +199,14 @@ def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None
     _check_room(cache, value.shape[1], position)
 
 
+# A mask may be as long as the cache, and then every row of it counts, written or not.
 @op(
     "sdpa_with_kv_cache.default",
     "llama::sdpa_with_kv_cache.out",
     mutates=("k_cache", "v_cache"),
     along={"k_cache": 1, "v_cache": 1},
+    begins="input_pos",
+    unless="attn_mask",
 )
 def sdpa_with_kv_cache(
     q: LiveTensor,
@@ -239,7 +242,13 @@ def new_rows(
     return k.shape[1] * row, position * row, k_cache.shape[1] * row
 
 
-@op("custom_sdpa.default", "llama::custom_sdpa.out", along={"k_cache": 1, "v_cache": 1})
+@op(
+    "custom_sdpa.default",
+    "llama::custom_sdpa.out",
+    along={"k_cache": 1, "v_cache": 1},
+    begins="start_pos",
+    unless="attn_mask",
+)
 def custom_sdpa(
     q: LiveTensor,
     k_cache: LiveTensor,
@@ -285,7 +294,13 @@ def _attend_to_cache(
     )  # fmt: skip
 
 
-@op("update_cache.default", "llama::update_cache.out", mutates=("cache",), along={"cache": 1})
+@op(
+    "update_cache.default",
+    "llama::update_cache.out",
+    mutates=("cache",),
+    along={"cache": 1, "out": 1},
+    begins="start_pos",
+)
 def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: LiveTensor) -> Steps:
     """The result is one element without meaning, or the cache itself, which it may name: there is nothing to write."""
     _check_new_rows(value, cache, start_pos)

@@ -68,7 +68,12 @@ def gated_linear_q4gsw(
     yield from q4_product(x, weight, scales, group_size, columns, bias, (out,), GATED_LAYERS)
 
 
-@op("liveshape.rotary_to_cache", mutates=("k_cache", "v_cache"), along={"k_cache": 1, "v_cache": 1})
+@op(
+    "liveshape.rotary_to_cache",
+    mutates=("k_cache", "v_cache"),
+    along={"k_cache": 1, "v_cache": 1},
+    begins="input_pos",
+)
 def rotary_to_cache(
     xq: LiveTensor,
     xk: LiveTensor,

@@ -48,7 +48,9 @@ class Op:
     control: bool
     mutates: tuple[int, ...]
     gathers: tuple[int, int] | None
-    along: tuple[tuple[int, int], ...]
+    along: tuple[tuple[int, int], ...] = ()
+    begins: int | None = None
+    unless: int | None = None
 
     def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
         """A node of this operator: checks the number and the types of its arguments, once."""
@@ -75,7 +77,8 @@ class Op:
             control=self.control,
             mutates=self.mutates,
             gathers=self.gathers,
-            along=self.along,
+            along=() if self.unless is not None and read[self.unless] is not None else self.along,
+            begins=self.begins,
         )
 
 
@@ -99,12 +102,15 @@ def op(
     mutates: tuple[str, ...] = (),
     gathers: tuple[str, str] | None = None,
     along: Mapping[str, int] | None = None,
+    begins: str | None = None,
+    unless: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
-    looks at values. `mutates`: parameters it writes in place. `gathers`: a parameter whose elements are rows of another.
-    `along`: state by its axis of positions, of which the operator touches nothing beyond the position it is given.
+    looks at values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
+    `along`: parameters, each with an axis of positions, of which it writes new rows from the one that the parameter
+    `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given.
 
     >>> @op("aten.neg.default")
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -115,12 +121,16 @@ def op(
         parameters = tuple(_parameter(name, hints[name]) for name in inspect.signature(run).parameters)
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
-        rows = None if gathers is None else (places[gathers[0]], places[gathers[1]])
-        axes = tuple((places[name], axis) for name, axis in (along or {}).items())
+        gathered = None if gathers is None else (places[gathers[0]], places[gathers[1]])
+        rows = (
+            tuple((places[name], axis) for name, axis in (along or {}).items()),
+            None if begins is None else places[begins],
+            None if unless is None else places[unless],
+        )
         for name in names:
             if name in OPS:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, rows, axes)
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, *rows)
         return run
 
     return register

@@ -30,7 +30,7 @@ LANES = 256  # that share one result
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("liveshape.record", mutates=("history",), along={"history": 1})
+@op("liveshape.record", mutates=("history",), along={"history": 1}, begins="position")
 def record(tokens: LiveTensor, position: int, history: LiveTensor, out: Any) -> Iterator[Dispatch]:
     """Write the tokens of a call into the history, at their position; the rest of it stays."""
     count, room = tokens.numel, history.shape[-1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from liveshape.errors import LiveshapeError, UnsupportedError
+from liveshape.errors import FormatError, LiveshapeError, UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Read, Scratch
@@ -20,6 +22,8 @@ from liveshape.plan.routes import explore
 
 Scratches = tuple[tuple[Tensor, ...], ...]
 
+_LARGE_RESULT, _MOST_WASTE = 1 << 24, 64  # elements from which an allocation is doubted, and how many times too many
+
 
 def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None = None) -> Plan:
     """The plan of a graph on a device with these limits, or an UnsupportedError that lists all that cannot run there.
@@ -31,7 +35,7 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     plan = _alone(graph, limits, choices, memory, scratch)
     tensors = [node.tensors for node in Live(plan).nodes]
     plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
-    live = Live(plan)
+    live = Live(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
     _check(live)
     untried = explore(live, choices.warm)
     routes = _routes(live)
@@ -84,7 +88,7 @@ class _Draft(Live):
         self._asked[node.index].append(Tensor(name, request.dtype, request.max_shape))
         return self.tensor(self._asked[node.index][-1])
 
-    def _step(self, dispatch: Dispatch) -> None:
+    def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:
         """Kernels depend on where the memory lies, which is not known yet."""
 
 
@@ -102,10 +106,25 @@ def _check(live: Live) -> None:
         except LiveshapeError:
             if not node.node.live:
                 raise
+        else:
+            _check_bounds(node)
         _back_to_bounds(node)
     if troubles:
         raise UnsupportedError("; ".join(f"{label}: {reason}" for label, reason in troubles), tuple(troubles))
     live.restore()
+
+
+def _check_bounds(node: LiveNode) -> None:
+    """Refuse results that are allocated out of all proportion to what the operator gives at the bound of its inputs."""
+    if node.node.live or node.node.reads_data:
+        return  # what it gives at the bound is not known yet
+    for tensor in node.outputs:
+        allocated, given = prod(tensor.max_shape), prod(tensor.shape)
+        if allocated >= _LARGE_RESULT and allocated > _MOST_WASTE * given:
+            raise FormatError(
+                f"{node.node.label}: {tensor.name} is allocated as {tensor.max_shape}, the operator gives at most "
+                f"{tensor.shape}; the file is damaged: export it again"
+            )
 
 
 def _back_to_bounds(node: LiveNode) -> None:

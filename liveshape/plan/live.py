@@ -1,22 +1,24 @@
 """The live-shape engine: what moves, for one user of a plan, and the walk that keeps it right.
 
 One walk in program order plans a node again only if something it reads moved. The first node of a class leads: it is
-planned, the others take what it planned over while their live shapes are the same, and leave the class when they are not.
+planned, the others take its plan over while their live shapes are the same, and leave the class when they are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
 from liveshape.errors import LiveshapeError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
-from liveshape.kernels import Dispatch, Variant
+from liveshape.kernels import Dispatch, Kernel, Variant
 from liveshape.kernels.requests import Read, Scratch
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import Dispatched, NodeClass, Plan
+from liveshape.plan.tracing import Computed, Replay, Trace, Untraceable
 
 Reader = Callable[[Node, Read], Any]
 Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
@@ -25,6 +27,9 @@ Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # ke
 def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The tensors of a node in the order that the places of a route count: read, written, temporary."""
     return tuple(value for value in (*node.inputs, *node.written, *scratch) if isinstance(value, Tensor))
+
+
+_AS_THEY_ARE: Mapping[Any, Any] = {}
 
 
 class LiveNode:
@@ -46,19 +51,26 @@ class LiveNode:
         self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
         self.group: Group
 
-    def arguments(self) -> Any:
-        """The arguments of the generator at this moment: live scalars by value, outputs as objects."""
+    def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:
+        """The arguments of the generator at this moment: live scalars by value, or by what is given instead."""
         if not self.node.live:
             return self.args
-        args = list(self.args)
+        args: list[Any] = list(self.args)
         for position in self.node.live:
             value = args[position]
-            args[position] = (
-                value.value
-                if isinstance(value, LiveScalar)
-                else tuple(item.value if isinstance(item, LiveScalar) else item for item in value)
-            )
+            if isinstance(value, LiveScalar):
+                args[position] = instead.get(value, value._value)
+            else:
+                args[position] = tuple(
+                    [instead.get(item, item._value) if isinstance(item, LiveScalar) else item for item in value]
+                )
         return args
+
+    @property
+    def may_be_traced(self) -> bool:
+        """Whether its plan follows from live numbers alone, and sets none."""
+        node = self.node
+        return bool(node.live) and not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
 
 
 class LiveRoute:
@@ -73,7 +85,19 @@ class LiveRoute:
 class Group:
     """Nodes that have one plan now. The first in program order leads; `shapes` are its inputs' when it was planned."""
 
-    __slots__ = ("_slots", "family", "members", "outputs", "route", "routes", "shapes", "tensors")
+    __slots__ = (
+        "_slots",
+        "attempts",
+        "family",
+        "members",
+        "outputs",
+        "route",
+        "routes",
+        "shapes",
+        "tensors",
+        "traced",
+        "values",
+    )
 
     def __init__(self, family: int, members: list[LiveNode]) -> None:
         self.family = family
@@ -84,6 +108,9 @@ class Group:
         self.tensors: tuple[tuple[LiveTensor, ...], ...] = ()  # the leader's, of each step of the route
         self.routes: dict[tuple[Dispatched, ...], LiveRoute] = {(): _NOTHING}
         self._slots: dict[tuple[int, int], Slot] = {}
+        self.values: list[Any] = []  # of the leader's scalars when it was planned last
+        self.traced: Traced | None = None
+        self.attempts = 0  # at a trace
 
     @property
     def leader(self) -> LiveNode:
@@ -98,6 +125,29 @@ class Group:
 
 
 _NOTHING = LiveRoute((), ())
+_MOST_ATTEMPTS = 32  # at tracing a group: one that needs more takes another branch at every turn
+
+
+class Traced:
+    """The plan of a group as a function of the scalars that move, while the others and all shapes stay."""
+
+    def __init__(self, replay: Replay, moving: list[LiveScalar], fixed: list[LiveScalar]) -> None:
+        self._replay, self.moving = replay, moving
+        self._fixed = [(scalar, scalar._value) for scalar in fixed]
+
+    def compute(self) -> Computed | None:
+        """Params and grids as they are now; None where the operator has to be asked."""
+        for scalar, value in self._fixed:
+            if scalar._value is not value:
+                return None
+        values = [scalar._value for scalar in self.moving]
+        for value in values:
+            if type(value) is not int:
+                return None
+        try:
+            return self._replay(*values)
+        except (ArithmeticError, struct.error):  # the operator says what is wrong
+            return None
 
 
 class Live:
@@ -108,6 +158,7 @@ class Live:
         graph = plan.graph
         self.version = 0  # grows whenever a node's kernels or slots became others
         self.planned = 0  # runs of a generator since the start, for tests and profiles
+        self._tracing = plan.choices.tracing
         self.pending = bytearray(b"\x01" * len(graph.nodes))
         self.arena = Arena(plan.limits.uniform_alignment)
         self._kinds: dict[tuple[str, int], int] = {}
@@ -217,20 +268,59 @@ class Live:
                     if tensor._shape != shape:
                         tensor.shape = shape
                 return
+        if group.traced is not None and shapes == group.shapes:
+            computed = group.traced.compute()
+            if computed is not None:
+                self._put(group.route.slots, computed)
+                return
+        version = self.version
         self._adopt(group, self.steps(node, read))
         outputs = [tensor._shape for tensor in node.outputs]
         if shapes != group.shapes or outputs != group.outputs:
             group.shapes, group.outputs = shapes, outputs
+            group.traced = None
             pending = self.pending
             for member in group.members[1:]:
                 pending[member.index] = 1
+        elif version != self.version:
+            group.traced = None
+        elif self._tracing and node.may_be_traced:
+            self._trace(group)
+        group.values = [scalar._value for scalar in node.scalars]
+
+    def _trace(self, group: Group) -> None:
+        """Only scalars moved, and the kernels stayed: the next move may be computed."""
+        node = group.members[0]
+        before = group.traced.moving if group.traced is not None else ()
+        moving = [
+            scalar
+            for scalar, value in zip(node.scalars, group.values, strict=True)
+            if scalar._value is not value or scalar in before
+        ]
+        moving = list(dict.fromkeys(moving))
+        group.traced = None
+        if group.attempts >= _MOST_ATTEMPTS or not moving or any(type(scalar._value) is not int for scalar in moving):
+            return
+        group.attempts += 1
+        trace = Trace()
+        symbols = {scalar: trace.argument(scalar._value) for scalar in moving}
+        try:
+            generator = node.node.run(*node.arguments(symbols))
+            rows = self._collect(node, generator, _no_data, _flatten) if isinstance(generator, GeneratorType) else []
+            replay = trace.replay([(variant, params, grid) for variant, _, params, grid in rows])
+        except (Untraceable, TypeError, LiveshapeError):
+            group.attempts = _MOST_ATTEMPTS
+            return
+        now = tuple((slot.params, slot.grid) for slot in group.route.slots)
+        if replay(*[scalar._value for scalar in moving]) == now:
+            group.traced = Traced(replay, moving, [scalar for scalar in node.scalars if scalar not in moving])
 
     def steps(self, node: LiveNode, read: Reader) -> list[Step]:
         """Run the generator of one node at its live values: it sets the shapes of its outputs, its steps come back."""
         self.planned += 1
         try:
             generator = node.node.run(*node.arguments())
-            return self._collect(node, generator, read) if isinstance(generator, GeneratorType) else []
+            return self._collect(node, generator, read, Kernel.pack) if isinstance(generator, GeneratorType) else []
         except LiveshapeError as error:
             if node.node.label in str(error):
                 raise
@@ -238,8 +328,8 @@ class Live:
         except Exception as error:
             raise PlanError(f"{node.node.label}: {type(error).__name__}: {error}{_shapes_of(node)}") from error
 
-    def _collect(self, node: LiveNode, generator: Any, read: Reader) -> list[Step]:
-        steps: list[Step] = []
+    def _collect(self, node: LiveNode, generator: Any, read: Reader, pack: Callable[..., Any]) -> list[Any]:
+        steps: list[Any] = []
         requested = 0
         reply: Any = None
         while True:
@@ -249,7 +339,7 @@ class Live:
                 return steps
             reply = None
             if type(request) is Dispatch:
-                step = self._step(request)
+                step = self._step(request, pack)
                 if step is not None:
                     steps.append(step)
             elif type(request) is Scratch:
@@ -263,7 +353,7 @@ class Live:
             raise PlanError("scratch must be asked for before any routing, sized from max_shape")
         return node.scratch[position]
 
-    def _step(self, dispatch: Dispatch) -> Step | None:
+    def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> Any:
         kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values
         # A lookup in the hot path: the kernel's own is for every plan and device, and costs four times this.
         key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.choices])
@@ -278,7 +368,7 @@ class Live:
             groups = dispatch.groups or 0
         if groups == 0:
             return None
-        return variant, tensors, kernel.pack(values), fold(groups, self.plan.limits.max_groups)
+        return variant, tensors, pack(kernel, values), fold(groups, self.plan.limits.max_groups)
 
     # Groups
 
@@ -311,7 +401,7 @@ class Live:
         route = group.route
         tensors = tuple([step[1] for step in steps])
         same = tensors == group.tensors and all(
-            [step[0] is known[0] for step, known in zip(steps, route.dispatched, strict=True)]
+            step[0] is known[0] for step, known in zip(steps, route.dispatched, strict=True)
         )
         if not same:
             places = group.members[0].places
@@ -323,7 +413,10 @@ class Live:
             group.route = route = found
             group.tensors = tensors
             self.version += 1
-        for slot, (_, _, params, grid) in zip(route.slots, steps, strict=True):
+        self._put(route.slots, [(params, grid) for _, _, params, grid in steps])
+
+    def _put(self, slots: tuple[Slot, ...], computed: Sequence[tuple[bytes, tuple[int, int, int]]]) -> None:
+        for slot, (params, grid) in zip(slots, computed, strict=True):
             slot.grid = grid
             if params != slot.params:
                 self.arena.put(slot, params)
@@ -360,6 +453,14 @@ def fold(groups: int, limit: int) -> tuple[int, int, int]:
     if z > limit:
         raise PlanError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
     return x, y, z
+
+
+def _flatten(kernel: Kernel, values: dict[str, Any]) -> list[Any]:
+    return kernel.flatten(values)
+
+
+def _no_data(node: Node, request: Read) -> Any:
+    raise Untraceable("an element of data")
 
 
 def _shapes_of(node: LiveNode) -> str:

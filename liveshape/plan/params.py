@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class Slot:
-    """One step of a class as it is now: its params in the arena and its grid. The commands of all its nodes point here."""
+    """One step of a class as it is now: its params in the arena and its grid; the commands of all its nodes point here."""
 
     __slots__ = ("grid", "offset", "params", "pointer")
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.graph.limits import binding_parts
 from liveshape.kernels import Variant
@@ -25,20 +26,23 @@ class Choices:
 
     `resident` are the outputs that stay on the device as inputs of the next call. `resume` are nodes from which on a
     call may be run again. `ready` are the outputs that every call brings to the host, all of them if it is None; memory
-    for others comes when they are asked for.
+    for others comes when they are asked for. `settings` are values of live numbers that are no inputs, to look for
+    kernels at.
     """
 
     aliasing: bool = True
     classes: bool = True
+    tracing: bool = True
     warm: bool = True
     resident: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
     ready: tuple[int, ...] | None = None
+    settings: tuple[tuple[tuple[SymInt, Any], ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes that have one plan; the first in program order leads. Classes of one family were one until shapes differed."""
+    """Nodes that have one plan; the first in program order leads. Classes of a family were one until shapes differed."""
 
     family: int
     members: tuple[int, ...]

@@ -32,6 +32,10 @@ def explore(live: Live, many: bool = True) -> int:
     looks = bool(scalars or graph.data_nodes)
     ends = _ends_of_state(live) if looks else set()
     _try(live, 0)  # the bound, and the numbers of the file
+    for setting in live.plan.choices.settings:
+        for symint, value in setting:
+            live.set(symint, value)
+        _try(live, 0)
     tried = left = 0
     budget = _MOST_TRIALS if many else 0
     for size, sizes in _trials(bounds):

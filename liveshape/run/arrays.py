@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ _STORED: dict[str, np.dtype[Any]] = {
     "i32": np.dtype("<i4"),
     "u32": np.dtype("<u4"),
 }
+_LOOSE = (bool, int, float, list, tuple)  # Python's own numbers have no dtype, so they take that of the input
+# What to do about dtypes that no input has, by numpy's letter for their kind.
+_ADVICE = {
+    "c": "give .real, .imag or its absolute value",
+    "O": "give numbers alone, all rows of one length",
+    "U": "text is no tensor: encode it first",
+    "S": "text is no tensor: encode it first",
+    "V": "give one field of it",
+    "M": "give numbers",
+    "m": "give numbers",
+}
 
 
 def checked(value: Any, given: Any, rows: int | None = None) -> Any:
@@ -27,26 +39,26 @@ def checked(value: Any, given: Any, rows: int | None = None) -> Any:
     `rows` is the size of the table that its elements are rows of, where they are.
     """
     if isinstance(value, SymInt):
-        scalar = given.item() if hasattr(given, "item") else given
-        if not isinstance(scalar, (bool, int, float)):
-            raise InputError(f"{value.name} is a number, {type(given).__name__} was given")
-        return scalar
+        return _number(value.name, value.kind, given)
     if not isinstance(value, Tensor):
-        return given
-    array = _as_array(given)
-    if array.dtype != np.dtype(value.dtype):
-        exact = isinstance(given, (bool, int, float, list, tuple)) and np.can_cast(
-            array.dtype, value.dtype, "same_kind"
-        )
-        if not exact:
-            raise InputError(
-                f"{value.name} is {value.dtype}, {array.dtype} was given; convert it with .astype('{value.dtype}')"
-            )
-        array = array.astype(value.dtype)
+        return _fixed(value, given)
+    array = _as_array(value.name, given)
+    wanted = np.dtype(value.dtype)
+    loose = isinstance(given, _LOOSE)
+    # The same numbers with their bytes the other way round are converted; other dtypes are for the caller to choose.
+    swapped = array.dtype.newbyteorder("=") == wanted
+    if not swapped and not (loose and (array.size == 0 or _castable(array.dtype, wanted))):
+        how = f"np.asarray(..., '{wanted}')" if loose else f".astype('{wanted}')"
+        advice = _ADVICE.get(array.dtype.kind, f"convert it with {how}")
+        raise InputError(f"{value.name} is {wanted}, {array.dtype} was given; {advice}")
     check_shape(value, array.shape)
+    if array.dtype != wanted:
+        array = _converted(value.name, array, wanted)
     if rows is not None and array.size and (array.min() < 0 or array.max() >= rows):
         outside = array.min() if array.min() < 0 else array.max()
         raise InputError(f"{value.name}: {outside} is outside of a table of {rows} rows")
+    if wanted == np.float64:
+        _check_range(value.name, array, np.dtype(np.float32), "numbers are kept in 32 bits on the device")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
@@ -60,25 +72,130 @@ def check_shape(value: Tensor, shape: Shape) -> None:
     value.check(shape)
 
 
-def _as_array(given: Any) -> Any:
+def _number(name: str, kind: type, given: Any) -> Any:
+    """A number of the kind that the file has; one of another kind only if it means the same."""
+    try:
+        if _is_masked(given):
+            raise InputError("it is masked")
+        bare = isinstance(given, np.generic) or (hasattr(given, "item") and getattr(given, "ndim", None) == 0)
+        scalar = given.item() if bare else given
+    except Exception as error:  # a tensor of another library, on a device of its own
+        raise InputError(f"{name} is a number, and none can be had from {_named(given)}: {error}") from error
+    if not isinstance(scalar, (bool, int, float)):
+        raise InputError(f"{name} is a number, {_named(given)} was given; give a Python {kind.__name__}")
+    try:
+        number = kind(scalar)
+    except (ValueError, OverflowError) as error:  # NaN and infinity have no integer, 10**400 no float
+        raise InputError(f"{name} is of type {kind.__name__}, {scalar!r} was given: {error}") from error
+    if kind is not float and number != scalar:
+        raise InputError(f"{name} is of type {kind.__name__}, {scalar!r} was given; round it first")
+    if kind is int and not -(2**63) <= number < 2**63:
+        raise InputError(f"{name} is an integer of 64 bits, {_short(number)} was given")
+    return number
+
+
+def _fixed(value: Any, given: Any) -> Any:
+    """An input that the file has fixed, as exporters do with None and with text: it may only be given as it is."""
+    same = given is value or (type(given) is type(value) and isinstance(given, (str, bool, int, float, tuple)))
+    if not same or given != value:
+        raise InputError(f"an input is fixed at {value!r} in this program, {_named(given)} was given; give {value!r}")
+    return given
+
+
+def _as_array(name: str, given: Any) -> Any:
     """Anything with DLPack, the buffer protocol or the array interface, without a copy where that can be."""
+    if given is None:
+        raise InputError(f"{name} is a tensor, None was given; give an array")
+    if _is_masked(given):
+        raise InputError(f"{name}: a masked array has no numbers where it is masked; fill it first: array.filled(0)")
     if isinstance(given, np.ndarray):
-        return given
-    if hasattr(given, "detach"):
-        given = given.detach()
-    if hasattr(given, "__dlpack__"):
-        try:
-            return np.from_dlpack(given)
-        except (BufferError, RuntimeError, TypeError, AttributeError):
-            pass  # bool and read-only arrays have no DLPack form in NumPy
-    return np.asarray(given)
+        return np.asarray(given)  # a matrix and other kinds of arrays count as plain ones
+    try:
+        if hasattr(given, "detach"):
+            given = given.detach()
+        if hasattr(given, "__dlpack__"):
+            with suppress(Exception):  # bool, read-only and foreign arrays have no DLPack form in NumPy
+                return np.from_dlpack(given)
+        array = np.asarray(given)
+        masked = isinstance(given, (list, tuple)) and _holds_masked(given)
+    except Exception as error:  # every library has its own
+        raise InputError(f"{name}: {_named(given)} is no array of numbers: {error}; {_tensor_advice(given)}") from error
+    if masked:
+        raise InputError(f"{name}: a list of masked arrays has no numbers where they are masked; fill them first")
+    return array
+
+
+def _tensor_advice(given: Any) -> str:
+    """What to do about something that numpy does not take."""
+    kind, device, layout = (_attribute(given, name) for name in ("dtype", "device", "layout"))
+    if device == "meta":
+        return "a meta tensor has no numbers"
+    if device not in ("", "cpu"):
+        return "bring it to the host with .cpu()"
+    if "bfloat16" in kind or "float8" in kind:
+        return "numpy has no such dtype: convert it with .float()"
+    if "sparse" in layout:
+        return "convert it with .to_dense()"
+    return "give an array, or a list whose rows are all of one length"
+
+
+def _attribute(given: Any, name: str) -> str:
+    with suppress(Exception):  # objects may answer a question with any error
+        return str(getattr(given, name, ""))
+    return ""
+
+
+def _is_masked(given: Any) -> bool:
+    return isinstance(given, np.ma.MaskedArray)
+
+
+def _holds_masked(given: Any) -> bool:
+    items = given if isinstance(given, (list, tuple)) else ()
+    return any(_is_masked(item) or _holds_masked(item) for item in items)
+
+
+def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether Python's numbers may become those of an input: integers any number, floats only floats."""
+    if given.kind == "b" or wanted.kind == "b":
+        return given.kind == wanted.kind
+    return wanted.kind == "f" if given.kind == "f" else given.kind in "iu"
+
+
+def _converted(name: str, array: Any, wanted: np.dtype[Any]) -> Any:
+    _check_range(name, array, wanted, f"elements are {wanted}")
+    return array.astype(wanted)
+
+
+def _check_range(name: str, array: Any, wanted: np.dtype[Any], reason: str) -> None:
+    """Refuse numbers that would wrap, or become infinite, as elements of a dtype."""
+    if array.size == 0 or wanted.kind not in "iuf" or array.dtype.kind not in "iuf":
+        return
+    limits = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
+    least, most = np.asarray(limits.min).item(), np.asarray(limits.max).item()
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    for outside in (finite.min(), finite.max()) if finite.size else ():
+        # As Python's numbers: numpy would compare after a conversion of its own.
+        if not least <= outside.item() <= most:
+            raise InputError(f"{name}: {reason}, {_short(outside.item())} does not fit")
+
+
+def _named(given: Any) -> str:
+    """What was given, in a few words."""
+    if isinstance(given, (bool, int, float, str, np.generic)) and len(repr(given)) <= 40:
+        return repr(given)
+    return "None" if given is None else f"{type(given).__module__}.{type(given).__name__}".removeprefix("builtins.")
+
+
+def _short(number: Any) -> str:
+    text = f"{number}"
+    return text if len(text) <= 40 else f"{text[:12]}... ({len(text)} digits)"
 
 
 def stored(array: Any, tensor: Tensor, half: bool) -> Any:
     """Host data as the device holds it, padded to whole words."""
     flat = array.reshape(-1)
-    if flat.dtype == np.int64 and flat.size and (flat.max() > 0x7FFFFFFF or flat.min() < -0x80000000):
-        raise InputError(f"{tensor.name}: 64-bit values are kept in 32 bits on the device, {flat.max()} does not fit")
+    if flat.dtype == np.int64:
+        _check_range(tensor.name, flat, _STORED["i32"], "64-bit values are kept in 32 bits on the device")
     if not is_packed(tensor.dtype):
         flat = flat.astype(_STORED[storage_type(tensor.dtype, half)], copy=False)
     data = flat.view(np.uint8)

@@ -12,10 +12,11 @@ from liveshape.device.webgpu import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
+from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
-from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import prod
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from liveshape.errors import InputError
+from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
 
-_SHAPE = re.compile(r"\d+(x\d+)*")
+_SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
 _SCALAR = "scalar"
 # Integers are mostly token ids, indices and positions: small ones are inside of every table.
 _INTEGERS_BELOW = 8
+_NUMBERS: Mapping[str, Any] = {"bool": False, "float": 0.0, "int": 0, "NoneType": None}
+_HEADER_BYTES = 1 << 16  # of an array in an archive, beside its numbers
 
 
 def run(
@@ -81,6 +86,8 @@ def make_inputs(
     wanted = parse_shapes(shapes, takes) if shapes is not None else [info.bounds for info in takes]
     if files:
         return _from_files(files, takes, wanted)
+    if seed < 0:
+        raise InputError(f"--seed {seed}: a seed is 0 or above")
     random = np.random.default_rng(seed)
     return [_random(info, shape, random) for info, shape in zip(takes, wanted, strict=True)]
 
@@ -121,13 +128,22 @@ def _explain(text: str, problem: str, takes: Sequence[TensorInfo]) -> str:
 
 def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generator) -> Any:
     if not info.is_tensor:
-        return {"bool": False, "float": 0.0}.get(info.dtype, 0)
-    if info.dtype == "bool":
-        return random.random(shape) < 0.5
-    if info.dtype.startswith("float"):
-        return random.standard_normal(shape).astype(info.dtype)
-    few = int(np.prod(shape)) <= 1
-    return np.asarray(random.integers(0, 1 if few else _INTEGERS_BELOW, shape)).astype(info.dtype)
+        if info.dtype not in _NUMBERS:
+            raise InputError(
+                f"{info.name} is {info.dtype}, of which there is no random one; call the program from Python"
+            )
+        return _NUMBERS[info.dtype]
+    try:
+        if info.dtype == "bool":
+            return random.random(shape) < 0.5
+        if info.dtype.startswith("float"):
+            return random.standard_normal(shape).astype(info.dtype)
+        few = prod(shape) <= 1
+        return np.asarray(random.integers(0, 1 if few else _INTEGERS_BELOW, shape)).astype(info.dtype)
+    except TypeError as error:
+        raise InputError(f"{info}: there are no random numbers of this dtype; give --inputs") from error
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"{info}: {error}; give smaller --input-shapes") from error
 
 
 def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -136,21 +152,43 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
         suffix = os.path.splitext(path)[1].lower()
         try:
             if suffix == ".npy":
-                found.append(np.load(path, allow_pickle=False))
+                # Through a map: a header that promises more than the file holds costs nothing.
+                found.append(np.array(np.load(path, mmap_mode="r", allow_pickle=False)))
             elif suffix == ".npz":
-                with np.load(path, allow_pickle=False) as archive:
-                    found.extend(archive[name] for name in archive.files)
+                found.extend(_from_archive(path, takes))
             elif suffix == ".bin" and len(found) < len(takes):
-                position = len(found)
-                found.append(np.fromfile(path, takes[position].dtype).reshape(shapes[position]))
+                found.append(_from_bytes(path, takes[len(found)], shapes[len(found)]))
             else:
-                raise TypeError("inputs are .npy, .npz or .bin files, one per input")
-        except (ValueError, TypeError, EOFError) as error:
-            raise InputError(f"{path}: {error}") from error
+                raise InputError("inputs are .npy, .npz or .bin files, one per input")
+        except OSError:
+            raise
+        except Exception as error:  # numpy, zipfile and zlib have many, and none says which file
+            raise InputError(f"{path}: {str(error) or type(error).__name__}") from error
     if len(found) != len(takes):
         listing = "".join(f"\n  {info}" for info in takes)
         raise InputError(f"--inputs gives {counted(len(found), 'array')}, this method takes {len(takes)}:{listing}")
     return found
+
+
+def _from_archive(path: str, takes: Sequence[TensorInfo]) -> list[Any]:
+    """The arrays of a .npz that is no larger, unpacked, than what the method takes."""
+    most = sum(prod(info.bounds) * ITEM_SIZES.get(info.dtype, 8) + _HEADER_BYTES for info in takes)
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if size > most:
+        raise InputError(f"{size} bytes when unpacked, the inputs of this method take at most {most}")
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
+    """The plain numbers of a .bin, which must be as many as the shape has."""
+    if not info.is_tensor:
+        raise InputError(f"{info.name} is a number; give it as a .npy")
+    expected, size = prod(shape) * np.dtype(info.dtype).itemsize, os.path.getsize(path)
+    if size != expected:
+        raise InputError(f"{size} bytes, {info.dtype} of {shape_text(shape)} takes {expected}; give --input-shapes")
+    return np.fromfile(path, info.dtype).reshape(shape)
 
 
 # Outputs

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import liveshape
 from liveshape.cli import main
 from liveshape.device import webgpu as device
+from liveshape.metadata import TensorInfo
+from liveshape.tools.run import make_inputs
 from tests.runtime.files import LENGTH, portable, several
 from tests.support.programs import programs
 
@@ -262,6 +265,89 @@ def test_wrong_input_is_2(
     code, _, err = call(capsys, "run", several(), *arguments)
     assert code == 2
     assert message in err
+
+
+def write_npz_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", bytes(20 << 20))
+
+
+def npy_header(shape: str, dtype: str = "'<f4'") -> bytes:
+    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}}}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+INPUT_FILES: dict[str, tuple[str, bytes]] = {
+    "empty npy": (".npy", b""),
+    "text npy": (".npy", b"hello world"),
+    "cut npy": (".npy", npy_header("(1, 2, 64)") + bytes(16)),
+    "terabytes npy": (".npy", npy_header("(1000000, 1000000)") + bytes(64)),
+    "beyond npy": (".npy", npy_header("(" + "9" * 400 + ",)")),
+    "negative npy": (".npy", npy_header("(-1, 2)") + bytes(64)),
+    "code npy": (".npy", npy_header("__import__('os')")),
+    "deep npy": (".npy", npy_header("(" * 110)),
+    "pickle npy": (".npy", npy_header("(1,)", "'|O'") + b"cos\nsystem\n(S'false'\ntR."),
+    "no dtype npy": (".npy", npy_header("(1,)", "'zz'")),
+    "zip as npy": (".npy", b"PK\x03\x04" + bytes(40)),
+    "empty npz": (".npz", b""),
+    "text npz": (".npz", b"hello world"),
+    "cut npz": (".npz", b"PK\x03\x04" + bytes(40)),
+    "short bin": (".bin", bytes(5)),
+    "long bin": (".bin", bytes(1 << 20)),
+    "text": (".txt", b"1 2 3"),
+    "of another dtype": (".npy", npy_header("(1, 2, 64)", "'<f8'") + bytes(1024)),
+    "of another shape": (".npy", npy_header("(2, 64)") + bytes(512)),
+}
+
+
+@pytest.mark.parametrize("name", INPUT_FILES)
+def test_input_files_that_are_none(capsys: Capture, tmp_path: Path, name: str) -> None:
+    suffix, content = INPUT_FILES[name]
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(content)
+    code, _, err = call(capsys, "run", several(), "--inputs", path)
+    assert code == 2
+    assert err.startswith("liveshape: ")
+    assert "Traceback" not in err
+    assert str(path) in err or "input 0" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_archives_that_unpack_to_more_than_anything_takes(capsys: Capture, tmp_path: Path) -> None:
+    write_npz_bomb(tmp_path / "x.npz")
+    code, _, err = call(capsys, "run", several(), "--inputs", tmp_path / "x.npz")
+    assert code == 2
+    assert "bytes when unpacked" in err
+    np.savez(tmp_path / "y.npz", x=np.array([None]))
+    assert call(capsys, "run", several(), "--inputs", tmp_path / "y.npz")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--inputs", "."),
+        ("--inputs", ","),
+        ("--seed", "-1"),
+        ("--input-shapes", "9" * 5000),
+        ("--input-shapes", "1x٣x64"),
+    ],
+)
+def test_arguments_that_are_none(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "run", several(), *arguments)
+    assert code == 2
+    assert err.startswith("liveshape: ")
+
+
+def test_inputs_that_have_no_random_form() -> None:
+    assert make_inputs([TensorInfo("input 0", "NoneType", (), False)], None, None) == [None]
+    for dtype in ("str", "tuple", "complex32", "bfloat16"):
+        with pytest.raises(liveshape.InputError, match="input 0"):
+            make_inputs([TensorInfo("input 0", dtype, (2,), False)], None, None)
+    with pytest.raises(liveshape.InputError, match="smaller --input-shapes"):
+        make_inputs([TensorInfo("input 0", "float32", (1 << 31, 1 << 31), True)], None, None)
 
 
 def test_values_that_are_no_numbers_are_counted(capsys: Capture, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def header(entry: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "does not fit"),
+        (b"", "the file is empty"),
+        (b"1234567", "does not fit"),
         (b"\xff" * 8, "does not fit"),
         ((4).to_bytes(8, "little") + b"{{{{", "not JSON"),
         ((2).to_bytes(8, "little") + b"[]", "not a table"),

@@ -81,6 +81,7 @@ BROKEN = {
     "move to": (set_call(6, move_to=-5), r"move_to: index -5 of a list of"),
     "jump if": (set_call(3, cond_value_index=999), r"cond_value_index: index 999"),
     "jump to": (set_call(3, destination_instruction=999), rf"{CALL_PATH}\[3\]\S+destination_instruction: index 999"),
+    "jump before": (set_call(3, destination_instruction=-1), r"destination_instruction: index -1 of a list of"),
     "ints": (set_items("IntList", [0]), r"values\[15\]\.val\.items: value 0 is no Int, and every item must be one"),
     "ints range": (set_items("IntList", [2**40]), r"items\[0\]: value 1099511627776 of a method that has"),
     "tensors": (set_items("TensorList", [6]), r"val\.items: value 6 is no Tensor, and every item must be one"),

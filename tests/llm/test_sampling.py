@@ -11,6 +11,7 @@ import pytest
 from liveshape.device.webgpu import limits_of, open_device
 from liveshape.errors import InputError, ShapeError
 from liveshape.llm.sampling import Sampling
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
@@ -24,13 +25,14 @@ class Sampler:
         self, width: int, rows: int | None = None, dtype: str = "float32", context: int = 64, **limits: int
     ) -> None:
         self.device = open_device()
-        chain = Chain(limits_of(self.device, **limits) if limits else self.device.limits)
+        chain = Chain()
         logits = chain.input((1, width) if rows is None else (1, rows, width), dtype)
         history = chain.input((1, context), "int32")
-        settings = [chain.scalar(given=True) for _ in range(8)]
+        settings = [chain.scalar(given=True, value=kind) for kind in (0, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
         self.out = chain.tensor((1, 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
-        self.executor = Executor(chain.graph(self.out), self.device)
+        allowed = limits_of(self.device, **limits) if limits else self.device.limits
+        self.executor = Executor(compile(chain.graph(self.out), allowed), self.device)
 
     def __call__(self, logits: Any, sampling: Sampling, history: Any = NOTHING, length: int | None = None) -> int:
         temperature, top_k, top_p, min_p, penalty, seed = astuple(sampling)
@@ -41,7 +43,7 @@ class Sampler:
 
     def passed(self) -> Any:
         """Which tokens the last call let through, and the scores it gave them."""
-        scores, _, _, _, limit = (self.executor.state(each) for each in self.executor.graph.nodes[0].scratch)
+        scores, _, _, _, limit = (self.executor.state(each) for each in self.executor.plan.scratch[0])
         bits = scores.view(np.uint32)
         keys = np.where(bits >> 31, ~bits, bits | 0x80000000)
         return (keys >= limit.view(np.uint32)[0]) & (scores > -3.4e38), scores
@@ -208,12 +210,11 @@ def test_small_workgroups_choose_the_same() -> None:
 
 def test_tokens_are_recorded_at_their_positions() -> None:
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     tokens, position = chain.input((1, 5), "int64"), chain.scalar(given=True)
     history = chain.tensor((1, 11), "int32")
-    history.storage.persistent = True
-    chain.node("liveshape.record", tokens, position, history)
-    executor = Executor(chain.graph(history), device)
+    chain.node("liveshape.record", tokens, position, history, None)
+    executor = Executor(compile(chain.graph(history), device.limits), device)
     expected = np.zeros((1, 11), np.int32)
     for start, count in ((0, 5), (5, 1), (6, 5), (3, 2), (10, 1)):
         given = np.arange(100 * start, 100 * start + count)[None]
@@ -247,3 +248,16 @@ def test_greedy_is_a_temperature_of_zero() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Sampling(**wrong)
+
+
+def test_temperatures_at_their_ends() -> None:
+    """The coldest that is no greedy choice keeps logits apart, and the hottest makes them alike; neither is NaN."""
+    sampler = Sampler(300)
+    logits = np.random.default_rng(1).standard_normal((1, 300)).astype(np.float32) * 3000
+    logits[0, 7], logits[0, 200], logits[0, 250] = 60000, 60001, -np.inf
+    for temperature in (0.0, 1e-45, 1e-38, 1e-31, 1e-30, 1e-20):
+        for more in ({}, {"top_k": 40, "top_p": 0.9, "min_p": 0.01}):
+            assert sampler(logits, Sampling(temperature, seed=5, **more)) == 200, (temperature, more)
+    drawn = {sampler(logits, Sampling(3e38, seed=seed)) for seed in range(60)}
+    assert len(drawn) > 30
+    assert 250 not in drawn

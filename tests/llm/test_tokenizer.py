@@ -56,7 +56,7 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"tokenizer\.json does not exist"):
         Tokenizer.load(tmp_path)
     folder = write_folder(tmp_path / "folder", generation_config={"eos_token_id": "end"})
-    with pytest.raises(FormatError, match="a number is expected"):
+    with pytest.raises(FormatError, match="eos_token_id is the number of a token"):
         Tokenizer.load(folder)
     (folder / "generation_config.json").write_text("[]")
     with pytest.raises(FormatError, match="an object is expected, this is a list"):

@@ -18,6 +18,7 @@ from liveshape.errors import UnsupportedError
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.turns import Turn
 
 SENTENCES = [
     "Once upon a time there was a little cat who lived in a small house.",
@@ -112,6 +113,7 @@ class FakeModel:
         self.memory = SimpleNamespace(total=2_000_000_000)
         self.device = SimpleNamespace(adapter=SimpleNamespace(name="a list"))
         self.positional = True
+        self.turn = Turn()
 
     @property
     def position(self) -> int:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live, fold
-from liveshape.plan.plan import Choices
 
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import OPS, op
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live, fold
+from liveshape.plan.plan import Choices
 from tests.support.chains import Chain
 
 MAX = 43

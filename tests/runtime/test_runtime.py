@@ -236,3 +236,11 @@ def test_threads_share_a_method_and_a_device(model: Any) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_places_of_metadata_that_are_none() -> None:
+    metadata = Runtime().load_program(several()).metadata("forward")
+    assert metadata.input_tensor_meta(np.int64(0)).dtype() == 6  # type: ignore[arg-type]
+    for place in ("0", None, 0.0, -1, [0]):
+        with pytest.raises(InputError, match="there is no input"):
+            metadata.input_tensor_meta(place)  # type: ignore[arg-type]

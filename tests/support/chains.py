@@ -27,11 +27,11 @@ class Chain:
         self.inputs.append(tensor)
         return tensor
 
-    def scalar(self, given: bool = False) -> SymInt:
-        value = self._keep(SymInt(f"value {len(self.values)}"))
+    def scalar(self, given: bool = False, value: int | float | bool = 0) -> SymInt:
+        made = self._keep(SymInt(f"value {len(self.values)}", value))
         if given:
-            self.inputs.append(value)
-        return value
+            self.inputs.append(made)
+        return made
 
     def constant(self, array: np.ndarray) -> Tensor:
         data = memoryview(np.ascontiguousarray(array)).cast("B")

@@ -1,0 +1,112 @@
+"""What callers give, checked before anything is computed: numbers of numpy and torch count, guesses do not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from liveshape.errors import InputError
+
+
+def token_ids(ids: Any) -> list[int]:
+    """Token ids as Python's integers, from any sequence or array of one dimension.
+
+    >>> token_ids((1, 2, 3))
+    [1, 2, 3]
+    """
+    kind = type(ids).__name__
+    if isinstance(ids, (str, bytes, bytearray, Mapping)):
+        raise InputError(f"token ids are a list of integers, {kind} was given; `tokenizer.encode` makes them of text")
+    if hasattr(ids, "tolist"):  # arrays and tensors, whose elements are none of Python's numbers
+        try:
+            ids = ids.tolist()
+        except Exception as error:  # of a library that we do not know
+            raise InputError(f"token ids are a list of integers, {kind} was given: {error}") from error
+    if not isinstance(ids, Collection):
+        raise InputError(f"token ids are a list of integers, {kind} was given; give a list")
+    wrong = next(
+        (type(each).__name__ for each in ids if isinstance(each, bool) or not isinstance(each, Integral)), None
+    )
+    if wrong is not None:
+        raise InputError(f"token ids are a list of integers, this is a sequence of {wrong}")
+    return [int(each) for each in ids]
+
+
+def token_limit(max_tokens: Any) -> int | None:
+    """The most tokens to generate; None and what is below 0 mean as many as there is context.
+
+    >>> token_limit(5), token_limit(-1)
+    (5, None)
+    """
+    if max_tokens is None:
+        return None
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Integral):
+        raise InputError(f"max_tokens is a whole number or None, {max_tokens!r} was given")
+    limit = int(max_tokens)
+    if limit == 0:
+        raise InputError("max_tokens is 0: give a number above it, or None for as many as there is context")
+    return limit if limit > 0 else None
+
+
+def stop_strings(stop: Any) -> tuple[str, ...]:
+    """One stop string, several, or none.
+
+    >>> stop_strings("END"), stop_strings(None)
+    (('END',), ())
+    """
+    if stop is None:
+        return ()
+    stops = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Collection) else (stop,)
+    wrong = next((each for each in stops if not isinstance(each, str)), None)
+    if wrong is not None or isinstance(stop, (bytes, Mapping)):
+        raise InputError(f"stop is a text or several, {stop!r} was given")
+    if not all(stops):
+        raise InputError("a stop string must not be empty: it would end every text at once")
+    return stops
+
+
+def text_of(value: Any, what: str) -> str:
+    """A text that has a form in UTF-8, as tokenizers need it.
+
+    >>> text_of("Hi", "the prompt")
+    'Hi'
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{what} is a text, {type(value).__name__} was given")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        place = f"{value[error.start]!r} at {error.start}"
+        raise InputError(
+            f"{what} has a character that is no text: {place}; decode bytes with errors='replace'"
+        ) from None
+    return value
+
+
+def path_of(path: Any) -> Path:
+    """A path that a file can have.
+
+    >>> path_of("model.pte").name
+    'model.pte'
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"a path is expected, {type(path).__name__} was given")
+    if "\0" in os.fsdecode(path):
+        raise InputError(f"{os.fsdecode(path)!r} is no path: it has a character that no file name can have")
+    return Path(os.fsdecode(path))
+
+
+def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
+    """Functions of the caller: all of them can be called.
+
+    >>> callables("logits_processors", [max])
+    (<built-in function max>,)
+    """
+    found: Sequence[Any] = () if given is None else tuple(given) if isinstance(given, Iterable) else (given,)
+    wrong = next((type(each).__name__ for each in found if not callable(each)), None)
+    if wrong is not None:
+        raise InputError(f"{name} must be functions, {wrong} was given")
+    return tuple(found)

@@ -1,0 +1,180 @@
+"""A cache on disk: which program it is of, its tokens, and its states, each as long as they are.
+
+    "liveshape cache 2\\n" | length of the header | header, JSON | tokens, int32 | states, one after the other | digest
+
+A reader knows what its model needs, so it compares before it reads: nothing is allocated that the file did not pay for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from liveshape.errors import FormatError, InputError
+from liveshape.graph import Shape
+from liveshape.graph.elements import prod
+
+Layout = tuple[tuple[str, Shape], ...]  # the dtype and the shape of each state
+
+_MAGIC = b"liveshape cache 2\n"
+_LENGTH = struct.Struct("<I")
+_MOST_HEADER = 1 << 20
+_DIGEST = 32
+_TOKEN = np.dtype("<i4")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A cache on the host: the tokens in it, and the contents of each state up to their number."""
+
+    program: str
+    tokens: tuple[int, ...]
+    states: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a cache must be like to be of use: of this program, its tokens known and few enough, its states as these."""
+
+    program: str
+    vocab_size: int
+    max_context: int
+    layout: Callable[[int], Layout]  # of the states of so many tokens
+
+
+def save(path: str | os.PathLike[str], saved: Saved) -> None:
+    """Write a cache, whole or not at all.
+
+    Example: `save("prefix.cache", saved)`.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
+    states = [np.ascontiguousarray(array).astype(_little(str(array.dtype)), copy=False) for array in saved.states]
+    layout = [[str(array.dtype), list(array.shape)] for array in saved.states]
+    header = json.dumps({"program": saved.program, "tokens": len(saved.tokens), "states": layout}).encode()
+    parts = [
+        _MAGIC,
+        _LENGTH.pack(len(header)),
+        header,
+        np.array(saved.tokens, _TOKEN).data,
+        *(_bytes(s) for s in states),
+    ]
+    digest = hashlib.blake2b(digest_size=_DIGEST)
+    try:
+        with open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+                digest.update(part)
+            file.write(digest.digest())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], expected: Expected) -> Saved:
+    """Read what `save` wrote, after comparing it with what is expected.
+
+    Example: `load("prefix.cache", expected).tokens`.
+    """
+    try:
+        name = os.fsdecode(path)
+        if not stat.S_ISREG(os.stat(name).st_mode):
+            raise FormatError(f"{name} is not a saved cache: it is no ordinary file")
+    except (TypeError, ValueError) as error:  # a character that no path can have, or no path at all
+        if isinstance(error, FormatError):
+            raise
+        raise InputError(f"{path!r} is no path of a saved cache: {error}") from error
+    with open(name, "rb") as file:
+        try:
+            return _read(file, os.fstat(file.fileno()).st_size, expected)
+        except (FormatError, InputError) as error:
+            raise type(error)(f"{name} {error}") from error
+
+
+def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:
+    start = file.read(len(_MAGIC) + _LENGTH.size)
+    if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _LENGTH.size:
+        raise FormatError(f"is not a saved cache: it begins with {start[:18]!r}, {_MAGIC!r} is expected")
+    (length,) = _LENGTH.unpack(start[len(_MAGIC) :])
+    if length > min(size - len(start), _MOST_HEADER):
+        raise FormatError(f"is damaged: a header of {length:,} bytes, in a file of {size:,}")
+    header = file.read(length)
+    count = _check_header(header, expected)
+    layout = expected.layout(count)
+    rest = count * _TOKEN.itemsize + sum(_nbytes(dtype, shape) for dtype, shape in layout)
+    whole = len(start) + length + rest + _DIGEST
+    if size != whole:
+        raise FormatError(f"is damaged: {size:,} bytes, a cache of {count} tokens of this program takes {whole:,}")
+    data = file.read(rest + _DIGEST)
+    digest = hashlib.blake2b(digest_size=_DIGEST)
+    for part in (start, header, memoryview(data)[:rest]):
+        digest.update(part)
+    if digest.digest() != data[rest:]:
+        raise FormatError("is damaged: its bytes are not those that were saved; save it again")
+    tokens = tuple(np.frombuffer(data, _TOKEN, count).tolist())
+    outside = next((token for token in tokens if not 0 <= token < expected.vocab_size), None)
+    if outside is not None:
+        raise FormatError(f"is damaged: token {outside} is outside the vocabulary of {expected.vocab_size:,}")
+    return Saved(expected.program, tokens, _states(data, count * _TOKEN.itemsize, layout))
+
+
+def _check_header(header: bytes, expected: Expected) -> int:
+    """The number of tokens, if everything that a header says is as it must be."""
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"is damaged: its header cannot be read: {error}") from error
+    if not isinstance(fields, dict) or fields.keys() != {"program", "tokens", "states"}:
+        raise FormatError("is damaged: its header must have program, tokens and states")
+    program, count = fields["program"], fields["tokens"]
+    if not isinstance(program, str):
+        raise FormatError(f"is damaged: program is {_short(program)}, a checksum is expected")
+    if program != expected.program:
+        raise InputError(f"is of another program: {_short(program)[1:-1]}, this one is {expected.program}")
+    if type(count) is not int or not 0 <= count <= expected.max_context:
+        raise FormatError(f"is damaged: tokens is {_short(count)}, a number up to {expected.max_context} is expected")
+    wanted = [[dtype, list(shape)] for dtype, shape in expected.layout(count)]
+    if fields["states"] != wanted:
+        found = fields["states"] if isinstance(fields["states"], list) else [fields["states"]]
+        place = next((at for at, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other), None)
+        if place is None:
+            raise FormatError(f"does not fit: it has {len(found)} states, this model has {len(wanted)}")
+        raise FormatError(f"does not fit: state {place} is {_short(found[place])}, this model has {wanted[place]}")
+    return count
+
+
+def _states(data: bytes, place: int, layout: Sequence[tuple[str, Shape]]) -> tuple[Any, ...]:
+    found = []
+    for dtype, shape in layout:
+        array = np.frombuffer(data, _little(dtype), prod(shape), place).reshape(shape)
+        found.append(array.astype(dtype, copy=False))
+        place += _nbytes(dtype, shape)
+    return tuple(found)
+
+
+def _little(dtype: str) -> np.dtype[Any]:
+    little: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
+    return little
+
+
+def _nbytes(dtype: str, shape: Shape) -> int:
+    return np.dtype(dtype).itemsize * prod(shape)
+
+
+def _bytes(array: Any) -> Any:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
