@@ -17,22 +17,22 @@ from rich.table import Table
 
 from liveshape import ops
 from liveshape.device.passes import encode_public, encode_raw
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
 MAX, WIDTH = 128, 64
 
 
-def chain(nodes: int, device: Device) -> Graph:
+def chain(nodes: int) -> Graph:
     """x -> (rms_norm -> add) ... ending in a slice up to a live scalar."""
-    half = device.limits.half
-    row, values = [], []
+    row: list[Any] = []
+    values: list[Any] = []
 
     def tensor(name: str, constant: Any = None) -> Tensor:
         shape = (WIDTH,) if constant is not None else (1, MAX, WIDTH)
-        value = Tensor(name, "float32", shape, constant=constant, half=half)
-        value.storage.persistent = constant is not None
+        value = Tensor(name, "float32", shape, constant=constant)
         values.append(value)
         return value
 
@@ -52,7 +52,7 @@ def chain(nodes: int, device: Device) -> Graph:
     out = tensor("output 0")
     args = (current, 1, 0, end, 1, out)
     row.append(ops.OPS["aten.slice_copy.Tensor"].bind(nodes - 1, "slice", args))
-    return Graph("chain", row, values, [x, end], [out], device.limits)
+    return Graph("chain", tuple(row), tuple(values), (x, end), (out,))
 
 
 def median_us(work: Callable[[], Any], before: Callable[[int], Any], repeats: int) -> float:
@@ -72,22 +72,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     options = parser.parse_args()
     device = open_device()
-    graph = chain(options.nodes, device)
-    executor = Executor(graph, device)
+    graph = chain(options.nodes)
+    executor = Executor(compile(graph, device.limits), device)
     x, end = graph.inputs
-    planner, count = executor.planner, len(graph.nodes)
+    live, count = executor.live, len(graph.nodes)
     executor.execute([np.zeros((1, MAX, WIDTH), np.float32), MAX])
 
     def plan() -> None:
-        planner.begin()
-        planner.walk(0, count, executor._read)
+        live.begin()
+        live.walk(0, count, executor._read)
 
     def move_scalar(turn: int) -> None:
-        end.value = 8 + turn % 2
+        live.set(end, 8 + turn % 2)
 
     def move_length(turn: int) -> None:
-        end.value = 8
-        x.shape = (1, 64 + turn % 2, WIDTH)
+        live.set(end, 8)
+        live.set(x, (1, 64 + turn % 2, WIDTH))
 
     table = Table("what", "median", title=f"{options.nodes} nodes on {device.adapter.name}")
     table.add_row("planning, nothing moved", f"{median_us(plan, lambda turn: None, options.repeats):.1f} us")
@@ -96,7 +96,7 @@ def main() -> None:
     table.add_row("planning, S moved", f"{whole:.0f} us ({whole / count:.2f} us per node)")
 
     def prepare() -> None:
-        executor.encoder.commands(0, count)
+        executor.encoder.commands(live, 0, count)
 
     def replan(turn: int) -> None:
         move_length(turn)
@@ -104,7 +104,7 @@ def main() -> None:
 
     laid = median_us(prepare, replan, options.repeats)
     table.add_row("params and commands after S moved", f"{laid:.0f} us ({laid / count:.2f} us per node)")
-    commands = executor.encoder.commands(0, count)
+    commands = executor.encoder.commands(live, 0, count)
     for raw in (True, False):
         if raw and not device.raw:
             continue

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
 from liveshape import ops
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Tensor
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
 CACHE = 1 << 28  # bytes of weights that no cache holds
@@ -26,33 +27,31 @@ SHAPES = ("1x2048x8192", "1x8192x2048", "1x2048x2048", "1x2048x512", "4x2048x819
 MORE_ON_A_GPU = ("1x2048x128256", "128x2048x8192", "512x2048x8192", "512x8192x2048", "512x2048x2048", "512x2048x512")
 
 
-def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int, device: Device) -> Graph:
+def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int) -> Graph:
     """The same input into one layer after the other, each with a weight of its own."""
     generator = np.random.default_rng(0)
     packed = generator.integers(0, 256, (columns, depth // 2), np.uint8)
     scales = generator.random((depth // group, columns), np.float32)
-    half = device.limits.half
 
     def constant(name: str, array: Any) -> Tensor:
-        data = memoryview(array).cast("B")
-        value = Tensor(name, str(array.dtype), array.shape, constant=data, half=half)
-        value.storage.persistent = True
-        return value
+        # Copied, since equal bytes of one place would be one weight.
+        return Tensor(name, str(array.dtype), array.shape, constant=memoryview(array.copy()).cast("B"))
 
-    x = Tensor("input 0", "float32", (rows, depth), half=half)
-    values, nodes = [x], []
+    x = Tensor("input 0", "float32", (rows, depth))
+    values: list[Tensor] = [x]
+    nodes = []
     for index in range(layers):
-        out = Tensor(f"output {index}", "float32", (rows, columns), half=half)
+        out = Tensor(f"output {index}", "float32", (rows, columns))
         weight, scale = constant(f"weight {index}", packed), constant(f"scales {index}", scales)
         values += [weight, scale, out]
         nodes.append(ops.OPS[OPERATOR].bind(index, f"linear {index}", (x, weight, scale, group, None, out)))
-    return Graph("layers", nodes, values, [x], [values[-1]], device.limits)
+    return Graph("layers", tuple(nodes), tuple(values), (x,), (values[-1],))
 
 
 def seconds(executor: Executor, x: Any, tries: int) -> float:
     """The time of one layer."""
     executor.execute([x])
-    commands = executor.encoder.commands(0, len(executor.graph.nodes))
+    commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
     once = gpu_seconds(executor.device, commands, 1, 2)
     turns = max(1, min(200, round(ENOUGH / once)))
     return gpu_seconds(executor.device, commands, turns, tries) / len(commands)
@@ -73,8 +72,8 @@ def main() -> None:
         nbytes = columns * depth // 2 + columns * depth // options.group * 4
         layers = 2 if software else max(2, min(64, CACHE // nbytes))
         x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
-        graph = row_of_layers(layers, rows, depth, columns, options.group, device)
-        each = seconds(Executor(graph, device), x, options.tries)
+        graph = row_of_layers(layers, rows, depth, columns, options.group)
+        each = seconds(Executor(compile(graph, device.limits), device), x, options.tries)
         work = 2 * rows * depth * columns
         table.add_row(shape, f"{each * 1e3:.3f}", f"{nbytes / each / 1e9:.1f}", f"{work / each / 1e12:.3f}")
     Console().print(table)

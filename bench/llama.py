@@ -120,5 +120,5 @@ class Llama:
 
 
 def llama_graph(shape: Shape, limits: Limits) -> Graph:
-    """A graph for `liveshape.llm.program.token_graph`."""
+    """A graph for `liveshape.llm.program.token_graph`, fused for a device with these limits."""
     return fuse(Llama(shape).graph(), limits)

@@ -1,4 +1,4 @@
-"""The arena and the commands: equal params share a slot, little is written, a full arena starts anew."""
+"""The arena and the commands: params lie where they lay, little is written, commands stay while kernels stay."""
 
 from __future__ import annotations
 
@@ -7,59 +7,87 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.webgpu import open_device
-from liveshape.run.encoding import Arena
+from liveshape.plan.compiling import compile
+from liveshape.plan.params import Arena, Slot
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 
-def test_equal_params_share_a_slot_and_only_new_ones_are_uploaded() -> None:
-    arena = Arena(1024, 256)
-    assert [arena.place(params) for params in (b"a" * 16, b"b" * 300, b"a" * 16)] == [0, 256, 0]
-    start, data = arena.take_fresh()
-    assert (start, len(data)) == (0, 768)
-    assert arena.place(b"b" * 300) == 256
-    assert arena.take_fresh() == (768, b"")
-    assert arena.place(b"c" * 16) == 768
-    assert arena.take_fresh() == (768, b"c" * 16 + bytes(240))
-
-
-def test_a_full_arena_starts_anew() -> None:
-    arena = Arena(512, 256)
-    assert (arena.place(b"a"), arena.place(b"b"), arena.place(b"c")) == (0, 256, -1)
-    assert arena.restarts == 1
-    assert arena.place(b"c") == 0
-    assert arena.take_fresh() == (0, b"c" + bytes(255))
+def test_only_what_differs_is_uploaded() -> None:
+    arena = Arena(256)
+    first, second, third = (Slot(arena.place(nbytes)) for nbytes in (16, 300, 16))
+    assert [slot.offset for slot in (first, second, third)] == [0, 256, 768]
+    assert arena.unseen() is None
+    arena.put(second, b"b" * 300)
+    assert arena.unseen() == (256, b"b" * 300)
+    arena.put(first, b"a" * 16)
+    start, data = arena.unseen() or (-1, b"")
+    assert (start, len(data)) == (0, 556)
+    assert bytes(data[:17]) == b"a" * 16 + b"\0"
+    arena.seen()
+    assert arena.unseen() is None
+    arena.put(third, b"c" * 16)
+    assert arena.unseen() == (768, b"c" * 16)
+    arena.forget()
+    start, data = arena.unseen() or (-1, b"")
+    assert (start, len(data)) == (0, len(arena.data)), "a new device has seen nothing"
 
 
 def _moving_slice() -> tuple[Executor, Any]:
-    """A slice whose params differ at every position."""
+    """A slice whose params differ at every position; from every fourth row on it is copied in words of four."""
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     x, start, end = chain.input((3000, 5)), chain.scalar(given=True), chain.scalar(given=True)
     part = chain.node("aten.slice_copy.Tensor", x, 0, start, end, 1, chain.tensor((2, 5)))
     out = chain.node("aten.add.Tensor", part, part, 1, chain.tensor((2, 5)))
-    return Executor(chain.graph(out), device), np.random.default_rng(0).standard_normal((3000, 5)).astype(np.float32)
+    data = np.random.default_rng(0).standard_normal((3000, 5)).astype(np.float32)
+    return Executor(compile(chain.graph(out), device.limits), device), data
 
 
-def test_params_that_never_repeat_outlast_the_arena() -> None:
+def test_params_that_never_repeat_take_one_place() -> None:
     executor, x = _moving_slice()
+    executor.execute([x, 4, 6])
+    buffers = executor.device.counters.buffers
     for start in range(0, 2998, 7):
         (out,) = executor.execute([x, start, start + 2])
         np.testing.assert_array_equal(out, 2 * x[start : start + 2])
-    executor.encoder.arena.nbytes = 1024
-    for start in range(200):
-        (out,) = executor.execute([x, start, start + 2])
-        np.testing.assert_array_equal(out, 2 * x[start : start + 2])
-    assert executor.encoder.arena.restarts > 10
+    assert len(executor.live.arena.data) <= executor.plan.uniform_bytes, "a place for each route, not for each number"
+    assert executor.device.counters.buffers == buffers
 
 
-def test_commands_of_unmoved_nodes_are_kept() -> None:
+def test_commands_stay_while_only_numbers_move() -> None:
     executor, x = _moving_slice()
-    executor.execute([x, 0, 2])
-    before = executor.encoder.commands(0, 2)
-    executor.execute([x, 0, 2])
-    assert executor.encoder.commands(0, 2) is before
-    executor.execute([x, 5, 7])
-    after = executor.encoder.commands(0, 2)
-    assert after[0] is not before[0]
-    assert after[1] is before[1]
+    executor.execute([x, 4, 6])
+    before = executor.encoder.commands(executor.live, 0, 2)
+    assert len(before) == 2
+    executor.execute([x, 4, 6])
+    assert executor.encoder.commands(executor.live, 0, 2) is before
+    executor.execute([x, 8, 10])
+    assert executor.encoder.commands(executor.live, 0, 2) is before
+    executor.execute([x, 8, 8])
+    assert executor.encoder.commands(executor.live, 0, 2) == [], "of nothing there is nothing to run"
+    (out,) = executor.execute([x, 12, 14])
+    np.testing.assert_array_equal(out, 2 * x[12:14])
+    again = executor.encoder.commands(executor.live, 0, 2)
+    assert [one is other for one, other in zip(again, before, strict=True)] == [True, True]
+
+
+def test_only_the_params_that_moved_are_written() -> None:
+    executor, x = _moving_slice()
+    executor.execute([x, 4, 6])
+    written: list[tuple[int, int]] = []
+    write = executor.device.write_arena
+
+    def noted(arena: Any, offset: int, data: Any) -> None:
+        written.append((offset, len(data)))
+        write(arena, offset, data)
+
+    executor.device.write_arena = noted  # type: ignore[method-assign]
+    try:
+        executor.execute([x, 4, 6])
+        assert written == []
+        executor.execute([x, 8, 10])
+    finally:
+        executor.device.write_arena = write  # type: ignore[method-assign]
+    (slot,) = executor.live.nodes[0].group.route.slots
+    assert written == [(slot.offset, len(slot.params))], "the sum's params are what they were"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from liveshape.plan.planning import Planner
 
 from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
 from liveshape.lower.lowering import examine
-from liveshape.plan.memory import alias_views, plan_memory
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
 
 
 def exercise_program(data: bytes) -> None:
@@ -45,9 +45,7 @@ def exercise_method(program: Program, name: str) -> None:
     Unsupported operators are left out, so that files that hold some are planned all the same.
     """
     graph, _ = examine(program, name, AnyData())
-    alias_views(graph)
-    Planner(graph)
-    plan_memory(graph)
+    compile(graph, choices=Choices(warm=False))
 
 
 def exercise_graph(graph: VkGraph, program: Program) -> None:

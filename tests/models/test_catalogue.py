@@ -12,6 +12,7 @@ import torch
 from liveshape.device.webgpu import open_device
 from liveshape.formats import open_program
 from liveshape.lower.lowering import lower
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.catalogue import FIRST_SUITES, LATER_SUITES, case_files, cases, dynamic_module, dynamic_shape_files
 
@@ -19,7 +20,7 @@ from tests.support.catalogue import FIRST_SUITES, LATER_SUITES, case_files, case
 def load(path: Any) -> Executor:
     device = open_device()
     with open_program(path) as file:
-        return Executor(lower(file, "forward", {}, device.limits), device)
+        return Executor(compile(lower(file, "forward", {}, device.limits), device.limits), device)
 
 
 def assert_within(got: np.ndarray, golden: np.ndarray, atol: float, rtol: float, where: str) -> None:

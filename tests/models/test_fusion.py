@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import limits_of, open_device
+from liveshape.device.webgpu import open_device
 from liveshape.errors import ShapeError
-from liveshape.graph import Graph
+from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import fuse
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
@@ -19,9 +20,14 @@ MAX, WIDTH, HIDDEN = 43, 24, 36
 ROWS = 70
 
 
+def executor_of(graph: Graph) -> Executor:
+    device = open_device()
+    return Executor(compile(graph, device.limits), device)
+
+
 def feed_forward(dtype: str, width: int = WIDTH) -> Chain:
     """x + y, normalized, through a gated linear unit, and added again."""
-    chain = Chain(open_device().limits)
+    chain = Chain()
     random = np.random.default_rng(0)
 
     def weight(*shape: int) -> Any:
@@ -51,7 +57,7 @@ def test_fused_and_unfused_give_equal_bytes(width: int) -> None:
     fused = fuse(other.graph(other.nodes[-1].args[-1]))
     assert (len(unfused.nodes), len(fused.nodes)) == (9, 6)
     assert [node.index for node in fused.nodes] == list(range(6))
-    executors = Executor(unfused, open_device()), Executor(fused, open_device())
+    executors = executor_of(unfused), executor_of(fused)
     for size in (MAX, 1, 2, 7, 29, 3):
         random = np.random.default_rng(size)
         inputs = [random.standard_normal((1, size, width)).astype(dtype) for _ in range(2)]
@@ -86,7 +92,7 @@ CASES = {
 
 def quantized_block(case: Case) -> Chain:
     """Three viewed 4-bit layers of x, and a gated unit of two more."""
-    chain = Chain(open_device().limits)
+    chain = Chain()
     random = np.random.default_rng(1)
     length = chain.scalar()
     x = chain.input((1, ROWS, case.depth), case.dtype)
@@ -124,9 +130,10 @@ def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
     assert (found["three_linear_q4gsw"], found["gated_linear_q4gsw"]) == (1, gated)
     views = sum(1 for sizes in case.views if sizes == (HIDDEN,)) + (case.views[0] == (4, 9))
     assert len(fused.nodes) == len(graph.nodes) - 2 - (4 + views if gated else 0)
-    executors = Executor(graph, open_device()), Executor(fused, open_device())
-    assert executors[1].memory.activation_bytes <= executors[0].memory.activation_bytes
-    assert executors[1].memory.persistent_bytes <= executors[0].memory.persistent_bytes
+    executors = executor_of(graph), executor_of(fused)
+    apart, together = (executor.plan.memory for executor in executors)
+    assert together.activation_bytes <= apart.activation_bytes
+    assert together.persistent_bytes <= apart.persistent_bytes
     for size in (ROWS, 1, 2, 7, 16, 17, 33, 64, 3, ROWS - 1, 1):
         x = np.random.default_rng(size).standard_normal((1, size, case.depth)).astype(case.dtype)
         results = []
@@ -149,8 +156,7 @@ def test_layers_stay_apart_where_something_else_has_a_part_of_them() -> None:
 
 def test_layers_stay_apart_where_their_weight_would_exceed_a_binding() -> None:
     chain = quantized_block(BLOCK)
-    chain.limits = limits_of(open_device(), max_binding_bytes=512)
-    found = operators(fuse(chain.graph(*chain.outputs)))
+    found = operators(fuse(chain.graph(*chain.outputs), Limits(max_binding_bytes=512)))
     assert found["et_vk.linear_q4gsw.default"] == 5
 
 
@@ -159,7 +165,7 @@ KEPT, HEADS, SIZE = 60, (4, 2), 10
 
 def cached_attention(*, positions: bool, batch: int = 2) -> Chain:
     """Queries and keys turn, by tables of all positions or of the live rows, and go to attention with a cache."""
-    chain = Chain(open_device().limits)
+    chain = Chain()
     random = np.random.default_rng(5)
     q, k, v = (chain.input((batch, MAX, heads, SIZE)) for heads in (*HEADS, HEADS[1]))
     position = chain.scalar(given=True)
@@ -182,8 +188,9 @@ def test_keys_that_turn_on_their_way_to_the_cache(positions: bool) -> None:
     chain, other = cached_attention(positions=positions), cached_attention(positions=positions)
     fused = fuse(other.graph(*other.outputs))
     assert [node.name for node in fused.nodes] == ["liveshape.rotary_to_cache", "custom_sdpa.default"]
-    executors = Executor(chain.graph(*chain.outputs), open_device()), Executor(fused, open_device())
-    assert executors[1].memory.activation_bytes <= executors[0].memory.activation_bytes
+    executors = executor_of(chain.graph(*chain.outputs)), executor_of(fused)
+    apart, together = (executor.plan.memory for executor in executors)
+    assert together.activation_bytes <= apart.activation_bytes
     for size, position in ((MAX, 0), (1, 7), (2, 50), (29, 31), (3, 0), (1, KEPT - 1)):
         random = np.random.default_rng(size)
         inputs: list[Any] = [
@@ -209,7 +216,7 @@ def test_turned_keys_that_the_caller_wants_do_not_vanish() -> None:
 
 def test_a_sum_that_broadcasts_when_live_is_still_right() -> None:
     chain = feed_forward("float32")
-    executor = Executor(fuse(chain.graph(chain.nodes[0].args[-1], chain.nodes[1].args[-1])), open_device())
+    executor = executor_of(fuse(chain.graph(chain.nodes[0].args[-1], chain.nodes[1].args[-1])))
     x, y = np.ones((1, 7, WIDTH), np.float32), np.full((1, 1, WIDTH), 2, np.float32)
     total, _ = executor.execute([x, y])
     np.testing.assert_array_equal(total, np.full((1, 7, WIDTH), 3, np.float32))
@@ -223,7 +230,7 @@ def test_what_the_caller_wants_is_not_fused_away(output: int) -> None:
 
 
 def test_gates_of_unlike_origin_are_not_fused() -> None:
-    chain = Chain(open_device().limits)
+    chain = Chain()
     gate, up = chain.input((1, MAX, 8)), chain.input((1, MAX, 8))
     sigmoid = chain.node("aten.sigmoid.default", gate, chain.tensor((1, MAX, 8)))
     silu = chain.node("aten.mul.Tensor", gate, sigmoid, chain.tensor((1, MAX, 8)))

@@ -14,6 +14,8 @@ from liveshape.device.webgpu import Device, open_device
 from liveshape.errors import UnsupportedError
 from liveshape.formats import open_program
 from liveshape.lower.lowering import lower
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
 from tests.support.programs import LIVE_SIZES, TestProgram, programs
 
@@ -66,9 +68,9 @@ def test_program(program: TestProgram, device: Device) -> None:
             with pytest.raises(UnsupportedError, match="arguments"):
                 lower(file, "forward", {}, device.limits)
             return
-        executor = Executor(lower(file, "forward", {}, device.limits), device)
-    plan = executor.memory
-    assert plan.activation_bytes <= executor.graph.file_bytes, "the file's own memory plan is smaller than ours"
+        executor = Executor(compile(lower(file, "forward", {}, device.limits), device.limits), device)
+    needed = executor.plan.memory.activation_bytes
+    assert needed <= executor.graph.file_bytes, "the file's own memory plan is smaller than ours"
     generator = np.random.default_rng(1)
     draws = torch.Generator().manual_seed(2)
     reference = copy.deepcopy(program.module) if program.stateful else None
@@ -84,8 +86,9 @@ def test_program(program: TestProgram, device: Device) -> None:
 @pytest.mark.parametrize("program", [each for each in PROGRAMS if not each.broken], ids=lambda program: program.name)
 def test_aliasing_changes_nothing(program: TestProgram, device: Device) -> None:
     with open_program(program.pte()) as file:
-        shared = Executor(lower(file, "forward", {}, device.limits), device)
-        apart = Executor(lower(file, "forward", {}, device.limits), device, aliasing=False)
+        graph = lower(file, "forward", {}, device.limits)
+        shared = Executor(compile(graph, device.limits), device)
+        apart = Executor(compile(graph, device.limits, Choices(aliasing=False)), device)
     draws = torch.Generator().manual_seed(3)
     for sizes in live_sizes(program, np.random.default_rng(2))[:: 3 * len(program.dims)]:
         inputs = [given.numpy() for given in program.make_inputs(sizes, draws)]

@@ -13,6 +13,8 @@ from liveshape import ops
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.graph.elements import prod
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
 
 BOUND, WIDTH = 9, 12
@@ -50,18 +52,16 @@ class Builder:
         self.values: list[Tensor] = []
         self.nodes: list[Any] = []
         x, y = self.tensor((BOUND, WIDTH)), self.tensor((BOUND, WIDTH))
-        self.state = self.tensor((WIDTH,))
         data: Any = np.arange(WIDTH, dtype=np.float32)
-        self.state.constant = memoryview(data).cast("B")
-        self.state.storage.persistent = True
+        self.state = self.tensor((WIDTH,), memoryview(data).cast("B"))
         self.live, self.rows = [x, y], [self.state]
         for name, choices in recipe:
             self.step(name, choices)
         outputs = [*self.live[-2:], *self.rows[-2:], x, self.state]
-        self.graph = Graph("random", self.nodes, self.values, [x, y], outputs)
+        self.graph = Graph("random", tuple(self.nodes), tuple(self.values), (x, y), tuple(outputs))
 
-    def tensor(self, shape: tuple[int, ...]) -> Tensor:
-        made = Tensor(f"t{len(self.values)}", "float32", shape)
+    def tensor(self, shape: tuple[int, ...], data: memoryview | None = None) -> Tensor:
+        made = Tensor(f"t{len(self.values)}", "float32", shape, constant=data)
         self.values.append(made)
         return made
 
@@ -152,7 +152,8 @@ def test_aliasing_is_never_seen(recipe: Recipe, sizes: list[int]) -> None:
     device = open_device()
     plain = Builder(recipe)
     kept: Any = np.arange(WIDTH, dtype=np.float32)
-    executors = [Executor(Builder(recipe).graph, device, aliasing=aliasing) for aliasing in (True, False)]
+    plans = [compile(plain.graph, device.limits, Choices(aliasing=aliasing)) for aliasing in (True, False)]
+    executors = [Executor(plan, device) for plan in plans]
     generator = np.random.default_rng(0)
     for size in sizes:
         inputs = [generator.integers(-4, 5, (size, WIDTH)).astype(np.float32) for _ in range(2)]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from liveshape.plan.planning import Planner
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Graph, Tensor
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live
 from tests.support.graphs import In, InOut, OpCase, Out, Sym, build
 
 
-def planned(op: str, args: list[Any]) -> tuple[Graph, Planner]:
-    graph = build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1)
-    planner = Planner(graph)
-    planner.begin()
-    planner.walk(0, 1, lambda node, request: 0)
-    return graph, planner
+def planned(op: str, args: list[Any]) -> Live:
+    live = Live(compile(build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1)))
+    live.begin()
+    live.walk(0, 1, lambda node, request: 0)
+    return live
 
 
 def cached(
@@ -65,8 +64,10 @@ def test_an_update_beyond_the_cache_is_refused() -> None:
 
 def test_memory_does_not_grow_with_the_context() -> None:
     def scratch(rows: int, capacity: int) -> int:
-        graph, _ = planned("sdpa_with_kv_cache.default", cached(rows, capacity, heads=(32, 8), size=64, cache_heads=8))
-        return sum(tensor.storage.nbytes for tensor in graph.nodes[0].scratch)
+        live = planned("sdpa_with_kv_cache.default", cached(rows, capacity, heads=(32, 8), size=64, cache_heads=8))
+        (asked,) = live.plan.scratch
+        assert asked
+        return sum(live.plan.memory.storages[tensor].nbytes for tensor in asked)
 
     assert scratch(64, 4096) == scratch(2048, 131072) < 1 << 20
 
@@ -74,14 +75,15 @@ def test_memory_does_not_grow_with_the_context() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 512])
 def test_every_split_has_its_place(rows: int) -> None:
     """The scratch at the bound holds what any smaller number of rows leaves in it."""
-    graph, planner = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4))
+    live = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4))
+    graph = live.plan.graph
     for value, width in zip(graph.inputs[:3], (12, 4, 4), strict=True):
-        assert isinstance(value, Tensor)
-        value.shape = (1, rows, width, 16)
-    graph.inputs[5].value = 9000 - rows
-    planner.walk(0, 1, lambda node, request: 0)
-    (parts,) = graph.nodes[0].scratch
-    for step in graph.nodes[0].steps:
-        if step.variant.kernel.name == "attention_rows":
-            block = int(dict(step.variant.constants)["ROWS"].rstrip("u"))
-            assert step.grid[0] * block <= parts.max_shape[0]
+        live.set(value, (1, rows, width, 16))
+    live.set(graph.inputs[5], 9000 - rows)
+    live.walk(0, 1, lambda node, request: 0)
+    ((parts,),) = live.plan.scratch
+    route = live.nodes[0].group.route
+    for (variant, _), slot in zip(route.dispatched, route.slots, strict=True):
+        if variant.kernel.name == "attention_rows":
+            block = int(dict(variant.constants)["ROWS"].rstrip("u"))
+            assert slot.grid[0] * block <= parts.max_shape[0]

@@ -9,6 +9,7 @@ import numpy as np
 from liveshape import ops
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
 
@@ -17,7 +18,12 @@ def graph(calls: list[tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -
     for index, (name, *args) in enumerate(calls):
         nodes.append(ops.OPS[name].bind(index, f"{name} (node {index})", tuple(args)))
     values = {value for node in nodes for value in (*node.inputs, *node.written)} | {*inputs, *outputs}
-    return Graph("control", nodes, list(values), inputs, outputs)
+    return Graph("control", tuple(nodes), tuple(values), tuple(inputs), tuple(outputs))
+
+
+def executor_of(calls: list[tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -> Executor:
+    device = open_device()
+    return Executor(compile(graph(calls, inputs, outputs), device.limits), device)
 
 
 def tensor(*shape: int) -> Tensor:
@@ -34,7 +40,7 @@ def test_a_branch_sets_the_shape_of_its_own_side() -> None:
         ("liveshape.move", x, joined),
         ("aten.flip.default", joined, (0,), out),
     ]
-    executor = Executor(graph(calls, [flag, x], [out]), open_device())
+    executor = executor_of(calls, [flag, x], [out])
     data = np.arange(36, dtype=np.float32).reshape(9, 4)
     for choice in (True, False, True, True, False):
         executor.poison()
@@ -50,7 +56,7 @@ def test_a_value_written_twice_has_both_shapes_in_turn() -> None:
         ("liveshape.move", x, twice),
         ("aten.flip.default", twice, (0,), second),
     ]
-    executor = Executor(graph(calls, [x], [first, second]), open_device())
+    executor = executor_of(calls, [x], [first, second])
     data = np.arange(36, dtype=np.float32).reshape(9, 4)
     for size in (9, 9, 5, 5, 9):
         executor.poison()
@@ -73,7 +79,7 @@ def test_a_mapped_loop_counts_from_zero_in_every_call() -> None:
         ("sub", counter, rows, counter),
         ("aten.flip.default", collected, (0,), out),
     ]
-    executor = Executor(graph(calls, [x], [out]), open_device())
+    executor = executor_of(calls, [x], [out])
     data = np.arange(36, dtype=np.float32).reshape(9, 4)
     for size in (9, 2, 2, 7, 1, 9):
         executor.poison()

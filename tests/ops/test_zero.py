@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from liveshape.device.webgpu import open_device
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, assert_close, build, flat_specs
@@ -36,7 +37,8 @@ def test_zero(case: OpCase) -> None:
     found = at_zero(case)
     if found is None:
         return  # torch raises, or the case itself has no size zero
-    executor = Executor(build(case, max(case.sizes), open_device().limits), open_device())
+    device = open_device()
+    executor = Executor(compile(build(case, max(case.sizes)), device.limits), device)
     drawn, golden = found
     expected = golden if isinstance(golden, (tuple, list)) else (golden,)
     for _ in range(2):

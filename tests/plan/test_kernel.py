@@ -7,11 +7,15 @@ import struct
 from importlib import resources
 
 import pytest
-from liveshape.plan.planning import Planner
 
 from liveshape.errors import PlanError, UnsupportedError
-from liveshape.graph import Graph, Limits, Node, Tensor
+from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.elements import padded, storage_bytes
+from liveshape.graph.limits import binding_parts
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live
 
 SOURCE = """
 // T: f32, f16
@@ -38,8 +42,17 @@ def kernel() -> Kernel:
     return Kernel.parse("sample", SOURCE)
 
 
-def tensors(dtype: str = "float32", ids: str = "int32", numel: int = 64) -> tuple[Tensor, ...]:
-    return Tensor("out", dtype, (numel,)), Tensor("x", dtype, (numel,)), Tensor("ids", ids, (4,))
+def tensors(
+    dtype: str = "float32", ids: str = "int32", numel: int = 64, limits: Limits | None = None
+) -> tuple[LiveTensor, ...]:
+    """The live tensors of a dispatch, each in a block of its own."""
+    found = []
+    for name, kind, count in (("out", dtype, numel), ("x", dtype, numel), ("ids", ids, 4)):
+        made = LiveTensor(Tensor(name, kind, (count,)), bytearray())
+        nbytes = padded(storage_bytes(kind, count))
+        made.parts = binding_parts(nbytes, nbytes, limits or Limits())
+        found.append(made)
+    return tuple(found)
 
 
 def test_the_file_declares_everything() -> None:
@@ -90,7 +103,7 @@ def test_halves_widen_where_the_device_has_none() -> None:
 def test_bindings_above_the_limit_are_split_into_segments() -> None:
     sample = kernel()
     limits = Limits(max_binding_bytes=100)  # segments of 64 bytes: sixteen f32 elements
-    split = sample.variant(sample(*tensors(numel=40), threads=1, VEC=1, **VALUES), limits)
+    split = sample.variant(sample(*tensors(numel=40, limits=limits), threads=1, VEC=1, **VALUES), limits)
     assert split.segments == (3, 3, 1)
     assert split.writes == (True, True, True, False, False, False, False)
     assert "out_put(ids[x_of(0u)], V(x_at(ids[0u] + 1u));" in split.source.replace(
@@ -99,7 +112,7 @@ def test_bindings_above_the_limit_are_split_into_segments() -> None:
     assert "case 1u: { return x_1[i & 15u]; }" in split.source
     assert "i >> 4u" in split.source
     with pytest.raises(UnsupportedError, match="would bind 9 buffers"):
-        sample.variant(sample(*tensors(numel=64), threads=1, VEC=1, **VALUES), limits)
+        sample.variant(sample(*tensors(numel=64, limits=limits), threads=1, VEC=1, **VALUES), limits)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +182,12 @@ def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, par
         "WG: u32 = 128", "WG: u32 = 256"
     )
     sample = Kernel.parse("sample", source)
-    node = Node(0, "node", "sample", lambda x, out: iter(()), (tensors()[1], tensors()[0]))
-    planner = Planner(Graph("g", [], [], [], [], limits))
-    step = planner._step(node, sample(*tensors(), shared=100, PARTS=64, **VALUES))
+    live = Live(compile(Graph("g", (), (), (), ()), limits))
+    step = live._step(sample(*tensors(), shared=100, PARTS=64, **VALUES))
     assert step is not None
-    assert (step.variant.parts, dict(step.variant.constants)["PARTS"]) == (parts, f"{parts}u")
-    assert step.grid == (groups, 1, 1)
+    variant, _, _, grid = step
+    assert (variant.parts, dict(variant.constants)["PARTS"]) == (parts, f"{parts}u")
+    assert grid == (groups, 1, 1)
 
 
 def test_one_include_instead_of_another() -> None:

@@ -7,7 +7,7 @@ second has only the blocks of the plan. They must agree on everything a node rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liveshape.graph import Graph, Node, Tensor
-from liveshape.graph.elements import stored_alike
-from liveshape.plan.memory import alias_views, plan_memory, share_constants
+from liveshape.graph.elements import padded, storage_bytes, stored_alike
+from liveshape.plan.memory import Memory, Roots, Storage, alias_views, plan_memory, share_constants
 from tests.support.chains import Chain
 
 SIZES = (1, 4, 5, 16, 64)
@@ -34,11 +34,17 @@ class Program:
     state: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     turns: dict[int, int] = field(default_factory=dict)
+    scratch: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
-    def tensor(self, kind: str, size: int) -> Tensor:
-        made = Tensor(f"t{len(self.tensors)}", kind, (size,))
+    def tensor(self, kind: str, size: int, data: memoryview | None = None) -> Tensor:
+        made = Tensor(f"t{len(self.tensors)}", kind, (size,), constant=data)
         self.tensors.append(made)
         return made
+
+    def kept(self, kind: str, size: int) -> Tensor:
+        """A state: it has contents from load on, and keeps them between calls."""
+        self.state.append(self.tensor(kind, size, memoryview(bytes(4 * size))))
+        return self.state[-1]
 
     def node(self, name: str, args: tuple[Any, ...], **flags: Any) -> Node:
         index = len(self.nodes)
@@ -46,8 +52,23 @@ class Program:
         self.nodes.append(made)
         return made
 
+    def jump_to(self, jump: Node, target: int) -> None:
+        """Where a jump goes, once that is known."""
+        self.nodes[jump.index] = replace(jump, args=(jump.args[0], target, None))
+
     def graph(self) -> Graph:
-        return Graph("random", self.nodes, list(self.tensors), list(self.inputs), list(self.outputs))
+        return Graph("random", tuple(self.nodes), tuple(self.tensors), tuple(self.inputs), tuple(self.outputs))
+
+    def scratches(self) -> list[tuple[Tensor, ...]]:
+        return [self.scratch.get(node.index, ()) for node in self.nodes]
+
+    def roots(self, aliasing: bool = True) -> Roots:
+        graph = self.graph()
+        constants = share_constants(graph)
+        return alias_views(graph, constants, True) if aliasing else constants
+
+    def memory(self, aliasing: bool = True) -> Memory:
+        return plan_memory(self.graph(), self.roots(aliasing), self.scratches(), True)
 
 
 class Writer:
@@ -63,9 +84,7 @@ class Writer:
         for _ in range(draw(st.integers(1, 3))):
             program.inputs.append(self.fresh())
         for _ in range(draw(st.integers(0, 2))):
-            kept = self.fresh()
-            kept.storage.persistent = True
-            program.state.append(kept)
+            program.kept(draw(st.sampled_from(KINDS)), draw(st.sampled_from(SIZES)))
         known += program.inputs + program.state
         self.block(known, depth=0)
         count = draw(st.integers(1, min(4, len(known))))
@@ -93,8 +112,8 @@ class Writer:
 
     def compute(self, known: list[Tensor], depth: int) -> None:
         node = self.program.node("compute", (*self.some(known), self.fresh()))
-        for _ in range(self.draw(st.integers(0, 2))):
-            node.scratch.append(Tensor("scratch", "float32", (self.draw(st.sampled_from(SIZES)),)))
+        sizes = self.draw(st.lists(st.sampled_from(SIZES), max_size=2))
+        self.program.scratch[node.index] = tuple(Tensor("scratch", "float32", (size,)) for size in sizes)
         known.append(node.args[-1])
 
     def outputs(self, known: list[Tensor], depth: int) -> None:
@@ -130,9 +149,9 @@ class Writer:
         leave = self.program.node("jump", (None, 0, None), control=True)
         self.block(list(known), depth + 1)
         skip = self.program.node("jump", ("never", 0, None), control=True)
-        leave.args = (None, len(self.program.nodes), None)
+        self.program.jump_to(leave, len(self.program.nodes))
         self.block(list(known), depth + 1)
-        skip.args = ("never", len(self.program.nodes), None)
+        self.program.jump_to(skip, len(self.program.nodes))
 
     def loop(self, known: list[Tensor], depth: int) -> None:
         start = len(self.program.nodes)
@@ -172,28 +191,31 @@ class Plain:
 class Blocks(Plain):
     """The memory of the plan: what is not persistent is lost between calls."""
 
-    def __init__(self, program: Program) -> None:
-        self.blocks: dict[int, Token] = {tensor.storage.block: ("state", tensor.name) for tensor in program.state}
-        self.kept = {tensor.storage.block for tensor in program.state}
+    def __init__(self, program: Program, memory: Memory) -> None:
+        self.program, self.storages = program, memory.storages
+        used = [tensor for tensor in program.state if tensor in self.storages]
+        self.blocks: dict[int, Token] = {self.storages[tensor].block: ("state", tensor.name) for tensor in used}
+        self.kept = {*self.blocks}
 
     def begin(self, program: Program, call: int) -> None:
         self.blocks = {block: token for block, token in self.blocks.items() if block in self.kept}
         for tensor in program.inputs:
-            self.blocks[tensor.storage.block] = ("input", tensor.name, call)
+            if tensor in self.storages:
+                self.blocks[self.storages[tensor].block] = ("input", tensor.name, call)
 
     def read(self, tensor: Tensor) -> Token:
-        return self.blocks.get(tensor.storage.block, "nothing")
+        return self.blocks.get(self.storages[tensor].block, "nothing")
 
     def write(self, tensor: Tensor, token: Token) -> None:
-        self.blocks[tensor.storage.block] = token
+        self.blocks[self.storages[tensor].block] = token
 
     def scratch(self, node: Node) -> None:
-        for tensor in node.scratch:
-            self.blocks[tensor.storage.block] = ("scratch", node.index)
+        for tensor in self.program.scratch.get(node.index, ()):
+            self.blocks[self.storages[tensor].block] = ("scratch", node.index)
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        if target.storage is not source.storage:
-            self.blocks[target.storage.block] = self.blocks.get(source.storage.block, "nothing")
+        if self.storages[target] != self.storages[source]:
+            self.blocks[self.storages[target].block] = self.read(source)
 
 
 def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list[Any]:
@@ -228,25 +250,27 @@ def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list
     return [*seen, *(memory.read(tensor) for tensor in program.outputs)]
 
 
-def check_apart(program: Program) -> None:
+def check_apart(program: Program, memory: Memory) -> None:
     """A dispatch may not bind one buffer twice if it writes it, so a node's memory must be apart within the node."""
+    storages = memory.storages
     for node in program.nodes:
-        if node.control or (node.alias and node.args[0].storage is node.args[-1].storage):
+        if node.control or (node.alias and storages[node.args[0]] == storages[node.args[-1]]):
             continue
-        written = {tensor.storage: tensor.storage.block for tensor in (*node.written, *node.scratch)}
-        assert len(set(written.values())) == len(written), f"{node.label} writes a block twice"
+        touched: set[Storage] = {storages[each] for each in (*node.written, *program.scratch.get(node.index, ()))}
+        written = {storage.block for storage in touched}
+        assert len(written) == len(touched), f"{node.label} writes a block twice"
         for tensor in node.inputs:
             if tensor not in node.written:
-                assert tensor.storage.block not in written.values(), f"{node.label} reads what it writes"
+                assert storages[tensor].block not in written, f"{node.label} reads what it writes"
 
 
-def naive_bytes(program: Program, graph: Graph) -> int:
+def naive_bytes(program: Program) -> int:
     """A plan as files have it: no views, a tensor goes into the first block that is free for its whole life."""
     spans: dict[Tensor, list[int]] = {}
     for tensor in program.inputs:
         spans.setdefault(tensor, []).append(-1)
     for node in program.nodes:
-        for tensor in (*node.inputs, *node.written, *node.scratch):
+        for tensor in (*node.inputs, *node.written, *program.scratch.get(node.index, ())):
             spans.setdefault(tensor, []).append(node.index)
     for tensor in program.outputs:
         spans.setdefault(tensor, []).append(len(program.nodes))
@@ -257,60 +281,54 @@ def naive_bytes(program: Program, graph: Graph) -> int:
                     places += [node.args[1], node.index]
     blocks: list[tuple[int, list[tuple[int, int]]]] = []
     for tensor, places in sorted(spans.items(), key=lambda item: min(item[1])):
-        if tensor.storage.persistent:
+        if tensor in program.state:
             continue
         low, high = min(places), max(places)
         for position, (size, tenants) in enumerate(blocks):
             if all(high < start or low > stop for start, stop in tenants):
-                blocks[position] = max(size, tensor.storage.nbytes), [*tenants, (low, high)]
+                blocks[position] = max(size, nbytes(tensor)), [*tenants, (low, high)]
                 break
         else:
-            blocks.append((tensor.storage.nbytes, [(low, high)]))
+            blocks.append((nbytes(tensor), [(low, high)]))
     return sum(size for size, _ in blocks)
+
+
+def nbytes(tensor: Tensor) -> int:
+    return padded(storage_bytes(tensor.dtype, tensor.max_shape[0]))
 
 
 @settings(max_examples=400, deadline=None)
 @given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
 def test_sharing_is_never_seen(program: Program, choices: list[bool], aliasing: bool) -> None:
-    graph = program.graph()
-    naive = naive_bytes(program, graph)
-    if aliasing:
-        alias_views(graph)
-    plan = plan_memory(graph)
-    check_apart(program)
-    plain, shared = Plain(program), Blocks(program)
+    memory = program.memory(aliasing)
+    check_apart(program, memory)
+    plain, shared = Plain(program), Blocks(program, memory)
     for call in range(3):
         taken = choices[call:] + choices[:call]
         assert run(program, shared, taken, call) == run(program, plain, taken, call)
-    # Views that share live longer; an executor gives sharing up where that exceeds the plan of the file.
-    assert aliasing or plan.activation_bytes <= naive
-    assert plan.activation_bytes <= plan.unshared_bytes
+    # Views that share live longer; a plan gives sharing up where that exceeds the plan of the file.
+    assert aliasing or memory.activation_bytes <= naive_bytes(program)
+    assert memory.activation_bytes <= memory.unshared_bytes
 
 
 @settings(max_examples=200, deadline=None)
 @given(programs())
 def test_blocks_hold_their_tensors(program: Program) -> None:
-    graph = program.graph()
-    alias_views(graph)
-    plan = plan_memory(graph)
-    for tensor in graph.tensors:
-        block = tensor.storage.block
-        if block >= 0:
-            assert plan.blocks[block] >= tensor.storage.nbytes
-    assert sum(plan.blocks) == plan.activation_bytes + plan.persistent_bytes
+    memory = program.memory()
+    for tensor, storage in memory.storages.items():
+        assert memory.blocks[storage.block] >= storage.nbytes >= nbytes(tensor)
+    assert sum(memory.blocks) == memory.activation_bytes + memory.persistent_bytes
 
 
 @settings(max_examples=200, deadline=None)
 @given(programs())
 def test_aliases_are_stored_alike(program: Program) -> None:
-    graph = program.graph()
-    before = {tensor: tensor.storage for tensor in graph.tensors}
-    count = alias_views(graph)
-    moved = [tensor for tensor in graph.tensors if tensor.storage is not before[tensor]]
-    assert len(moved) == count
-    for tensor in moved:
-        peers = [other for other in graph.tensors if other.storage is tensor.storage]
-        assert all(stored_alike(tensor.dtype, other.dtype) for other in peers)
+    roots = program.roots()
+    shared = {tensor: root for tensor, root in roots.items() if tensor is not root}
+    assert all(stored_alike(tensor.dtype, root.dtype) for tensor, root in shared.items())
+    memory = program.memory()
+    assert memory.aliased == sum(1 for tensor in shared if tensor in memory.storages)
+    assert all(memory.storages[tensor] == memory.storages[root] for tensor, root in shared.items())
 
 
 def test_a_chain_of_views_costs_nothing() -> None:
@@ -320,25 +338,23 @@ def test_a_chain_of_views_costs_nothing() -> None:
     for _ in range(5):
         program.node("view", (program.tensors[-1], program.tensor("float32", 64)), alias=True)
     program.outputs.append(program.tensors[-1])
-    graph = program.graph()
-    assert alias_views(graph) == 5
-    assert plan_memory(graph).activation_bytes == first.storage.nbytes
+    memory = program.memory()
+    assert memory.aliased == 5
+    assert memory.activation_bytes == memory.storages[first].nbytes == 256
 
 
 def test_a_view_of_a_state_that_changes_later_is_a_snapshot() -> None:
     program = Program()
-    state, given_now = program.tensor("float32", 4), program.tensor("float32", 4)
-    state.storage.persistent = True
-    program.state.append(state)
+    state, given_now = program.kept("float32", 4), program.tensor("float32", 4)
     program.inputs.append(given_now)
     before, after = program.tensor("float32", 4), program.tensor("float32", 4)
     program.node("view", (state, before), alias=True)
     program.node("copy_", (state, given_now, state), mutates=(0,))
     program.node("view", (state, after), alias=True)
     program.outputs += [before, after]
-    assert alias_views(program.graph()) == 1
-    assert before.storage is not state.storage
-    assert after.storage is state.storage
+    storages = program.memory().storages
+    assert storages[before] != storages[state]
+    assert storages[after] == storages[state]
 
 
 def test_an_input_that_is_overwritten_keeps_its_own_memory() -> None:
@@ -347,7 +363,7 @@ def test_an_input_that_is_overwritten_keeps_its_own_memory() -> None:
     program.inputs += [first, second]
     program.node("move", (second, first), alias=True)
     program.outputs += [first, second]
-    assert alias_views(program.graph()) == 0
+    assert program.memory().aliased == 0
 
 
 def test_a_view_that_the_next_turn_of_a_loop_reads_is_a_copy() -> None:
@@ -359,18 +375,17 @@ def test_a_view_that_the_next_turn_of_a_loop_reads_is_a_copy() -> None:
     program.node("compute", (seen, source))
     program.node("jump", ("count", 0, None), control=True)
     program.outputs.append(seen)
-    assert alias_views(program.graph()) == 0
+    assert program.memory().aliased == 0
 
 
 def test_equal_bytes_of_the_file_share_memory() -> None:
     """A table that an embedding and a head tie is there once; what is written in place stays apart."""
     chain = Chain()
     data = np.arange(32, dtype=np.float32)
-    tied, again, tail, state = (chain.constant(data) for _ in range(4))
-    tail.constant = memoryview(data).cast("B")[64:]
-    again_as_bits = chain.constant(data.view(np.int32))
+    tied, again, state, again_as_bits = (chain.constant(each) for each in (data, data, data, data.view(np.int32)))
+    tail = chain.constant(data[16:])
     x = chain.input((32,))
     chain.node("liveshape.move", x, state)
-    share_constants(chain.graph(state))
-    assert tied.storage is again.storage
-    assert len({tensor.storage for tensor in (tied, tail, state, again_as_bits)}) == 4
+    roots = share_constants(chain.graph(state))
+    assert roots[tied] is roots[again]
+    assert len({roots.get(tensor, tensor) for tensor in (tied, tail, state, again_as_bits)}) == 4

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from liveshape.plan.planning import Planner
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Graph, Tensor
+from liveshape.graph import Graph
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live
 from tests.support.graphs import In, OpCase, Out, build
 
 
@@ -16,21 +17,19 @@ def _graph(op: str, args: list[Any]) -> Graph:
     return build(OpCase(op, op, lambda size: args, lambda *inputs: None), 1)
 
 
-def _walk(graph: Graph, planner: Planner, shape: tuple[int, ...]) -> None:
-    first = graph.inputs[0]
-    assert isinstance(first, Tensor)
-    first.shape = shape
-    planner.walk(0, len(graph.nodes), lambda node, request: 0)
+def _walk(graph: Graph, live: Live, shape: tuple[int, ...]) -> None:
+    live.set(graph.inputs[0], shape)
+    live.walk(0, len(graph.nodes), lambda node, request: 0)
 
 
 @pytest.mark.parametrize("op", ["aten.amax.default", "aten.amin.default", "aten.argmax.default", "aten.argmin.default"])
 def test_an_extremum_of_nothing_is_refused(op: str) -> None:
     graph = _graph(op, [In("float32", (3, 8)), (1,), False, Out("int64" if "arg" in op else "float32", (3,))])
-    planner = Planner(graph)
+    live = Live(compile(graph))
     with pytest.raises(ShapeError, match=r"\(3, 0\).*nothing"):
-        _walk(graph, planner, (3, 0))
-    _walk(graph, planner, (2, 5))
-    assert [value.shape for value in graph.outputs] == [(2,)]
+        _walk(graph, live, (3, 0))
+    _walk(graph, live, (2, 5))
+    assert [live.tensor(value).shape for value in graph.outputs] == [(2,)]
 
 
 @pytest.mark.parametrize(
@@ -62,5 +61,5 @@ def test_an_extremum_of_nothing_is_refused(op: str) -> None:
 )
 def test_shapes_that_do_not_fit_are_named(op: str, args: list[Any], message: str) -> None:
     with pytest.raises(ShapeError) as caught:
-        Planner(_graph(op, args))
+        compile(_graph(op, args))
     assert message in str(caught.value)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph
-from liveshape.lower.cse import without_repeats
+from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.fusion import fuse
+from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 ROWS, DEPTH, WIDTH = 37, 24, 16
 
 
-def layers_of_one_input(*, changed: bool = False) -> Chain:
+def layers_of_one_input(*, changed: bool = False, chain: Chain | None = None) -> Chain:
     """Three layers of 8-bit rows; with `changed`, x is another before the third of them."""
-    chain = Chain(open_device().limits)
+    chain = chain or Chain()
     random = np.random.default_rng(3)
     x = chain.input((1, ROWS, DEPTH))
     held = chain.node("aten.add.Tensor", x, x, 1, chain.tensor(x.max_shape))
@@ -40,7 +42,8 @@ def layers_of_one_input(*, changed: bool = False) -> Chain:
 
 
 def assert_equal_bytes(graph: Graph, other: Graph) -> None:
-    executors = Executor(graph, open_device()), Executor(other, open_device())
+    device = open_device()
+    executors = [Executor(compile(each, device.limits), device) for each in (graph, other)]
     for size in (ROWS, 1, 2, 17, 5, ROWS - 1):
         x = np.random.default_rng(size).standard_normal((1, size, DEPTH)).astype(np.float32)
         results = []
@@ -52,7 +55,7 @@ def assert_equal_bytes(graph: Graph, other: Graph) -> None:
 
 def test_rows_are_rounded_once_for_all_their_layers() -> None:
     plain, other = layers_of_one_input(), layers_of_one_input()
-    fused = fuse(without_repeats(other.graph(*other.outputs)))
+    fused = fuse(share_subexpressions(other.graph(*other.outputs)))
     assert [node.name.split(".")[1] for node in fused.nodes] == [
         "add", "choose_qparams_affine", "rounded_rows", "three_linear_q4gsw",
     ]  # fmt: skip
@@ -61,7 +64,7 @@ def test_rows_are_rounded_once_for_all_their_layers() -> None:
 
 def test_rows_that_changed_are_rounded_again() -> None:
     plain, other = layers_of_one_input(changed=True), layers_of_one_input(changed=True)
-    graph = without_repeats(other.graph(*other.outputs))
+    graph = share_subexpressions(other.graph(*other.outputs))
     found = Counter(node.name for node in graph.nodes)
     assert (found["torchao.choose_qparams_affine.default"], found["liveshape.rounded_rows"]) == (2, 2)
     assert_equal_bytes(plain.graph(*plain.outputs), fuse(graph))
@@ -69,8 +72,16 @@ def test_rows_that_changed_are_rounded_again() -> None:
 
 @pytest.mark.parametrize("state", [False, True], ids=["output", "state"])
 def test_what_the_caller_or_the_next_call_wants_stays(state: bool) -> None:
-    chain = layers_of_one_input()
+    """A state is read before anything wrote it: it is what the call before left there."""
+    chain = Chain()
+    kept = chain.tensor((1, ROWS))
+    if state:
+        chain.outputs.append(chain.node("aten.add.Tensor", kept, kept, 1, chain.tensor((1, ROWS))))
+    layers_of_one_input(chain=chain)
+    asked = [node for node in chain.nodes if node.name == "torchao.choose_qparams_affine.default"]
+    _, zero_points = asked[1].args[-1]
+    given = asked[1].args[:-1]
+    chain.nodes[asked[1].index] = replace(asked[1], args=(*given, (kept, zero_points)))
     scales = [node.args[-1][0] for node in chain.nodes if node.name == "torchao.choose_qparams_affine.default"]
-    scales[1].storage.persistent = state
-    graph = without_repeats(chain.graph(*chain.outputs, *([] if state else [scales[1]])))
+    graph = share_subexpressions(chain.graph(*chain.outputs, *([] if state else [scales[1]])))
     assert Counter(node.name for node in graph.nodes)["torchao.choose_qparams_affine.default"] == 2
