@@ -17,8 +17,10 @@ from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib, wgpu
 from liveshape.device.memory import Memory
-from liveshape.device.waiting import NEVER, Naps, Tickets, raise_interrupt
+from liveshape.device.waiting import NEVER, Naps, Tickets
 from liveshape.errors import DeviceError
+
+_MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to an interrupt
 
 
 class Reader(Protocol):
@@ -53,7 +55,7 @@ class RawReader:
             if isinstance(found, bytearray):
                 return found
             time.sleep(found)
-        raise AssertionError("looking ends with the bytes or an error")
+        raise AssertionError("looks end with the bytes or an error")
 
     async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
         """The same looks, with other tasks between them."""
@@ -61,18 +63,16 @@ class RawReader:
             if isinstance(found, bytearray):
                 return found
             await asyncio.sleep(found)
-        raise AssertionError("looking ends with the bytes or an error")
+        raise AssertionError("looks end with the bytes or an error")
 
     def finish(self) -> None:
         """Look until the device has told that it is done."""
         ticket, naps = self._tickets.new(), Naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
         calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
-        while (status := self._tickets.look(ticket, naps)) is None:
+        while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
             time.sleep(naps.next())
         self._tickets.forget(ticket)
-        if status == NEVER:
-            raise_interrupt()
 
     def _looks(self, memory: Memory, nbytes: int) -> Iterator[float | bytearray]:
         """Seconds to sleep until the next look, and at last the bytes.
@@ -80,7 +80,7 @@ class RawReader:
         Who comes first maps, who sees it first copies, and an interrupted one comes again.
         """
         naps = Naps()
-        while True:
+        for _ in range(_MOST_TRIES):
             with memory.lock:
                 memory.check()
                 if memory.ticket is None:
@@ -96,6 +96,7 @@ class RawReader:
                 data = self._take(memory, nbytes, status)
             if data is not None:
                 yield data
+        raise DeviceError(f"{memory.label} was not there after {_MOST_TRIES} tries: run the call again")
 
     def _map(self, memory: Memory, nbytes: int) -> None:
         if memory.mapped:  # somebody was interrupted between mapping and unmapping
@@ -114,8 +115,8 @@ class RawReader:
         ticket, memory.ticket = memory.ticket, None
         assert ticket is not None
         self._tickets.forget(ticket)
-        if status == NEVER:
-            raise_interrupt()
+        if status == NEVER:  # an interrupt ate the callback: the next look maps again
+            return None
         if status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceError(f"mapping {memory.label} ended with status {status}")
         data = None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from liveshape.device.library import ffi, lib
-from liveshape.errors import DeviceError
 
 _FRACTION = 1 / 16  # of the time waited so far: what a sleep may add to it
 _SHORTEST, _LONGEST = 20e-6, 1e-3
@@ -38,7 +37,10 @@ class Naps:
         now = time.perf_counter()
         if self._idle_since is None:
             self._idle_since = now
-        return now - self._idle_since > _OVERDUE_AFTER
+        if now - self._idle_since <= _OVERDUE_AFTER:
+            return False
+        self._idle_since = None
+        return True
 
 
 class Tickets:
@@ -87,13 +89,3 @@ class Tickets:
     def forget(self, ticket: int) -> None:
         """Nobody will ask for it again."""
         self._statuses.pop(ticket, None)
-
-
-def raise_interrupt() -> NoReturn:
-    """What a callback that never came means: the signal that cut it off, which only the main thread gets.
-
-    Example: `if status == NEVER: raise_interrupt()`.
-    """
-    if threading.current_thread() is threading.main_thread():
-        raise KeyboardInterrupt
-    raise DeviceError("an interrupt of the program cut off a result on its way: run the call again")
