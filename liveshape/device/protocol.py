@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
+from liveshape.plan.params import Slot
 
 
 @dataclass(frozen=True)
@@ -23,36 +24,12 @@ class Buffer:
     nbytes: int
 
 
-class Slot:
-    """What moves between two runs of a command: the grid, and the place of its params (-1 for a kernel without)."""
-
-    __slots__ = ("_offset", "grid", "pointer")
-
-    def __init__(self, grid: tuple[int, int, int] = (0, 0, 0), offset: int = -1) -> None:
-        self.grid = grid
-        self._offset = offset
-        self.pointer: Any = None  # the device's own form of the offset, made at the first use
-
-    @property
-    def offset(self) -> int:
-        """The byte of the uniforms where the params begin."""
-        return self._offset
-
-    @offset.setter
-    def offset(self, offset: int) -> None:
-        self._offset = offset
-        self.pointer = None
-
-
 class Command:
-    """One dispatch: a bound kernel, its slot, which is read at every submit, and a label for messages.
-
-    A slot is any object with a mutable `grid`, `offset` and `pointer`; who moves the offset sets `pointer` to None.
-    """
+    """One dispatch: a bound kernel, the slot of its params and grid, which is read at every submit, and its name."""
 
     __slots__ = ("bound", "label", "slot")
 
-    def __init__(self, bound: Any, slot: Any, label: str) -> None:
+    def __init__(self, bound: Any, slot: Slot, label: str) -> None:
         self.bound, self.slot, self.label = bound, slot, label
 
 

@@ -24,7 +24,7 @@ from liveshape.device.adapters import (
 from liveshape.device.library import lib, wgpu
 from liveshape.device.memory import Bound, Memory, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
-from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters, Slot
+from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
 from liveshape.errors import DeviceError
@@ -37,7 +37,6 @@ __all__ = [
     "Buffer",
     "Command",
     "Device",
-    "Slot",
     "WebGpuDevice",
     "asked_device",
     "choose_adapter",

@@ -17,22 +17,21 @@ import numpy as np
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import WebGpuDevice
 from liveshape.errors import DeviceError
-from liveshape.run.executor import Executor
 from liveshape.run.results import Staging, Transfer
-from tests.support.chains import Chain
+from tests.support.chains import Chain, executor_of
 
 
 class Doubling:
     """x -> 2 x by commands that are made once, so that only the device and the staging ring are under test."""
 
     def __init__(self, device: WebGpuDevice, rows: int = 64) -> None:
-        chain = Chain(device.limits)
+        chain = Chain()
         self.device = device
         self.x = chain.input((rows, 64))
         self.out = chain.node("aten.add.Tensor", self.x, self.x, 1, chain.tensor((rows, 64)))
-        self.executor = Executor(chain.graph(self.out), device)
+        self.executor = executor_of(chain.graph(self.out), device)
         self.executor.execute([np.zeros((rows, 64), np.float32)])
-        self.commands = self.executor.encoder.commands(0, 1)
+        self.commands = self.executor.encoder.commands(self.executor.live, 0, 1)
         self.staging = Staging(device, device.limits.half, rows * 256)
 
     def start(self, x: Any, turns: int = 1) -> Transfer:

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from liveshape.device.adapters import Adapter, choose_adapter, list_adapters, usable_adapters
-from liveshape.device.protocol import Command, Slot
+from liveshape.device.protocol import Command
 from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.errors import DeviceError, InputError, ShapeError
-from liveshape.graph import Limits
+from liveshape.graph import Tensor
+from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel
+from liveshape.plan.params import Slot
 from liveshape.run.executor import Executor
-from tests.support.chains import Chain
+from tests.support.chains import Chain, executor_of
 
 
 def adapter(index: int, name: str, kind: str = "DiscreteGPU") -> Adapter:
@@ -47,9 +49,9 @@ def test_no_opengl_adapter_is_listed() -> None:
     assert {entry.backend for entry in list_adapters()} <= {"Vulkan", "Metal", "D3D12"}
 
 
-def small(limits: Limits, dtype: str = "float32") -> tuple[Any, Any]:
+def small(dtype: str = "float32") -> tuple[Any, Any]:
     """rms_norm(x) + x with a weight, as (graph, torch-free golden)."""
-    chain = Chain(limits)
+    chain = Chain()
     x = chain.input((43, 48), dtype)
     weight = np.random.default_rng(0).standard_normal(48).astype(dtype)
     norm = chain.node("et_vk.rms_norm.default", x, chain.constant(weight), 1e-6, chain.tensor((43, 48), dtype))
@@ -87,18 +89,17 @@ def run(executor: Executor, golden: Any, dtype: str = "float32", tolerance: floa
 )
 def test_results_do_not_depend_on_the_limits(changes: dict[str, int]) -> None:
     device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), **changes))
-    graph, golden = small(device.limits)
-    executor = Executor(graph, device)
+    graph, golden = small()
+    executor = executor_of(graph, device)
     if "max_binding_bytes" in changes:
-        parts = [sum(step.variant.segments) / len(step.variant.segments) for node in graph.nodes for step in node.steps]
-        assert max(parts) > 1, "nothing was split, so nothing was tested"
+        assert max(max(kernel.segments) for kernel in executor.plan.kernels) > 1, "nothing was split or tested"
     run(executor, golden)
 
 
 def test_devices_without_f16_run_f16_programs_in_f32() -> None:
     device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), half=False))
-    graph, golden = small(device.limits, "float16")
-    outputs = run(Executor(graph, device), golden, "float16", 2e-3)
+    graph, golden = small("float16")
+    outputs = run(executor_of(graph, device), golden, "float16", 2e-3)
     assert outputs[0].dtype == np.float16
 
 
@@ -107,8 +108,8 @@ def test_raw_calls_and_public_calls_give_the_same_bytes() -> None:
     for raw in (True, False):
         device = Device(usable_adapters()[0], 0, raw=raw)
         assert device.raw is raw
-        graph, golden = small(device.limits)
-        results.append(run(Executor(graph, device), golden))
+        graph, golden = small()
+        results.append(run(executor_of(graph, device), golden))
     for one, other in zip(*results, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -120,8 +121,7 @@ def test_a_shader_that_does_not_compile_names_the_kernel() -> None:
         "@group(0) @binding(0) var<storage, read_write> out: array<f32>;\n"
         "@compute @workgroup_size(1) fn main() { out[0] = nonsense; }",
     )
-    graph, _ = small(device.limits)
-    dispatch = broken(graph.inputs[0], groups=1)
+    dispatch = broken(LiveTensor(Tensor("x", "float32", (4,)), bytearray()), groups=1)
     with pytest.raises(DeviceError, match=r"(?s)kernel broken<.*does not compile on .*nonsense"):
         device.pipeline(broken.variant(dispatch, device.limits))
 
@@ -129,12 +129,14 @@ def test_a_shader_that_does_not_compile_names_the_kernel() -> None:
 @pytest.mark.parametrize("raw", [True, False])
 def test_a_refused_dispatch_names_node_and_kernel(raw: bool) -> None:
     device = Device(usable_adapters()[0], 0, raw=raw)
-    graph, golden = small(device.limits)
-    executor = Executor(graph, device)
+    graph, golden = small()
+    executor = executor_of(graph, device)
     x = np.zeros((43, 48), np.float32)
     executor.execute([x])
-    good = executor.encoder.commands(0, 2)
-    bad = Command(good[1].bound, Slot((1 << 20, 1, 1), good[1].slot.offset), good[1].label)
+    good = executor.encoder.commands(executor.live, 0, 2)
+    slot = Slot(good[1].slot.offset)
+    slot.grid = (1 << 20, 1, 1)
+    bad = Command(good[1].bound, slot, good[1].label)
     with pytest.raises(DeviceError, match=r"aten.add.Tensor \(node 1\), kernel binary"):
         device.submit([good[0], bad])
     run(executor, golden)
@@ -148,8 +150,8 @@ def test_too_much_memory_is_refused_with_the_numbers() -> None:
 
 def test_steady_state_creates_nothing() -> None:
     device = open_device()
-    graph, golden = small(device.limits)
-    executor = Executor(graph, device)
+    graph, golden = small()
+    executor = executor_of(graph, device)
     before = device.counters.buffers, device.counters.pipelines, device.counters.bind_groups
     submits = device.counters.submits
     run(executor, golden)
@@ -173,8 +175,8 @@ def test_steady_state_creates_nothing() -> None:
 )
 def test_bad_inputs_are_refused_and_leave_the_graph_right(given: Any, error: Any, message: str) -> None:
     device = open_device()
-    graph, golden = small(device.limits)
-    executor = Executor(graph, device)
+    graph, golden = small()
+    executor = executor_of(graph, device)
     for _ in range(2):
         with pytest.raises(error, match=message):
             executor.execute(given)
@@ -183,8 +185,8 @@ def test_bad_inputs_are_refused_and_leave_the_graph_right(given: Any, error: Any
 
 def test_zero_size_inputs_give_zero_size_outputs() -> None:
     device = open_device()
-    graph, golden = small(device.limits)
-    executor = Executor(graph, device)
+    graph, golden = small()
+    executor = executor_of(graph, device)
     (out,) = executor.execute([np.zeros((0, 48), np.float32)])
     assert out.shape == (0, 48)
     run(executor, golden)
@@ -194,10 +196,10 @@ def test_inputs_come_from_dlpack_buffers_and_lists() -> None:
     import torch
 
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     x = chain.input((4,))
     out = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((4,)))
-    executor = Executor(chain.graph(out), device)
+    executor = executor_of(chain.graph(out), device)
     strided = np.arange(8, dtype=np.float32)[::2]
     for given in (torch.arange(4.0), torch.arange(4.0, requires_grad=True), memoryview(np.arange(4, dtype=np.float32))):
         np.testing.assert_array_equal(executor.execute([given])[0], [0, 2, 4, 6])
@@ -208,10 +210,10 @@ def test_inputs_come_from_dlpack_buffers_and_lists() -> None:
 
 def test_int64_inputs_outside_32_bits_are_refused() -> None:
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     x = chain.input((2,), "int64")
     out = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((2,), "int64"))
-    executor = Executor(chain.graph(out), device)
+    executor = executor_of(chain.graph(out), device)
     np.testing.assert_array_equal(executor.execute([np.array([1, -5])])[0], [2, -10])
     with pytest.raises(InputError, match="64-bit values are kept in 32 bits"):
         executor.execute([np.array([1 << 40, 0])])

@@ -76,18 +76,19 @@ def test_only_the_params_that_moved_are_written() -> None:
     executor, x = _moving_slice()
     executor.execute([x, 4, 6])
     written: list[tuple[int, int]] = []
-    write = executor.device.write_arena
+    write = executor.device.write
 
     def noted(arena: Any, offset: int, data: Any) -> None:
-        written.append((offset, len(data)))
+        written.append((offset, memoryview(data).nbytes))
         write(arena, offset, data)
 
-    executor.device.write_arena = noted  # type: ignore[method-assign]
+    executor.device.write = noted  # type: ignore[method-assign]
     try:
         executor.execute([x, 4, 6])
-        assert written == []
+        assert written == [(0, x.nbytes)], "the input alone"
+        written.clear()
         executor.execute([x, 8, 10])
     finally:
-        executor.device.write_arena = write  # type: ignore[method-assign]
+        executor.device.write = write  # type: ignore[method-assign]
     (slot,) = executor.live.nodes[0].group.route.slots
-    assert written == [(slot.offset, len(slot.params))], "the sum's params are what they were"
+    assert written == [(0, x.nbytes), (slot.offset, len(slot.params))], "the sum's params are what they were"

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from liveshape.device.adapters import usable_adapters
-from liveshape.device.protocol import Buffer, Command, Slot
+from liveshape.device.protocol import Buffer, Command
 from liveshape.device.upload import stream
 from liveshape.device.webgpu import WebGpuDevice, limits_of, open_device
 from liveshape.errors import DeviceError
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
-from liveshape.run.executor import Executor
+from liveshape.plan.params import Slot
 from liveshape.run.results import Staging
 from tests.device.interrupts import Doubling
-from tests.support.chains import Chain
+from tests.support.chains import Chain, executor_of
 
 
 def read(device: WebGpuDevice, buffer: Buffer) -> bytes:
@@ -50,7 +50,7 @@ def test_one_function_says_how_many_bindings_a_tensor_takes(nbytes: int, block: 
 def test_a_binding_limit_that_is_no_power_of_two_changes_nothing(most: int) -> None:
     limits = limits_of(open_device(), max_binding_bytes=most, max_bindings=1 << 8)
     device = WebGpuDevice(usable_adapters()[0], 0, limits=limits)
-    chain = Chain(limits)
+    chain = Chain()
     x, y = chain.input((700,)), chain.input((1800,))
     total = chain.node(
         "aten.mul.Scalar", chain.node("aten.add.Tensor", y, y, 1, chain.tensor((1800,))), 2.0, chain.tensor((1800,))
@@ -59,8 +59,8 @@ def test_a_binding_limit_that_is_no_power_of_two_changes_nothing(most: int) -> N
     twice = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((700,)))
     twice = chain.node("aten.mul.Scalar", twice, 3.0, chain.tensor((700,)))
     out = chain.node("aten.add.Tensor", twice, total, 1, chain.tensor((700,)))
-    executor = Executor(chain.graph(out), device)
-    assert max(executor.memory.blocks) > most > 700 * 4, "no small tensor lies in a block above the limit"
+    executor = executor_of(chain.graph(out), device)
+    assert max(executor.plan.memory.blocks) > most > 700 * 4, "no small tensor lies in a block above the limit"
     given = np.arange(700, dtype=np.float32)
     np.testing.assert_array_equal(executor.execute([given, np.ones(1800, np.float32)])[0], 6 * given + 7200)
 
@@ -82,12 +82,12 @@ def test_a_buffer_in_parts_holds_what_one_in_a_row_does() -> None:
 def test_a_wrong_number_of_bindings_is_refused() -> None:
     limits = limits_of(open_device(), max_binding_bytes=4000, max_buffer_bytes=4096)
     device = WebGpuDevice(usable_adapters()[0], 0, limits=limits)
-    chain = Chain(limits)
+    chain = Chain()
     x = chain.input((700,))
-    executor = Executor(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((700,)))), device)
-    (step,) = executor.graph.nodes[0].steps
+    executor = executor_of(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((700,)))), device)
+    ((variant, _),) = executor.plan.routes[0].dispatched
     with pytest.raises(DeviceError, match=r"2,800 bytes of 9,000 in 5 parts cannot be bound as 1"):
-        device.bind(step.variant, [(device.buffer(9000, "large"), 2800)] * 3, device.uniforms(256))
+        device.bind(variant, [(device.buffer(9000, "large"), 2800)] * 3, device.uniforms(256))
 
 
 def test_zeros_are_skipped_only_where_the_caller_says_that_the_buffer_is_new() -> None:
@@ -101,15 +101,16 @@ def test_zeros_are_skipped_only_where_the_caller_says_that_the_buffer_is_new() -
 
 
 def test_reset_brings_back_a_state_of_zeros() -> None:
+    from liveshape.graph.state import State
     from liveshape.llm.cache import Cache
 
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     x, state = chain.input((4,)), chain.constant(np.zeros(4, np.float32))
     new = chain.node("aten.add.Tensor", state, x, 1, chain.tensor((4,)))
     chain.node("aten.copy_.default", state, new, False, state)
-    executor = Executor(chain.graph(new), device)
-    cache, one = Cache(executor, [state], 999), np.ones(4, np.float32)
+    executor = executor_of(chain.graph(new), device)
+    cache, one = Cache(executor, [State(state)]), np.ones(4, np.float32)
     for _ in range(2):
         assert [executor.execute([one])[0][0] for _ in range(3)] == [1, 2, 3]
         cache.clear()
@@ -129,12 +130,12 @@ def test_memory_that_was_freed_is_refused_by_every_method(raw: bool) -> None:
     device = WebGpuDevice(usable_adapters()[0], 0, raw=raw)
     doubling, x = Doubling(device), np.ones((64, 64), np.float32)
     block = doubling.executor.buffer_of(doubling.x)
-    (step,) = doubling.executor.graph.nodes[0].steps
+    ((variant, _),) = doubling.executor.plan.routes[0].dispatched
     uniforms, staging, target = device.uniforms(256), device.staging(64), device.buffer(64, "target")
     device.free([block, staging])
     uses: list[Any] = [
         lambda: device.write(block, 0, x),
-        lambda: device.bind(step.variant, [(block, 64)] * 3, uniforms),
+        lambda: device.bind(variant, [(block, 64)] * 3, uniforms),
         lambda: device.submit(doubling.commands),
         lambda: device.submit((), arrivals=[(block, 64, target)]),
         lambda: device.submit((), [(target, 0, 64, staging, 0)]),
@@ -157,22 +158,20 @@ def test_results_that_are_freed_before_they_are_read_are_an_error() -> None:
         transfer.wait()
 
 
-def test_a_slot_that_moves_takes_its_command_along() -> None:
+def test_a_slot_is_read_at_every_submit() -> None:
     device = open_device()
-    chain = Chain(device.limits)
+    chain = Chain()
     x = chain.input((8,))
     first = chain.node("aten.mul.Scalar", x, 3.0, chain.tensor((8,)))
     out = chain.node("aten.mul.Scalar", first, 5.0, chain.tensor((8,)))
-    executor = Executor(chain.graph(out), device, aliasing=False)
+    executor = executor_of(chain.graph(out), device, aliasing=False)
     executor.execute([np.ones(8, np.float32)])
-    three, five = executor.encoder.commands(0, 2)
-    moved = Command(five.bound, Slot(five.slot.grid, five.slot.offset), five.label)
+    three, five = executor.encoder.commands(executor.live, 0, 2)
     for slot, factor in ((five.slot, 15), (three.slot, 9), (five.slot, 15)):
-        moved.slot.offset = slot.offset
         device.write(executor.buffer_of(x), 0, np.ones(8, np.float32))
         rows = [(out, (8,), executor.buffer_of(out))]
-        result = Staging(device, device.limits.half).start([three, moved], rows, "slots").wait()[0]
+        row = [three, Command(five.bound, slot, five.label)]
+        result = Staging(device, device.limits.half).start(row, rows, "slots").wait()[0]
         np.testing.assert_array_equal(result, np.full(8, factor, np.float32))
-    moved.slot.offset = -1
     with pytest.raises(DeviceError, match=r"mul.Scalar \(node 1\).*: it takes params, and its slot has no place"):
-        device.submit([moved])
+        device.submit([Command(five.bound, Slot(-1), five.label)])

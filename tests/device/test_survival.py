@@ -175,7 +175,7 @@ def test_a_task_that_is_cancelled_leaves_the_results_to_be_read(raw: bool) -> No
 
 def uses(device: WebGpuDevice, doubling: Doubling) -> list[Any]:
     block, staging = doubling.executor.buffer_of(doubling.x), device.staging(64)
-    variant = doubling.executor.graph.nodes[0].steps[0].variant
+    variant = doubling.executor.plan.routes[0].dispatched[0][0]
     transfer = doubling.start(X)
     return [
         lambda: device.write(block, 0, X),

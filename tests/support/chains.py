@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from liveshape import ops
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
+from liveshape.run.executor import Executor
 
 
 class Chain:
@@ -51,3 +55,8 @@ class Chain:
     def _keep(self, value: Any) -> Any:
         self.values.append(value)
         return value
+
+
+def executor_of(graph: Graph, device: Device, **choices: Any) -> Executor:
+    """An executor of a graph, planned for its device."""
+    return Executor(compile(graph, device.limits, Choices(**choices)), device)
