@@ -381,7 +381,13 @@ def _after_fork() -> None:
     for device in list(_devices):
         _forked_from_a_device = True
         device._dead = _FORKED
+        # Their destructors wait for the device, too.
+        device._device._release = device._queue._release = _nothing
     _open.clear()
+
+
+def _nothing() -> None:
+    """What is left to release in a child."""
 
 
 if hasattr(os, "register_at_fork"):

@@ -15,7 +15,7 @@ import pytest
 
 import liveshape
 from liveshape.cli import main
-from liveshape.device import webgpu as device
+from liveshape.device import adapters, webgpu
 from liveshape.metadata import TensorInfo
 from liveshape.tools.run import make_inputs
 from tests.runtime.files import LENGTH, portable, several
@@ -32,7 +32,8 @@ def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_adapters", list)
+    for module in (adapters, webgpu):
+        monkeypatch.setattr(module, "usable_adapters", list)
 
 
 # The command itself
@@ -86,13 +87,13 @@ def test_a_bad_file_is_2_and_a_traceback_is_for_debugging(
 
 def test_devices_lists_and_chooses(capsys: Capture) -> None:
     code, out, _ = call(capsys, "devices")
-    adapters = device.list_adapters()
+    listed = webgpu.list_adapters()
     assert code == 0
-    assert all(adapter.name in out for adapter in adapters)
-    code, out, _ = call(capsys, "devices", "--json", "--device", adapters[-1].index)
+    assert all(adapter.name in out for adapter in listed)
+    code, out, _ = call(capsys, "devices", "--json", "--device", listed[-1].index)
     document = json.loads(out)
-    assert (code, document["chosen"]) == (0, adapters[-1].index)
-    assert document["adapters"][-1]["max_buffer_bytes"] == adapters[-1].max_buffer_bytes
+    assert (code, document["chosen"]) == (0, listed[-1].index)
+    assert document["adapters"][-1]["max_buffer_bytes"] == listed[-1].max_buffer_bytes
 
 
 def test_devices_without_the_wanted_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_inspect_as_json(capsys: Capture) -> None:
 def test_inspect_predicts_a_load(capsys: Capture, kind: str) -> None:
     path = several() if kind == "several" else Path(liveshape.__file__).parent / "demo" / "story" / "model.pte"
     document = json.loads(call(capsys, "inspect", path, "--json", "--method", "forward")[1])
-    opened = device.open_device()
+    opened = webgpu.open_device()
     opened._pipelines.clear()  # what another program compiled does not count
     compiled = opened.counters.pipelines
     with liveshape.load(path) as model:
