@@ -151,7 +151,7 @@ def test_other_files_are_refused_and_cost_nothing(tmp_path: Path, name: str) -> 
     (tmp_path / "file").write_bytes(HOSTILE[name])
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match="is not a saved cache|is damaged"):
+        with pytest.raises(FormatError, match=r"is not a saved cache|is damaged"):
             load(tmp_path / "file", EXPECTED)
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
     finally:
