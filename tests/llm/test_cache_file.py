@@ -175,8 +175,10 @@ def test_tokens_outside_of_the_vocabulary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [None, 5, "a\0b", b"a\0b", ["cache"]], ids=repr)
 def test_what_is_no_path(given: Any) -> None:
-    with pytest.raises(InputError, match="is no path of a saved cache"):
+    with pytest.raises(InputError, match=r"is no path|the path of a saved cache is expected"):
         load(given, EXPECTED)
+    with pytest.raises(InputError, match=r"is no path|the path of a saved cache is expected"):
+        save(given, saved())
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
