@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from liveshape.graph.elements import prod, storage_bytes
 from liveshape.graph.graph import Graph, Node, Storage, Tensor
 
 
@@ -49,8 +50,9 @@ def states_of(graph: Graph) -> tuple[State, ...]:
 
 
 def _state(graph: Graph, touched: dict[Tensor, list[Node]]) -> State:
-    """The state that is these tensors of one storage."""
-    tensor, nodes = next(iter(touched.items()))
+    """The state that is these tensors of one storage, as the one of them that has its beginning, or most of it."""
+    tensor = max(touched, key=lambda each: (each.constant is not None, storage_bytes(each.dtype, prod(each.max_shape))))
+    nodes = touched[tensor]
     axes = {axis for node in nodes for axis in _axes(node, tensor)}
     # A call must write its rows before it reads them, and do so each time; views and the caller see more than rows.
     whole = len(touched) > 1 or tensor in graph.outputs or tensor not in nodes[0].written or graph.controls
