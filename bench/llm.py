@@ -20,7 +20,8 @@ from bench.gpu_time import gpu_seconds
 from bench.llama import Shape, llama_graph
 from liveshape.device.webgpu import Command, Device, open_device
 from liveshape.llm.engine import Engine
-from liveshape.llm.model import LanguageModel, Origin
+from liveshape.llm.model import LanguageModel
+from liveshape.llm.origin import Origin
 from liveshape.llm.program import token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.runtime import memory_of

@@ -57,7 +57,7 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
 
     Example: `save("prefix.cache", saved)`.
     """
-    target = Path(path)
+    target = Path(_name(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
     states = [np.ascontiguousarray(array).astype(_little(str(array.dtype)), copy=False) for array in saved.states]
     layout = [[str(array.dtype), list(array.shape)] for array in saved.states]
@@ -86,19 +86,23 @@ def load(path: str | os.PathLike[str], expected: Expected) -> Saved:
 
     Example: `load("prefix.cache", expected).tokens`.
     """
-    try:
-        name = os.fsdecode(path)
-        if not stat.S_ISREG(os.stat(name).st_mode):
-            raise FormatError(f"{name} is not a saved cache: it is no ordinary file")
-    except (TypeError, ValueError) as error:  # a character that no path can have, or no path at all
-        if isinstance(error, FormatError):
-            raise
-        raise InputError(f"{path!r} is no path of a saved cache: {error}") from error
+    name = _name(path)
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise FormatError(f"{name} is not a saved cache: it is no ordinary file")
     with open(name, "rb") as file:
         try:
             return _read(file, os.fstat(file.fileno()).st_size, expected)
         except (FormatError, InputError) as error:
             raise type(error)(f"{name} {error}") from error
+
+
+def _name(path: Any) -> str:
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise InputError(f"the path of a saved cache is expected, {_short(path)} was given")
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise InputError(f"{name!r} is no path: it has a character that no file name can have")
+    return name
 
 
 def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:

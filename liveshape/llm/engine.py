@@ -49,7 +49,7 @@ class Engine:
         self.cache = Cache(self._executor, made.states)
         self._made = made
         self._home: weakref.ref[Contents] | None = None
-        self._everybody: weakref.WeakSet[Contents] = weakref.WeakSet()
+        self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
         self._positions = np.arange(made.description.max_context, dtype=made.position.dtype)
         self._one_position = made.position.max_shape[0] == 1
 
@@ -67,9 +67,9 @@ class Engine:
 
     # Whose tokens the cache holds
 
-    def contents(self, contents: Contents) -> Contents:
+    def register(self, contents: Contents) -> Contents:
         """Make contents known, so that closing the engine frees their copies, too."""
-        self._everybody.add(contents)
+        self._registered.add(contents)
         return contents
 
     def enter(self, contents: Contents) -> None:
@@ -129,7 +129,7 @@ class Engine:
         """Give the memory of the graph, the cache and all copies back at once."""
         executor, self._executor = self._executor, None
         self._home = None
-        for contents in list(self._everybody):
+        for contents in list(self._registered):
             contents.free(self.device)
         if executor is not None:
             executor.close()

@@ -10,11 +10,9 @@ threads that each want a text of their own use a fork each, or `turn`.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import operator
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,10 +22,10 @@ import numpy as np
 from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source
-from liveshape.graph.constants import pieces
 from liveshape.llm import cache_file
 from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
+from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
@@ -35,38 +33,6 @@ from liveshape.llm.stream import Stream
 from liveshape.llm.turns import Turn, in_turn
 from liveshape.lower.lowering import lower
 from liveshape.runtime import Memory, Program, Progress, Runtime
-
-_PIECE = 4 << 20  # bytes of a file that are hashed at a time
-
-
-class Origin:
-    """Where a model comes from: the name of its file, and the bytes that were loaded, until it is closed.
-
-    Example: `Origin("model.pte", Source("model.pte")).checksum`.
-    """
-
-    def __init__(self, name: str, source: Source | None = None, data: Mapping[str, memoryview] | None = None) -> None:
-        self.name = name
-        self._source, self._data = source, data or {}
-
-    @functools.cached_property
-    def checksum(self) -> str:
-        """Of all bytes of the program that was loaded, and of the data that came beside it."""
-        if self._source is None:
-            raise InputError(f"{self.name} has no file, and so no checksum that a saved cache could name")
-        digest = hashlib.blake2b(digest_size=16)
-        parts = [(b"program", self._source.view), *((key.encode(), self._data[key]) for key in sorted(self._data))]
-        for name, view in parts:
-            digest.update(b"%d %d " % (len(name), len(view)) + name)
-            for piece in pieces(view, _PIECE):
-                digest.update(piece)
-        return digest.hexdigest()
-
-    def close(self) -> None:
-        """Let go of the bytes."""
-        self._data = {}
-        if self._source is not None:
-            self._source.close()
 
 
 class LanguageModel:
@@ -222,12 +188,13 @@ class LanguageModel:
     def _evaluated(self, ids: list[int]) -> Iterator[Any]:
         size, mark = self._session.evaluated_at_once, None
         for start in range(0, len(ids), size):
-            rows, mark = self._evaluate(ids[start : start + size], ids[start:], mark)
+            if mark is None:
+                self.turn.run(self._checked, ids)  # again: the text may have grown since
+            rows, mark = self._evaluate(ids[start : start + size], mark)
             yield rows
 
     @in_turn
-    def _evaluate(self, chunk: list[int], rest: list[int], mark: object) -> tuple[Any, object]:
-        self._checked(rest)
+    def _evaluate(self, chunk: list[int], mark: object) -> tuple[Any, object]:
         if mark is not None and mark is not self._session.mark:
             raise InputError("the model was used otherwise since the last piece; evaluate the text again")
         return self._session.evaluate(chunk), self._session.mark

@@ -28,7 +28,7 @@ class Session:
 
     def __init__(self, engine: Engine, contents: Contents | None = None) -> None:
         self.engine = engine
-        self._contents = engine.contents(contents or Contents())
+        self._contents = engine.register(contents or Contents())
         self._closed = False
         self._mark = object()
 
@@ -183,7 +183,7 @@ class Session:
         if positional:
             self._take_back(self._contents, length)
         else:
-            self._contents = self.engine.contents(Contents())
+            self._contents = self.engine.register(Contents())
 
     def fork(self) -> Session:
         """Another session whose text begins with this one.
@@ -220,7 +220,7 @@ class Session:
         """
         self.check_open()
         copies = self.engine.cache.upload(saved.states, len(saved.tokens))
-        contents = self.engine.contents(Contents(saved.tokens, copies))
+        contents = self.engine.register(Contents(saved.tokens, copies))
         self._move()
         self._contents = contents
 

@@ -24,7 +24,8 @@ class _Next(NamedTuple):
 class Stream(Iterator[int]):
     """The tokens after a text. The token that ends it comes, too, and with it the reason: "stop" or "length".
 
-    A token is in the cache when it comes, but for the last one. After an interrupt the same token comes again.
+    A token is in the cache when it comes, but for the last one. If an interrupt kept it from its reader, then it comes
+    again, or it is in the cache already.
 
     Example: `for token in model.stream(ids, Sampling(), max_tokens=50): print(token)`.
     """

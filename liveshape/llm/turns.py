@@ -20,19 +20,27 @@ _LOOK = 0.05  # seconds until a waiting thread looks for itself: whoever should 
 
 
 class _Ticket:
-    """A place in the line; its gate opens when the one before it has left."""
+    """A place in the line. Who has to wait has a gate, which opens when the one before it has left."""
 
     __slots__ = ("gate", "thread")
 
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.gate = threading.Lock()
-        self.gate.acquire()
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.gate: threading.Lock | None = None
 
-    def open(self) -> None:
+    def wait(self, line: deque[_Ticket]) -> None:
+        """Wait until this ticket is the first of its line."""
+        self.gate = gate = threading.Lock()
+        gate.acquire()
+        # Whoever left before there was a gate did so before this is asked.
+        while line[0] is not self:
+            gate.acquire(timeout=_LOOK)
+
+    def wake(self) -> None:
         """Let the thread that waits look whether it is first."""
-        with contextlib.suppress(RuntimeError):  # it is open already
-            self.gate.release()
+        if self.gate is not None:
+            with contextlib.suppress(RuntimeError):  # it is open already
+                self.gate.release()
 
 
 class Turn:
@@ -52,14 +60,15 @@ class Turn:
 
         Example: `model.turn.run(lambda: (model.reset(), model.prefill(ids)))`.
         """
-        line, ticket = self._line, _Ticket()
+        line, thread = self._line, threading.get_ident()
         first = self._first()
-        if first is not None and first.thread == ticket.thread:
+        if first is not None and first.thread == thread:
             return function(*args, **named)
+        ticket = _Ticket(thread)
         try:
             line.append(ticket)
-            while line[0] is not ticket:
-                ticket.gate.acquire(timeout=_LOOK)
+            if line[0] is not ticket:
+                ticket.wait(line)
             return function(*args, **named)
         finally:
             # Nothing may stand before this call, not even `suppress`: an interrupt must not skip it.
@@ -69,12 +78,13 @@ class Turn:
                 pass
             following = self._first()
             if following is not None:
-                following.open()
+                following.wake()
 
     def _first(self) -> _Ticket | None:
+        line = self._line
         try:
-            return self._line[0]
-        except IndexError:
+            return line[0] if line else None
+        except IndexError:  # it left between the two questions
             return None
 
 

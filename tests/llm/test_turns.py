@@ -1,0 +1,177 @@
+"""Turns are fair, may be taken again, and are given back whatever interrupts them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from liveshape.llm.turns import Turn, in_turn
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Threads are waited for only so long: a test of locks must not hang."""
+    before = time.monotonic()
+    yield
+    assert time.monotonic() - before < seconds
+
+
+def started(target: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+def waiting(turn: Turn, count: int) -> None:
+    """Wait until so many are in the line, the one whose turn it is included."""
+    until = time.monotonic() + 10
+    while len(turn._line) < count and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(turn._line) == count
+
+
+def test_first_come_first_served() -> None:
+    turn, order = Turn(), []
+    leave = threading.Event()
+    threads = [started(lambda: turn.run(leave.wait, 10))]
+    waiting(turn, 1)
+    for number in range(8):
+        threads.append(started(lambda number=number: turn.run(order.append, number)))
+        waiting(turn, number + 2)
+    assert order == []
+    leave.set()
+    with patience(5):
+        for thread in threads:
+            thread.join(10)
+    assert order == list(range(8))
+
+
+def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
+    turn, inside, most = Turn(), 0, 0
+    shares = [0, 0, 0]
+
+    def step(number: int) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.0002)
+        shares[number] += 1
+        inside -= 1
+
+    def work(number: int) -> None:
+        while sum(shares) < 300:
+            turn.run(step, number)
+
+    threads = [started(lambda number=number: work(number)) for number in range(3)]
+    with patience(20):
+        for thread in threads:
+            thread.join(20)
+    assert most == 1
+    assert max(shares) - min(shares) < 30, shares
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.turn, self.value = Turn(), 0
+
+    @in_turn
+    def add(self, amount: int, *, times: int = 1) -> int:
+        """Adds."""
+        if times > 1:
+            self.add(amount, times=times - 1)
+        self.value += amount
+        return self.value
+
+
+def test_a_method_may_call_another_and_keeps_its_name() -> None:
+    counter = Counter()
+    assert counter.add(2, times=5) == 10
+    assert (Counter.add.__name__, Counter.add.__doc__) == ("add", "Adds.")
+    assert not counter.turn._line
+
+
+def test_an_error_gives_the_turn_back() -> None:
+    turn = Turn()
+    with pytest.raises(ZeroDivisionError):
+        turn.run(lambda: 1 / 0)
+    with patience(1):
+        assert turn.run(lambda: 5) == 5
+
+
+def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
+    turn, leave, after = Turn(), threading.Event(), threading.Event()
+    first = started(lambda: turn.run(leave.wait, 10))
+    waiting(turn, 1)
+    signal.signal(signal.SIGALRM, _interrupt)
+    third = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            turn.run(lambda: None)
+        third = started(lambda: turn.run(after.set))
+        waiting(turn, 2)
+        leave.set()
+        assert after.wait(5)
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        leave.set()
+        first.join(5)
+    assert third is not None
+    third.join(5)
+    assert not turn._line
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_hundreds_of_interrupts_lose_no_turn() -> None:
+    """Real timers, at any bytecode of the main thread, while two other threads take turns as well."""
+    turn, over = Turn(), threading.Event()
+    shares = [0, 0]
+    broken: list[str] = []
+    inside: list[int] = []
+
+    def step(number: int) -> None:
+        inside.append(number)
+        if len(inside) != 1:
+            broken.append("two at once")
+        inside.remove(number)
+
+    def work(number: int) -> None:
+        while not over.is_set():
+            turn.run(step, number)
+            shares[number] += 1
+
+    threads = [started(lambda number=number: work(number)) for number in range(2)]
+    signal.signal(signal.SIGALRM, _interrupt)
+    interrupts = 0
+    try:
+        while interrupts < 500:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0004 + interrupts % 97 * 1e-6)
+                while True:
+                    turn.run(len, shares)
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    before = list(shares)
+    until = time.monotonic() + 5
+    while any(now < then + 3 for now, then in zip(shares, before, strict=True)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert all(now >= then + 3 for now, then in zip(shares, before, strict=True)), "the others still get their turns"
+    over.set()
+    for thread in threads:
+        thread.join(5)
+    with patience(1):
+        turn.run(lambda: None)
+    assert not turn._line
+    assert not broken
