@@ -183,7 +183,7 @@ def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, par
     )
     sample = Kernel.parse("sample", source)
     live = Live(compile(Graph("g", (), (), (), ()), limits))
-    step = live._step(sample(*tensors(), shared=100, PARTS=64, **VALUES))
+    step = live._step(sample(*tensors(), shared=100, PARTS=64, **VALUES), Kernel.pack)
     assert step is not None
     variant, _, _, grid = step
     assert (variant.parts, dict(variant.constants)["PARTS"]) == (parts, f"{parts}u")
