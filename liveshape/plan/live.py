@@ -264,14 +264,13 @@ class Live:
             if shapes != group.shapes:
                 group = self._leave(node, shapes)
             if group.members[0] is not node:
-                for tensor, shape in zip(node.outputs, group.outputs, strict=True):
-                    if tensor._shape != shape:
-                        tensor.shape = shape
+                _set_shapes(node.outputs, group.outputs)
                 return
         if group.traced is not None and shapes == group.shapes:
             computed = group.traced.compute()
             if computed is not None:
                 self._put(group.route.slots, computed)
+                _set_shapes(node.outputs, group.outputs)  # another node may have written there since
                 return
         version = self.version
         self._adopt(group, self.steps(node, read))
@@ -453,6 +452,12 @@ def fold(groups: int, limit: int) -> tuple[int, int, int]:
     if z > limit:
         raise PlanError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
     return x, y, z
+
+
+def _set_shapes(tensors: list[LiveTensor], shapes: list[Shape]) -> None:
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        if tensor._shape != shape:
+            tensor.shape = shape
 
 
 def _flatten(kernel: Kernel, values: dict[str, Any]) -> list[Any]:
