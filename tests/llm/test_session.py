@@ -539,32 +539,21 @@ def test_other_arguments_that_are_not_what_they_must_be(model: LanguageModel) ->
 
 
 class Ledger:
-    """The buffers of the device from now on, and those whose memory was given back."""
+    """The memory of the device from now on, and what of it was given back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[Any] = []
-        self.destroyed: list[Any] = []
         create = Device._create
 
         def creating(device: Device, *args: Any, **named: Any) -> Any:
-            handle = create(device, *args, **named)
-            self.made.append(handle)
-            monkeypatch.setattr(handle, "destroy", self.destroying(handle), raising=False)
-            return handle
+            self.made.append(create(device, *args, **named))
+            return self.made[-1]
 
         monkeypatch.setattr(Device, "_create", creating)
 
-    def destroying(self, handle: Any) -> Callable[[], None]:
-        destroy = handle.destroy
-
-        def note() -> None:
-            destroy()
-            self.destroyed.append(handle)
-
-        return note
-
-    def all_free(self, handles: list[Any]) -> bool:
-        return all(any(handle is other for other in self.destroyed) for handle in handles)
+    @property
+    def freed(self) -> list[Any]:
+        return [memory for memory in self.made if memory.freed]
 
 
 @pytest.fixture
@@ -580,8 +569,8 @@ def test_closing_gives_the_memory_back_at_once(ledger: Ledger) -> None:
         later = model.stream([2], DRAWN)
         pieces = model.evaluate_chunks(IDS[:3])
         assert len(ledger.made) > 20
-        assert not ledger.destroyed
-    assert ledger.all_free(ledger.made)
+        assert not ledger.freed
+    assert ledger.freed == ledger.made
     assert model.memory.total == 0
     uses: list[Callable[[], Any]] = [
         lambda: forks[0].prefill([1]),
@@ -608,7 +597,7 @@ def test_closing_a_fork_gives_its_copies_back_and_nothing_else(model: LanguageMo
     copies = list(ledger.made)
     assert len(copies) == len(model._engine._made.states)
     fork.close()
-    assert ledger.destroyed == copies
+    assert ledger.freed == copies
     with pytest.raises(InputError, match="this text was closed"):
         fork.prefill([1])
     model.prefill(IDS[5:7])
