@@ -88,9 +88,7 @@ def partner(w: Writer, x: Ref, test: Any = None) -> Ref:
         if other.dtype != known.dtype or (test is not None and not test(other)):
             return False
         pairs = zip(known.shapes, other.shapes, strict=True)
-        return all(
-            a == b or 1 in (a, b) for one, two in pairs for a, b in zip(one[::-1], two[::-1], strict=False)
-        )
+        return all(a == b or 1 in (a, b) for one, two in pairs for a, b in zip(one[::-1], two[::-1], strict=False))
 
     found = w.choose(fits) if w.chance.random() < 0.75 else None
     if found is not None:
@@ -161,9 +159,7 @@ def with_number(w: Writer) -> Any:
         ("pow.Tensor_Scalar", (2,), 0, known.span**2, False),
     ]
     name, extra, low, high, whole = w.chance.choice(choices)
-    return w.emit(
-        f"aten.{name}", x, *extra, dtype=known.dtype, low=low, high=high, exact=whole and known.exact
-    )
+    return w.emit(f"aten.{name}", x, *extra, dtype=known.dtype, low=low, high=high, exact=whole and known.exact)
 
 
 def bounded(w: Writer, x: Ref) -> Any:
@@ -250,9 +246,7 @@ def reduction(w: Writer) -> Any:
     if choice < 0.7:
         low, high = -known.span * count, known.span * count
         low = max(low, 0) if known.low >= 0 else low
-        return w.emit(
-            "aten.sum.dim_IntList", x, dims, keep, None, dtype=known.dtype, low=low, high=high, exact=whole
-        )
+        return w.emit("aten.sum.dim_IntList", x, dims, keep, None, dtype=known.dtype, low=low, high=high, exact=whole)
     if not known.floating:
         return None
     if choice < 0.9:
@@ -302,10 +296,7 @@ def layer_norm(w: Writer) -> Any:
     bias = w.constant((width,)) if weight is not None and w.chance.random() < 0.7 else None
     span = max(1.5 * math.sqrt(width) + 1, 100.0, w[x].span)
     kinds = ("float32",) * 3
-    found = w.emit(
-        "aten.native_layer_norm.default", x, (width,), weight, bias, 1e-3, dtype=kinds, low=-span, high=span
-    )
-    return found
+    return w.emit("aten.native_layer_norm.default", x, (width,), weight, bias, 1e-3, dtype=kinds, low=-span, high=span)
 
 
 def product(w: Writer) -> Any:
@@ -325,10 +316,12 @@ def product(w: Writer) -> Any:
     if kind == "float16":
         return None
     other = w.choose(
-        lambda y: y.dtype == kind
-        and y.rank == rank
-        and y.span <= LARGE
-        and all(a[:-2] == b[:-2] and a[-1] == b[-2] for a, b in zip(known.shapes, y.shapes, strict=True))
+        lambda y: (
+            y.dtype == kind
+            and y.rank == rank
+            and y.span <= LARGE
+            and all(a[:-2] == b[:-2] and a[-1] == b[-2] for a, b in zip(known.shapes, y.shapes, strict=True))
+        )
     )
     if other is None:
         columns = w.chance.choice((5, 8))

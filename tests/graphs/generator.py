@@ -50,24 +50,22 @@ JUMPING = {structures.branch: 3, structures.skipped: 2, structures.loop: 2, stru
 JUMPS = 0.35  # the share of programs that have any
 
 
-def families(seed: int) -> tuple[list[Any], list[Any], list[Any]]:
-    single = [family for family, weight in SINGLE.items() for _ in range(weight)]
-    several = [family for family, weight in SEVERAL.items() for _ in range(weight)]
-    jumping = [family for family, weight in JUMPING.items() for _ in range(weight)]
-    return single, several, jumping
+def weighted(families: dict[Any, int]) -> list[Any]:
+    """Every family as often as it is asked."""
+    return [family for family, weight in families.items() for _ in range(weight)]
 
 
-def random_program(seed: int, stateful: bool = True) -> Program:
+def random_program(seed: int) -> Program:
     """The program of a seed."""
-    w = Writer(seed, stateful)
-    single, several, jumping = families(seed)
+    w = Writer(seed)
+    single, several, jumping = (weighted(families) for families in (SINGLE, SEVERAL, JUMPING))
     forms = [(1, "S", 24), ("S", 24), ("S",), ("T", 8), (1, 2, "S", 6), (1, "S", 4, 6), (24,), ("T", "S")]
     w.input(w.shapes(1, "S", 24))
     for form in w.chance.sample(forms, w.chance.randint(1, 3)):
         kind = w.chance.choice(("float32", "float32", "float32", "float16", "int32", "bool"))
         exact = w.chance.random() < 0.4
         w.input(w.shapes(*form), kind, *((-4, 4) if exact or kind != "float32" else (-2, 2)), exact)
-    if stateful and w.chance.random() < 0.5:
+    if w.stateful and w.chance.random() < 0.5:
         movement.state(w)
     jumps = w.chance.random() < JUMPS
     wanted = w.chance.choice((5, 8, 12, 16, 20, 25, 30, 40, 50))

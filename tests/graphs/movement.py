@@ -298,16 +298,19 @@ def in_place(w: Writer) -> Any:
     if w.chance.random() < 0.6:
         shapes = known.shapes
         source = w.choose(
-            lambda y: fits(y)
-            and y is not known
-            and y.rank <= known.rank
-            and all(
-                all(p in (1, q) for p, q in zip(a[::-1], b[::-1], strict=False))
-                for a, b in zip(y.shapes, shapes, strict=True)
+            lambda y: (
+                fits(y)
+                and y is not known
+                and y.rank <= known.rank
+                and all(
+                    all(p in (1, q) for p, q in zip(a[::-1], b[::-1], strict=False))
+                    for a, b in zip(y.shapes, shapes, strict=True)
+                )
             )
         )
         if source is None:
-            source = w.input([(*row[:-1], 1) for row in shapes], known.dtype, 0 if known.low >= 0 else -1, 1, known.exact)
+            columns = [(*row[:-1], 1) for row in shapes]
+            source = w.input(columns, known.dtype, 0 if known.low >= 0 else -1, 1, known.exact)
             if not fits(w[source]):
                 return None
         return w.mutate("aten.copy_.default", x, source, False, place=0)
@@ -335,10 +338,12 @@ def rewritten(w: Writer) -> Any:
         return None
     known = w[target]
     source = w.choose(
-        lambda y: y is not known
-        and y.dtype == known.dtype
-        and y.rank == known.rank
-        and all(a <= b for row in y.shapes for a, b in zip(row, known.bound, strict=True))
+        lambda y: (
+            y is not known
+            and y.dtype == known.dtype
+            and y.rank == known.rank
+            and all(a <= b for row in y.shapes for a, b in zip(row, known.bound, strict=True))
+        )
     )
     if source is None:
         return None

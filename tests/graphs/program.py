@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,10 +58,6 @@ class Program:
     def states(self) -> list[Ref]:
         return [Ref(number) for number, value in enumerate(self.values) if value.role == "state"]
 
-    @property
-    def jumps(self) -> bool:
-        return any(call.operator == JUMP for call in self.calls)
-
     def given(self, turn: int) -> list[Any]:
         """The inputs of one call."""
         return [self.values[ref.number].data[turn] for ref in self.inputs]
@@ -106,7 +103,6 @@ def without(program: Program, dropped: set[int]) -> Program | None:
     kept = [index for index in range(len(program.calls)) if index not in dropped]
     places = {old: new for new, old in enumerate(kept)}
     known = {number for number, value in enumerate(program.values) if value.role != "result"}
-    known |= {number for number, value in enumerate(program.values) if value.role == "scalar" and value.data is not None}
     calls = []
     for index in kept:
         call = program.calls[index]
@@ -121,21 +117,20 @@ def without(program: Program, dropped: set[int]) -> Program | None:
     return replace(program, calls=tuple(calls), outputs=outputs) if calls and outputs else None
 
 
-def shrunk(program: Program, fails: Callable[[Program], bool], tries: int = 120) -> Program:
+def shrunk(program: Program, fails: Callable[[Program], bool], seconds: float = 30) -> Program:
     """A smaller program that fails as well: outputs and stretches of nodes go, the last ones first."""
-    for ref in list(program.outputs):
+    end = time.monotonic() + seconds
+    for ref in dict.fromkeys(program.outputs):
         rest = tuple(other for other in program.outputs if other != ref)
-        if rest and tries > 0 and fails(replace(program, outputs=rest)):
-            program, tries = replace(program, outputs=rest), tries - 1
+        if rest and time.monotonic() < end and fails(replace(program, outputs=rest)):
+            program = replace(program, outputs=rest)
     length = max(len(program.calls) // 2, 1)
     while length:
         stop = len(program.calls)
-        while stop > 0 and tries > 0:
+        while stop > 0 and time.monotonic() < end:
             smaller = without(program, set(range(max(stop - length, 0), stop)))
-            if smaller is not None:
-                tries -= 1
-                if fails(smaller):
-                    program = smaller
+            if smaller is not None and fails(smaller):
+                program = smaller
             stop -= length
         length //= 2
     return program

@@ -128,7 +128,7 @@ def position(w: Writer, capacity: int, rows: str = "S") -> Ref:
         ref
         for ref in w.scalars
         if w[ref].values
-        and all(0 <= p and p + s <= capacity for p, s in zip(w[ref].values, w.symbols[rows], strict=True))
+        and all(p >= 0 and p + s <= capacity for p, s in zip(w[ref].values, w.symbols[rows], strict=True))
         and w[ref].high <= 255
     ]
     if known and w.chance.random() < 0.4:
@@ -173,9 +173,7 @@ def attention(w: Writer) -> Any:
     if choice < 0.75:
         if choice < 0.5:
             angles = w.generator.uniform(0, 6.3, (capacity, SIZE // 2))
-            tables = [
-                w.held(np.tile(each(angles), 2).astype(np.float32), -1, 1, False) for each in (np.cos, np.sin)
-            ]
+            tables = [w.held(np.tile(each(angles), 2).astype(np.float32), -1, 1, False) for each in (np.cos, np.sin)]
             turn, rest = "et_vk.apply_rotary_emb_hf.default", (start,)
         else:
             tables = [w.input(w.shapes("S", SIZE // 2), low=-1, high=1) for _ in range(2)]
@@ -191,9 +189,7 @@ def attention(w: Writer) -> Any:
         for value, cache in zip((k, v), caches, strict=True):
             unused = w.unwritten((1,))
             w.call("update_cache.default", (value, cache, start, unused), (cache,))
-        return w.emit(
-            "custom_sdpa.default", q, *caches, start, None, 0.0, True, None, dtype="float32", low=-2, high=2
-        )
+        return w.emit("custom_sdpa.default", q, *caches, start, None, 0.0, True, None, dtype="float32", low=-2, high=2)
     out = w.emit(
         "sdpa_with_kv_cache.default", q, k, v, *caches, start, 1, None, 0.0, True, None,
         dtype="float32", low=-2, high=2, also=tuple(caches),
@@ -266,7 +262,6 @@ def _condition(w: Writer) -> tuple[Any, list[bool] | None]:
     chosen = w.chance.choice(sure)
     limit = sorted(w[chosen].values)[w.count // 2]
     found = w.set(w.chance.choice(("gt", "le", "eq")), chosen, limit)
-    assert found is not None
     w.scalars.remove(found)
     return found, w[found].values
 

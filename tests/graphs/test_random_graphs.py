@@ -105,11 +105,11 @@ def seeds(share: float) -> list[int]:
     return list(range(SEED, SEED + max(BATCH, int(COUNT * share)), BATCH))
 
 
-def run_batch(check: Check, first: int, program_of: Callable[[int], Program] = random_program) -> Counter[str]:
+def run_batch(check: Check, first: int) -> Counter[str]:
     """Check the programs of a batch; a failure is shown with the smallest program that fails in the same way."""
     seen: Counter[str] = Counter()
     for seed in range(first, first + BATCH):
-        program = program_of(seed)
+        program = random_program(seed)
         error = problem(check, program)
         if isinstance(error, UnsupportedError):
             seen["refused"] += 1
@@ -160,7 +160,7 @@ def test_the_end_of_a_call_runs_again(first: int) -> None:
 
 @pytest.mark.parametrize("first", seeds(0.5))
 def test_an_interrupted_call_leaves_nothing_behind(first: int) -> None:
-    run_batch(check_interrupted, first, lambda seed: random_program(seed, stateful=seed % 3 == 0))
+    run_batch(check_interrupted, first)
 
 
 def test_a_wrong_result_is_found_and_shrunk() -> None:

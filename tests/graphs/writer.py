@@ -74,9 +74,10 @@ class Number:
 class Writer:
     """Adds nodes to a program; `pool` are the tensors and `scalars` the live scalars that a node may use."""
 
-    def __init__(self, seed: int, stateful: bool = True) -> None:
-        self.seed, self.stateful = seed, stateful
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
+        self.stateful = self.chance.random() < 0.6  # may keep something from call to call
         self.generator = np.random.default_rng(seed)
         self.count = self.chance.choice((4, 4, 5, 6))
         self.known: list[Known | Number] = []
@@ -204,19 +205,12 @@ class Writer:
         self.calls.append(Call(operator, (*full, target), (target,)))
         return True
 
-    def set(self, operator: str, *args: Any, low: int = 0, high: int = 0, known: bool = True) -> Ref | None:
+    def set(self, operator: str, *args: Any, low: int = 0, high: int = 0, known: bool = True) -> Ref:
         """Add a node that sets a live scalar."""
-        values: list[Any] | None = []
-        for turn in range(self.count + 1):
-            numbers = [self[arg].values if isinstance(arg, Ref) and isinstance(self[arg], Number) else 0 for arg in args]
-            if not known or any(each is None for each in numbers):
-                values = None
-                break
-            assert values is not None
-            try:
-                values.append(MEANING[operator](*(self._at(arg, turn) for arg in args)))
-            except (RuntimeError, IndexError, ZeroDivisionError):
-                return None
+        numbers = [self[arg] for arg in args if self._live(arg)]
+        values = None
+        if known and all(number.values is not None for number in numbers):
+            values = [MEANING[operator](*(self._at(arg, turn) for arg in args)) for turn in range(self.count + 1)]
         ref = self.number(values, low, high)
         self.calls.append(Call(operator, (*args, ref), (ref,)))
         return ref
