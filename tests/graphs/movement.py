@@ -323,7 +323,8 @@ def in_place(w: Writer) -> Any:
     shapes = [(count, *row[1:]) for row in known.shapes]
     values = w.choose(lambda y: fits(y) and y is not known and y.shapes == shapes)
     if values is None:
-        values = w.input(shapes, known.dtype, max(known.low, -1), min(known.high, 1), known.exact)
+        low = min(max(known.low, -1), known.high)
+        values = w.input(shapes, known.dtype, low, max(low, min(known.high, 1)), known.exact)
         if not fits(w[values]):
             return None
     return w.mutate("aten.index_put_.default", x, (index,), values, False, place=0)
