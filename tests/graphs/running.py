@@ -49,7 +49,10 @@ def device_of(name: str) -> Device:
     """A device with these limits."""
     if not name:
         return open_device()
-    return Device(_adapters()[0], 0, limits=limits_of(open_device(), **LIMITS[name]))
+    changes = dict(LIMITS[name])
+    # What is lowered may not exceed what the adapter has.
+    changes["max_bindings"] = min(changes.get("max_bindings", 8), open_device().limits.max_bindings)
+    return Device(_adapters()[0], 0, limits=limits_of(open_device(), **changes))
 
 
 def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dict[Ref, Any]]:
