@@ -261,7 +261,9 @@ class Kernel:
         group_size = 1 << (min(self.group_size, limits.max_invocations).bit_length() - 1)
         parts = 1
         if dispatch.shared is not None:
-            parts = chosen["PARTS"] = min(chosen["PARTS"], group_size, limits.max_parts)
+            # Parts combine in halves, so a limit between two powers of two is the lower one.
+            most = 1 << (max(limits.max_parts, 1).bit_length() - 1)
+            parts = chosen["PARTS"] = min(chosen["PARTS"], group_size, most)
         constants = {name: default for name, (_, default) in self.constants.items()} | chosen | {"WG": group_size}
         literals = {
             name: value if name == "VEC" else _literal(self.constants[name][0], value)

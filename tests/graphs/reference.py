@@ -1,0 +1,129 @@
+"""A program in torch, step by step, and how far a result may lie from it.
+
+The tolerance of a result follows from those of the operators before it: the program is evaluated again with every
+inexact result disturbed at random by what its operator is allowed, and what becomes of that is the measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.graphs.program import JUMP, Program, Ref, Value
+from tests.graphs.semantics import KEEPING, MEANING, MOVES
+
+ALLOWED = {"float32": 1e-5, "float16": 4e-3}  # of the largest number around, as in the sweeps of operators
+DISTURBED = 2  # evaluations
+MARGIN = 6.0  # over the largest deviation that these have seen
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The results of one call: arrays or numbers, and how far each may be off."""
+
+    arrays: list[Any]
+    tolerances: list[float]
+
+
+def as_torch(value: Value, array: Any) -> torch.Tensor:
+    """An array in the width in which it is judged."""
+    wide = torch.bool if value.dtype == "bool" else torch.float64 if "float" in value.dtype else torch.int64
+    return torch.as_tensor(np.asarray(array).astype(np.int64 if value.dtype == "uint8" else value.dtype)).to(wide)
+
+
+class Evaluation:
+    """One evaluation of a program, call after call; state goes from one to the next."""
+
+    def __init__(self, program: Program, noise: torch.Generator | None = None) -> None:
+        self.program, self.noise = program, noise
+        self.kept: dict[int, Any] = {
+            number: as_torch(value, value.data)
+            for number, value in enumerate(program.values)
+            if value.role in ("constant", "state")
+        }
+        self.seen: dict[int, list[Any]] = {}  # live shapes and numbers, for the listing
+
+    def call(self, turn: int) -> dict[int, Any]:
+        """Every value after one call."""
+        values = self.program.values
+        # A counter begins at zero in every call.
+        memory: dict[int, Any] = {number: 0 for number, value in enumerate(values) if not value.dtype}
+        memory.update(self.kept)
+        for ref in self.program.inputs:
+            value = values[ref.number]
+            memory[ref.number] = as_torch(value, value.data[turn]) if value.dtype else value.data[turn]
+        index = steps = 0
+        while index < len(self.program.calls):
+            steps += 1
+            assert steps < 2000, "a loop that never ends"
+            call = self.program.calls[index]
+            args = [_read(memory, argument) for argument in call.args[:-1]]
+            index += 1
+            if call.operator == JUMP:
+                condition = args[0].reshape(-1)[0].item() if isinstance(args[0], torch.Tensor) else args[0]
+                index = index if condition else args[1]
+                continue
+            if call.operator in KEEPING:
+                args += [memory[ref.number] for ref in call.targets]
+            found = MEANING[call.operator](*args)
+            results = found if isinstance(found, tuple | list) and len(call.targets) > 1 else (found,)
+            for ref, result in zip(call.targets, results, strict=False):
+                memory[ref.number] = self._settle(values[ref.number], call.operator, result, args)
+        self.kept = {number: memory[number] for number in self.kept}
+        for number, value in memory.items():
+            self.seen.setdefault(number, []).append(tuple(value.shape) if isinstance(value, torch.Tensor) else value)
+        return memory
+
+    def _settle(self, value: Value, operator: str, result: Any, args: list[Any]) -> Any:
+        """A result in the type of its target, disturbed where that may round."""
+        if not value.dtype:
+            return result
+        if value.dtype == "bool":
+            return result != 0
+        if "float" not in value.dtype:
+            return result.to(torch.int64)
+        result = result.double()
+        if self.noise is None or value.exact or operator in MOVES or not result.numel():
+            return result
+        floats = [x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel()]
+        scale = max(float(x[x.isfinite()].abs().max()) for x in (result, *floats) if x.isfinite().any())
+        offset = 2 * torch.rand(result.shape, dtype=torch.float64, generator=self.noise) - 1
+        return result + ALLOWED[value.dtype] * scale * offset
+
+
+def _read(memory: dict[int, Any], argument: Any) -> Any:
+    if isinstance(argument, Ref):
+        return memory.get(argument.number)  # None: a tensor that a loop is about to collect
+    return tuple(_read(memory, item) for item in argument) if isinstance(argument, tuple) else argument
+
+
+def expected(program: Program) -> tuple[list[Expected], Expected, dict[int, list[Any]]]:
+    """What each call must give, what every state must hold at the end, and the live shapes."""
+    plain = Evaluation(program)
+    others = [Evaluation(program, torch.Generator().manual_seed(seed)) for seed in range(DISTURBED)]
+    calls = []
+    for turn in range(program.count):
+        true, *disturbed = (evaluation.call(turn) for evaluation in (plain, *others))
+        calls.append(_expected(program, program.outputs, true, disturbed))
+    states = _expected(program, tuple(program.states), plain.kept, [other.kept for other in others])
+    return calls, states, plain.seen
+
+
+def _expected(program: Program, wanted: tuple[Ref, ...], true: dict[int, Any], disturbed: list[Any]) -> Expected:
+    tolerances = []
+    for ref in wanted:
+        value = program.values[ref.number]
+        if value.exact or "float" not in value.dtype or not true[ref.number].numel():
+            tolerances.append(0.0)
+            continue
+        off = max(float((other[ref.number] - true[ref.number]).abs().max()) for other in disturbed)
+        # What a half rounds on its way out is not in the evaluations, which move it exactly.
+        tolerances.append(MARGIN * off)
+    return Expected([_array(true[ref.number]) for ref in wanted], tolerances)
+
+
+def _array(value: Any) -> Any:
+    return value.contiguous().numpy() if isinstance(value, torch.Tensor) else value

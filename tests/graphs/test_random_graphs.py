@@ -1,0 +1,175 @@
+"""Random graphs of all operator families, run in every way there is: equal bytes, and torch's results.
+
+LIVESHAPE_FUZZ sets the number of graphs, LIVESHAPE_FUZZ_SEED the first seed. A failure prints the seed and a listing
+of the smallest graph that fails the same way; `random_program(seed)` makes it again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from liveshape.errors import UnsupportedError
+from tests.graphs.comparing import Wrong, check_close, check_same
+from tests.graphs.generator import random_program
+from tests.graphs.program import Program, listing, shrunk
+from tests.graphs.reference import expected
+from tests.graphs.running import LIMITS, Choices, Interrupt, Run
+
+COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "200"))
+SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
+BATCH = 25  # graphs of one test, so that workers share them
+PLAIN = Choices(aliasing=False, fusion=False, classes=False)
+REFUSED = 0.15  # of the graphs under odd limits, at most
+PLACES = ("plan", "plan", "write", "write_arena", "submit", "read")
+
+Check = Callable[[Program, random.Random], None]
+
+
+def every_call(program: Program, choices: Choices, truth: Any) -> list[list[Any]]:
+    """All calls in a row against torch, states at the end."""
+    calls, states, _ = truth
+    run = Run(program, choices)
+    results = []
+    for turn in range(program.count):
+        results.append(run.call(turn))
+        check_close(results[-1], calls[turn], f"{choices}, call {turn}")
+    check_close(run.states(), states, f"{choices}, states")
+    return results
+
+
+def check_choices(program: Program, chance: random.Random) -> None:
+    """As it runs, and with some of what a compiler chooses switched off: the same bytes."""
+    truth = expected(program)
+    best = Choices(warm=chance.random() < 0.02)
+    others = [PLAIN, replace(best, aliasing=False), replace(best, fusion=False), replace(best, classes=False)]
+    first = every_call(program, best, truth)
+    choices = chance.choice(others)
+    for turn, results in enumerate(every_call(program, choices, truth)):
+        check_same(results, first[turn], f"{choices} and {best}, call {turn}")
+
+
+def check_limits(program: Program, chance: random.Random) -> None:
+    """On a device with small and odd limits: the same for a batch, since each device compiles its own kernels."""
+    limits = [*LIMITS][(program.seed - SEED) // BATCH % len(LIMITS)]
+    truth = expected(program)
+    first = every_call(program, Choices(limits=limits), truth)
+    if chance.random() < 0.3:
+        other = Choices(limits=limits, aliasing=chance.random() < 0.5, classes=False)
+        for turn, results in enumerate(every_call(program, other, truth)):
+            check_same(results, first[turn], f"{other}, call {turn}")
+
+
+def check_resumed(program: Program, chance: random.Random) -> None:
+    """The end of a call once more gives what the call gave, and leaves the next call right."""
+    calls, states, _ = expected(program)
+    run = Run(program, Choices(aliasing=chance.random() < 0.8))
+    points = run.resume_points()
+    for turn in range(program.count):
+        results = run.call(turn)
+        check_close(results, calls[turn], f"call {turn}")
+        for point in chance.sample(points, min(2, len(points))):
+            check_same(run.resume(point), results, f"call {turn} resumed at node {point}")
+    check_close(run.states(), states, "states")
+
+
+def check_interrupted(program: Program, chance: random.Random) -> None:
+    """A call that ends in the middle changes nothing of the next one."""
+    calls, states, _ = expected(program)
+    run = Run(program, Choices(aliasing=chance.random() < 0.8))
+    for turn in range(program.count):
+        while chance.random() < 0.6:
+            place, after = chance.choice(PLACES), chance.choice((0, 0, 0, 1, 2, 5))
+            run.executor.poison()
+            with run.interrupted(place, after) as passed:
+                try:
+                    run.executor.execute(program.given(chance.randrange(program.count)))
+                except Interrupt:
+                    ended = True
+                else:
+                    ended = False
+            if program.states and (not ended or passed["submit"]):
+                return  # a part of that call may have written a state: what it holds now is nobody's promise
+        check_close(run.call(turn), calls[turn], f"call {turn}")
+    check_close(run.states(), states, "states")
+
+
+def seeds(share: float) -> list[int]:
+    """The first seed of each batch; at least one."""
+    return list(range(SEED, SEED + max(BATCH, int(COUNT * share)), BATCH))
+
+
+def run_batch(check: Check, first: int) -> Counter[str]:
+    """Check the programs of a batch; a failure is shown with the smallest program that fails in the same way."""
+    seen: Counter[str] = Counter()
+    for seed in range(first, first + BATCH):
+        program = random_program(seed)
+        error = problem(check, program)
+        if isinstance(error, UnsupportedError):
+            seen["refused"] += 1
+            continue
+        seen["run"] += 1
+        if error is None:
+            continue
+        kind = type(error)
+        small = shrunk(program, lambda smaller, kind=kind: type(problem(check, smaller)) is kind)
+        shown = problem(check, small) or error
+        raise AssertionError(
+            f"seed {seed}: {type(error).__name__}: {error}\n\nas small as it gets: {shown}\n{describe(small)}"
+        ) from error
+    return seen
+
+
+def problem(check: Check, program: Program) -> Exception | None:
+    """What a check finds, always with the same chances for a seed."""
+    try:
+        check(program, random.Random(program.seed))
+    except Exception as error:
+        return error
+    return None
+
+
+def describe(program: Program) -> str:
+    try:
+        return listing(program, expected(program)[2])
+    except Exception:  # torch itself refuses what is left of it
+        return listing(program)
+
+
+@pytest.mark.parametrize("first", seeds(1))
+def test_aliasing_fusion_and_classes_are_never_seen(first: int) -> None:
+    assert run_batch(check_choices, first)["refused"] == 0
+
+
+@pytest.mark.parametrize("first", seeds(0.25))
+def test_small_and_odd_limits(first: int) -> None:
+    seen = run_batch(check_limits, first)
+    assert seen["refused"] <= REFUSED * BATCH, seen
+
+
+@pytest.mark.parametrize("first", seeds(0.25))
+def test_the_end_of_a_call_runs_again(first: int) -> None:
+    run_batch(check_resumed, first)
+
+
+@pytest.mark.parametrize("first", seeds(0.5))
+def test_an_interrupted_call_leaves_nothing_behind(first: int) -> None:
+    run_batch(check_interrupted, first)
+
+
+def test_a_wrong_result_is_found_and_shrunk() -> None:
+    """A planner that forgets a node is caught, and what is shown is small."""
+    program = random_program(SEED)
+
+    def broken(program: Program, chance: random.Random) -> None:
+        if any(call.operator == program.calls[-1].operator for call in program.calls):
+            raise Wrong("seen")
+
+    small = shrunk(program, lambda smaller: problem(broken, smaller) is not None)
+    assert len(small.calls) <= 2 < len(program.calls)
