@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from liveshape.errors import FormatError, LiveshapeError, UnsupportedError
-from liveshape.graph import Graph, Limits, Node, Tensor
+from liveshape.errors import FormatError, LiveshapeError, PlanError, UnsupportedError
+from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
@@ -31,6 +31,8 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     Example: `compile(lower(program, "forward", {}), device.limits)`.
     """
     limits, choices = limits or Limits(), choices or Choices()
+    for point in choices.resume:
+        check_resume(graph, point)
     memory, scratch = _memory(graph, limits, choices)
     plan = _alone(graph, limits, choices, memory, scratch)
     tensors = [node.tensors for node in Live(plan).nodes]
@@ -42,6 +44,25 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     return replace(
         plan, classes=live.classes(), routes=routes, untried=untried, param_bytes=_param_bytes(routes, limits)
     )
+
+
+def check_resume(graph: Graph, point: int) -> None:
+    """Raise unless the nodes from `point` on give the same when they run once more after a call.
+
+    What they read from before them must still be there, so none of them may write it; and they must run in a row.
+    """
+    if any(index >= point for index in graph.controls) or not 0 <= point < len(graph.nodes):
+        raise PlanError(f"{graph.name} cannot be resumed at node {point}: there are jumps, or no such node")
+    made: set[Value] = set()
+    before: set[Value] = set()
+    for node in graph.nodes[point:]:
+        kept = {node.args[position] for position in node.mutates}
+        before.update(value for value in (*node.inputs, *kept) if value not in made)
+        made.update(value for value in node.written if value not in before)
+        for value in node.written:
+            # Rows at positions are written again as they were.
+            if value in before and value not in {node.args[place] for place, _ in node.along}:
+                raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
 
 def _alone(graph: Graph, limits: Limits, choices: Choices, memory: Memory, scratch: Scratches) -> Plan:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from liveshape.device.webgpu import Device, _adapters, limits_of, open_device
-from liveshape.graph import Graph, Limits, Tensor
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.errors import PlanError
+from liveshape.graph import Graph, Limits
 from liveshape.lower.lowering import simplified
-from liveshape.plan import planning
+from liveshape.plan import plan
+from liveshape.plan.compiling import check_resume, compile
+from liveshape.plan.live import Live
 from liveshape.run.executor import Executor
 from tests.graphs.program import Program, Ref
 from tests.support.chains import Chain
@@ -36,6 +40,7 @@ class Choices:
     aliasing: bool = True
     fusion: bool = True
     classes: bool = True
+    tracing: bool = True
     limits: str = ""
     warm: bool = False  # compile every route before the first call; else each is compiled when it is met
 
@@ -52,12 +57,12 @@ def device_of(name: str) -> Device:
     changes = dict(LIMITS[name])
     # What is lowered may not exceed what the adapter has.
     changes["max_bindings"] = min(changes.get("max_bindings", 8), open_device().limits.max_bindings)
-    return Device(_adapters()[0], 0, limits=limits_of(open_device(), **changes))
+    return Device(usable_adapters()[0], 0, limits=limits_of(open_device(), **changes))
 
 
 def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dict[Ref, Any]]:
     """A new graph of a program, and its values."""
-    chain = Chain(limits)
+    chain = Chain()
     found: dict[Ref, Any] = {}
     for number, value in enumerate(program.values):
         if value.role in ("scalar", "given"):
@@ -76,25 +81,32 @@ def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dic
         return found[argument] if isinstance(argument, Ref) else argument
 
     for call in program.calls:
-        chain.node(call.operator, *(read(argument) for argument in call.args))
+        args = tuple(read(argument) for argument in call.args)
+        # A history is mutated: what the description calls its result is an argument of the operator.
+        chain.node(call.operator, *args, *((None,) if call.operator == "liveshape.record" else ()))
     graph = chain.graph(*(read(ref) for ref in program.outputs), name=f"seed {program.seed}")
-    return simplified(graph) if fusion else graph, found
+    return simplified(graph, limits) if fusion else graph, found
 
 
 class Run:
     """A program on a device under some choices."""
 
-    def __init__(self, program: Program, choices: Choices) -> None:
+    def __init__(
+        self, program: Program, choices: Choices, resume: Callable[[list[int]], list[int]] | None = None
+    ) -> None:
+        """`resume` chooses among the points from which the end of a call may run again."""
         self.program = program
         self.device = device_of(choices.limits)
-        graph, self.values = graph_of(program, self.device.limits, choices.fusion)
-        with contextlib.ExitStack() as patches:
-            if not choices.classes:
-                patches.enter_context(mock.patch.object(planning, "find_twins", return_value=None))
-            if not choices.warm:
-                patches.enter_context(mock.patch.object(Executor, "_warm", return_value=None))
-            self.executor = Executor(graph, self.device, aliasing=choices.aliasing)
-        self.graph = graph
+        self.graph, self.values = graph_of(program, self.device.limits, choices.fusion)
+        self.points = [] if resume is None else resume(self._resume_points())
+        chosen = plan.Choices(
+            aliasing=choices.aliasing,
+            classes=choices.classes,
+            tracing=choices.tracing,
+            warm=choices.warm,
+            resume=tuple(self.points),
+        )
+        self.executor = Executor(compile(self.graph, self.device.limits, chosen), self.device)
 
     def call(self, turn: int) -> list[Any]:
         """One call; whatever is not live is poisoned before."""
@@ -106,31 +118,25 @@ class Run:
         return [self.executor.state(self.values[ref]) if self._lives(ref) else None for ref in self.program.states]
 
     def _lives(self, ref: Ref) -> bool:
-        return bool(self.values[ref].storage.block >= 0)
+        return self.values[ref] in self.executor.plan.memory.storages
 
     def resume(self, point: int) -> list[Any]:
         """The end of the last call once more."""
         return self.executor.resume(point).result()
 
-    def resume_points(self) -> list[int]:
-        """Nodes from which the rest of a call may run again: nothing that it reads from before is written in it."""
-        nodes = self.graph.nodes
-        if self.graph.controls or self.graph.data_nodes:
-            return []
-        return [point for point in range(1, len(nodes)) if self._can_resume(point)]
+    def _resume_points(self) -> list[int]:
+        def allowed(point: int) -> bool:
+            try:
+                check_resume(self.graph, point)
+            except PlanError:
+                return False
+            return True
 
-    def _can_resume(self, point: int) -> bool:
-        fresh: set[int] = set()
-        old: set[int] = set()
-        for node in self.graph.nodes[point:]:
-            written = [value for value in (*node.written, *node.scratch) if isinstance(value, Tensor)]
-            mutated = [node.args[place] for place in node.mutates]
-            read = [value for value in (*node.inputs, *mutated) if isinstance(value, Tensor)]
-            if node.name == "liveshape.record":
-                read += node.outputs  # the rest of it stays
-            old |= {value.storage.block for value in read} - fresh
-            fresh |= {value.storage.block for value in written}
-        return old.isdisjoint(fresh)
+        return [point for point in range(1, len(self.graph.nodes)) if allowed(point)]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.executor.close()
 
     @contextlib.contextmanager
     def interrupted(self, place: str, after: int) -> Iterator[dict[str, int]]:
@@ -138,7 +144,7 @@ class Run:
 
         Gives how often each place was passed.
         """
-        passed = dict.fromkeys(("plan", "write", "write_arena", "submit", "read"), 0)
+        passed = dict.fromkeys(("plan", "write", "submit", "read"), 0)
 
         def wrapped(name: str, original: Any) -> Any:
             def stopping(*args: Any, **options: Any) -> Any:
@@ -151,9 +157,8 @@ class Run:
             return stopping
 
         with contextlib.ExitStack() as patches:
-            for name in ("write", "write_arena", "submit", "read"):
+            for name in ("write", "submit", "read"):
                 original = getattr(self.device, name)
                 patches.enter_context(mock.patch.object(self.device, name, wrapped(name, original)))
-            planner = self.executor.planner
-            patches.enter_context(mock.patch.object(planner, "_plan", wrapped("plan", planner._plan)))
+            patches.enter_context(mock.patch.object(Live, "steps", wrapped("plan", Live.steps)))
             yield passed

@@ -25,9 +25,9 @@ from tests.graphs.running import LIMITS, Choices, Interrupt, Run
 COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "200"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
 BATCH = 25  # graphs of one test, so that workers share them
-PLAIN = Choices(aliasing=False, fusion=False, classes=False)
+PLAIN = Choices(aliasing=False, fusion=False, classes=False, tracing=False)
 REFUSED = 0.15  # of the graphs under odd limits, at most
-PLACES = ("plan", "plan", "write", "write_arena", "submit", "read")
+PLACES = ("plan", "plan", "write", "write", "submit", "read")
 
 Check = Callable[[Program, random.Random], None]
 
@@ -41,6 +41,7 @@ def every_call(program: Program, choices: Choices, truth: Any) -> list[list[Any]
         results.append(run.call(turn))
         check_close(results[-1], calls[turn], f"{choices}, call {turn}")
     check_close(run.states(), states, f"{choices}, states")
+    run.close()
     return results
 
 
@@ -48,7 +49,8 @@ def check_choices(program: Program, chance: random.Random) -> None:
     """As it runs, and with some of what a compiler chooses switched off: the same bytes."""
     truth = expected(program)
     best = Choices(warm=chance.random() < 0.02)
-    others = [PLAIN, replace(best, aliasing=False), replace(best, fusion=False), replace(best, classes=False)]
+    switches = ("aliasing", "fusion", "classes", "tracing")
+    others = [PLAIN, *(replace(best, **{switch: False}) for switch in switches)]
     first = every_call(program, best, truth)
     choices = chance.choice(others)
     for turn, results in enumerate(every_call(program, choices, truth)):
@@ -69,14 +71,15 @@ def check_limits(program: Program, chance: random.Random) -> None:
 def check_resumed(program: Program, chance: random.Random) -> None:
     """The end of a call once more gives what the call gave, and leaves the next call right."""
     calls, states, _ = expected(program)
-    run = Run(program, Choices(aliasing=chance.random() < 0.8))
-    points = run.resume_points()
+    choices = Choices(aliasing=chance.random() < 0.8)
+    run = Run(program, choices, lambda points: sorted(chance.sample(points, min(2, len(points)))))
     for turn in range(program.count):
         results = run.call(turn)
         check_close(results, calls[turn], f"call {turn}")
-        for point in chance.sample(points, min(2, len(points))):
+        for point in run.points:
             check_same(run.resume(point), results, f"call {turn} resumed at node {point}")
     check_close(run.states(), states, "states")
+    run.close()
 
 
 def check_interrupted(program: Program, chance: random.Random) -> None:
@@ -98,6 +101,7 @@ def check_interrupted(program: Program, chance: random.Random) -> None:
                 return  # a part of that call may have written a state: what it holds now is nobody's promise
         check_close(run.call(turn), calls[turn], f"call {turn}")
     check_close(run.states(), states, "states")
+    run.close()
 
 
 def seeds(share: float) -> list[int]:
