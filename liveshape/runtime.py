@@ -182,9 +182,10 @@ class Program:
         Example: `program.load_method("forward").execute([x])`.
         """
         with self._lock:
-            if name not in self._methods:
-                self._methods[name] = self._load(self._plan(name))
-            return self._methods[name]
+            plan = self._plan(name)
+            if plan.name not in self._methods:
+                self._methods[plan.name] = self._load(plan)
+            return self._methods[plan.name]
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it.
@@ -320,7 +321,8 @@ class Runtime:
     def __init__(self, device: Device | str | int | None = None) -> None:
         self.backend_registry = BackendRegistry()
         self.operator_registry = OperatorRegistry()
-        self._device = device
+        self._choice = device
+        self._opened: Device | None = None
 
     @staticmethod
     @functools.lru_cache(maxsize=1)
@@ -331,13 +333,16 @@ class Runtime:
     @property
     def device(self) -> Device:
         """The open device."""
-        if self._device is None or isinstance(self._device, (str, int)):
-            try:
-                from liveshape.device.webgpu import open_device
-            except ImportError as error:
-                raise NoAdapterError(f"wgpu could not be loaded: {error}") from error
-            self._device = open_device(self._device)
-        return self._device
+        if self._opened is None or self._opened.lost:
+            if self._choice is None or isinstance(self._choice, (str, int)):
+                try:
+                    from liveshape.device.webgpu import open_device
+                except ImportError as error:
+                    raise NoAdapterError(f"wgpu could not be loaded: {error}") from error
+                self._opened = open_device(self._choice)
+            else:
+                self._opened = self._choice
+        return self._opened
 
     def load_program(
         self,

@@ -23,10 +23,10 @@ class RawRecorder:
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device._internal, queue._internal
 
-    def record(self, arrivals: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
         """The command buffer of one step."""
         encoder = ffi.gc(calls.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL), lib.wgpuCommandEncoderRelease)
-        _copy_raw(encoder, arrivals)
+        _copy_raw(encoder, input_copies)
         if commands:
             encode_raw(encoder, commands)
         _copy_raw(encoder, copies)
@@ -73,10 +73,10 @@ class PublicRecorder:
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device, queue
 
-    def record(self, arrivals: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
         """The command buffer of one step."""
         encoder = self._device.create_command_encoder(label=what)
-        _copy_public(encoder, arrivals)
+        _copy_public(encoder, input_copies)
         if commands:
             encode_public(encoder, commands)
         _copy_public(encoder, copies)

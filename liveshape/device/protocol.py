@@ -45,7 +45,7 @@ class Counters:
 
 
 Copy = tuple[Buffer, int, int, Buffer, int]  # bytes start..start + count of a buffer, to a place in staging
-Arrival = tuple[Buffer, int, Buffer]  # the first bytes of a buffer, to the start of another
+InputCopy = tuple[Buffer, int, Buffer]  # the first bytes of a buffer, to the start of another
 
 
 class Device(Protocol):
@@ -57,6 +57,10 @@ class Device(Protocol):
     name: str
     limits: Limits
     counters: Counters
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be done with it any more."""
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         """Zeroed memory for tensors."""
@@ -84,9 +88,9 @@ class Device(Protocol):
         commands: Sequence[Command],
         copies: Sequence[Copy] = (),
         what: str = "step",
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> None:
-        """In this order: the arrivals, the commands, the copies to staging. A refused command is named."""
+        """In this order: the input copies, the commands, the copies to staging. A refused command is named."""
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """The first bytes of staging memory, once what was submitted for it is done.

@@ -24,7 +24,7 @@ from liveshape.device.adapters import (
 from liveshape.device.library import lib, wgpu
 from liveshape.device.memory import Bound, Memory, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
-from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters
+from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
 from liveshape.errors import DeviceError
@@ -93,6 +93,11 @@ class WebGpuDevice:
         return f"Device({self.name})"
 
     # Failure
+
+    @property
+    def lost(self) -> bool:
+        """Whether it stopped, or belongs to a process that this one was forked from."""
+        return bool(self._dead)
 
     def _check(self) -> None:
         if self._dead:
@@ -278,7 +283,7 @@ class WebGpuDevice:
         commands: Sequence[Command],
         copies: Sequence[Copy] = (),
         what: str = "step",
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> None:
         """In one submit: copy what arrives, run the commands in one pass, copy results to staging.
 
@@ -293,7 +298,7 @@ class WebGpuDevice:
                     )
             try:
                 work = self._recorder.record(
-                    (piece for buffer, nbytes, to in arrivals for piece in copied_ranges(buffer, 0, to, 0, nbytes)),
+                    (piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)),
                     commands,
                     (
                         piece

@@ -12,6 +12,7 @@ from liveshape.formats import Program
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
+from liveshape.lower.rewriting import renamed
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Builder:
 
     def node(self, operator: str, label: str, args: tuple[Any, ...]) -> Node:
         """Add a node of any operator, those that no file may call among them."""
-        node = ops.OPS[operator].bind(len(self.nodes), label, args)
+        node = self._without_itself(ops.OPS[operator].bind(len(self.nodes), label, args))
         copies = self._copies(node)
         if copies:
             output = node.args[-1]
@@ -86,6 +87,26 @@ class Builder:
         for value, copy in copies.items():
             self.node("liveshape.move", f"{node.label}, its result", (copy, value))
         return node
+
+    def _without_itself(self, node: Node) -> Node:
+        """What a node writes in place and reads at another place, too, is read from a copy that is made before."""
+        mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
+        doubled = {
+            value
+            for position, argument in enumerate(node.args[:-1])
+            if position not in node.mutates
+            for value in _tensors(argument)
+            if isinstance(value, Tensor) and value in mutated
+        }
+        copies: dict[Value, Value] = {}
+        for value in doubled:
+            copies[value] = self.keep(Tensor(f"{value.name} before", value.dtype, value.max_shape))
+            self.node("liveshape.move", f"{node.label}, what it reads", (value, copies[value]))
+        args = tuple(
+            argument if position in node.mutates else renamed(argument, copies)
+            for position, argument in enumerate(node.args[:-1])
+        )
+        return replace(node, index=len(self.nodes), args=(*args, node.args[-1])) if copies else node
 
     def _copies(self, node: Node) -> dict[Value, Tensor]:
         """A dispatch cannot read and write one buffer: an output that is an input too is moved there afterwards."""

@@ -6,13 +6,13 @@ and made anew from the plan before the next call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from liveshape.device.protocol import Buffer, Device
+from liveshape.device.protocol import Buffer, Device, InputCopy
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes
@@ -24,8 +24,6 @@ from liveshape.run.arrays import check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.results import DeviceTensor, Staging, Transfer
 from liveshape.run.weights import Progress, Weights, upload
-
-InputCopy = tuple[Buffer, int, Buffer]  # what, how many bytes, where to
 
 
 class Executor:
@@ -141,6 +139,9 @@ class Executor:
 
     def _validated(self, inputs: Sequence[Any]) -> tuple[list[tuple[Tensor, DeviceTensor]], list[tuple[Any, Any, Any]]]:
         graph = self.graph
+        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
+            kind = type(inputs).__name__
+            raise InputError(f"{graph.name} takes a list of {len(graph.inputs)} inputs, {kind} was given; put them in []")
         if len(inputs) != len(graph.inputs):
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
         copies: list[tuple[Tensor, DeviceTensor]] = []

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from liveshape.device.protocol import Arrival, Buffer, Command, Device
+from liveshape.device.protocol import Buffer, Command, Device, InputCopy
 from liveshape.errors import DeviceError, InputError
 from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
@@ -147,7 +147,7 @@ class Staging:
         commands: Sequence[Command],
         wanted: Sequence[tuple[Tensor, Shape, Buffer]],
         what: str,
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
         """Submit: copy what arrives on the device, run the commands, copy what is wanted to staging."""
         rows: list[tuple[int, Tensor, Shape]] = []
@@ -159,7 +159,7 @@ class Staging:
                 copies.append((buffer, 0, nbytes, offset))
             rows.append((offset, tensor, shape))
             offset += padded(nbytes) if nbytes else 0
-        return self.submit(commands, copies, offset, rows, what, arrivals)
+        return self.submit(commands, copies, offset, rows, what, input_copies)
 
     def submit(
         self,
@@ -168,17 +168,17 @@ class Staging:
         nbytes: int,
         rows: list[tuple[int, Tensor, Shape]],
         what: str,
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
         """The same with the (buffer, start, bytes, place) copies laid out by the caller."""
         if not copies:
-            if commands or arrivals:
-                self._device.submit(commands, (), what, arrivals)
+            if commands or input_copies:
+                self._device.submit(commands, (), what, input_copies)
             return Transfer(self._device, None, 0, rows, self._half)
         with self._lock:
             place = self._next_place(nbytes)
             staged = [(buffer, start, size, place.buffer, at) for buffer, start, size, at in copies]
-            self._device.submit(commands, staged, what, arrivals)
+            self._device.submit(commands, staged, what, input_copies)
             place.transfer = Transfer(self._device, place, nbytes, rows, self._half)
             return place.transfer
 

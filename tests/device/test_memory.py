@@ -73,7 +73,7 @@ def test_a_buffer_in_parts_holds_what_one_in_a_row_does() -> None:
     data = np.random.default_rng(0).integers(0, 256, 9000, np.uint8).tobytes()
     device.write(large, 0, data)
     device.write(large, 2044, b"01234567")
-    device.submit((), arrivals=[(large, 4096, small)])  # split at bytes where the other is not
+    device.submit((), input_copies=[(large, 4096, small)])  # split at bytes where the other is not
     assert read(device, small) == data[:2044] + b"01234567" + data[2052:4096]
     with pytest.raises(DeviceError, match="bytes 8,996 to 9,004 are outside a buffer of 9,000"):
         device.write(large, 8996, bytes(8))
@@ -137,7 +137,7 @@ def test_memory_that_was_freed_is_refused_by_every_method(raw: bool) -> None:
         lambda: device.write(block, 0, x),
         lambda: device.bind(variant, [(block, 64)] * 3, uniforms),
         lambda: device.submit(doubling.commands),
-        lambda: device.submit((), arrivals=[(block, 64, target)]),
+        lambda: device.submit((), input_copies=[(block, 64, target)]),
         lambda: device.submit((), [(target, 0, 64, staging, 0)]),
         lambda: device.read(staging, 64),
     ]
