@@ -69,9 +69,9 @@ def main() -> None:
     loaded = time.perf_counter() - began
     clock = Clock()
     executor = engine.executor
-    clock.watch(executor.planner, "walk", "plan")
+    clock.watch(executor.live, "walk", "plan")
     clock.watch(executor.encoder, "commands", "commands")
-    clock.watch(device, "_encode", "encode")
+    clock.watch(device._recorder, "record", "encode")
     clock.watch(device, "submit", "encode, finish and submit")
     clock.watch(device, "read", "wait")
     ids = np.random.default_rng(0).integers(0, shape.vocabulary, options.prompt).tolist()
@@ -90,17 +90,17 @@ def main() -> None:
         if turn:  # the first turn warms up
             prompts.append(options.prompt / (first - start))
             decodes.append(count / (end - first))
-    table = Table("what", "value", title=f"{options.shape} on {device.adapter.name}, {len(executor.graph.nodes)} nodes")
+    table = Table("what", "value", title=f"{options.shape} on {device.name}, {len(executor.graph.nodes)} nodes")
     table.add_row("load and compile", f"{loaded:.1f} s")
-    table.add_row("GPU memory", f"{memory_of(executor).total / 1e6:,.0f} MB")
+    table.add_row("GPU memory", f"{memory_of(executor.plan).total / 1e6:,.0f} MB")
     table.add_row(f"prefill of {options.prompt}, first token read", f"{statistics.median(prompts):,.0f} tokens/s")
     table.add_row(f"decode of {options.tokens} from {options.prompt}", f"{statistics.median(decodes):,.1f} tokens/s")
-    steps = len(executor.encoder.commands(0, len(executor.graph.nodes)))
-    table.add_row("dispatches per token", f"{steps}")
+    commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
+    table.add_row("dispatches per token", f"{len(commands)}")
     for name, seconds in clock.spent.items():
         table.add_row(f"  host, {name}", f"{1e6 * seconds / count:,.0f} us per token")
     Console().print(table)
-    print_kernels(device, executor.encoder.commands(0, len(executor.graph.nodes)))
+    print_kernels(device, commands)
 
 
 def print_kernels(device: Device, commands: list[Command]) -> None:
