@@ -32,7 +32,19 @@ class Bound:
 class Memory:
     """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
 
-    __slots__ = ("bounds", "freed", "handle", "label", "lock", "mapped", "nbytes", "raw", "ticket", "wanted")
+    __slots__ = (
+        "bounds",
+        "freed",
+        "handle",
+        "label",
+        "lock",
+        "mapped",
+        "nbytes",
+        "raw",
+        "submission",
+        "ticket",
+        "wanted",
+    )
 
     def __init__(self, handle: Any, nbytes: int, label: str) -> None:
         self.handle, self.raw, self.nbytes, self.label = handle, getattr(handle, "_internal", None), nbytes, label
@@ -41,6 +53,7 @@ class Memory:
         self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
         self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
         self.wanted = 0  # bytes of that mapping
+        self.submission = -1  # the last one that copies into it, where submissions have numbers
         self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
 
     def check(self) -> None:

@@ -32,9 +32,9 @@ class RawRecorder:
         _copy_raw(encoder, copies)
         return ffi.gc(calls.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
 
-    def submit(self, work: Any) -> None:
-        """Hand a command buffer to the device."""
-        calls.wgpuQueueSubmit(self._queue, 1, ffi.new("WGPUCommandBuffer[1]", [work]))
+    def submit(self, work: Any) -> int:
+        """Hand a command buffer to the device; the number of the submission comes back."""
+        return int(calls.wgpuQueueSubmitForIndex(self._queue, 1, ffi.new("WGPUCommandBuffer[1]", [work])))
 
 
 def _copy_raw(encoder: Any, pieces: Pieces) -> None:
@@ -82,9 +82,10 @@ class PublicRecorder:
         _copy_public(encoder, copies)
         return encoder.finish()
 
-    def submit(self, work: Any) -> None:
-        """Hand a command buffer to the device."""
+    def submit(self, work: Any) -> int:
+        """Hand a command buffer to the device; here submissions have no numbers."""
         self._queue.submit([work])
+        return -1
 
 
 def _copy_public(encoder: Any, pieces: Pieces) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib, wgpu
 from liveshape.device.memory import Memory
-from liveshape.device.waiting import NEVER, Naps, Tickets
+from liveshape.device.waiting import NEVER, Naps, Pace, Tickets
 from liveshape.errors import DeviceError
 
 _MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to an interrupt
@@ -45,13 +45,13 @@ def _begin(memory: Memory, nbytes: int, submitting: threading.RLock) -> None:
 class RawReader:
     """Through the C calls."""
 
-    def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
-        self._queue, self._submitting = queue._internal, submitting
+    def __init__(self, device: Any, queue: Any, submitting: threading.RLock, pace: Pace) -> None:
+        self._queue, self._submitting, self._pace = queue._internal, submitting, pace
         self._tickets = Tickets(device)
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
         """Look until it is there; sleeping lets signals and threads through."""
-        for found in self._looks(memory, nbytes):
+        for found in self._looks(memory, nbytes, by_driver=True):
             if isinstance(found, bytearray):
                 return found
             time.sleep(found)
@@ -67,19 +67,19 @@ class RawReader:
 
     def finish(self) -> None:
         """Look until the device has told that it is done."""
-        ticket, naps = self._tickets.new(), Naps()
+        ticket, naps = self._tickets.new(), self._pace.naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
         calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
         while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
             time.sleep(naps.next())
         self._tickets.forget(ticket)
 
-    def _looks(self, memory: Memory, nbytes: int) -> Iterator[float | bytearray]:
+    def _looks(self, memory: Memory, nbytes: int, by_driver: bool = False) -> Iterator[float | bytearray]:
         """Seconds to sleep until the next look, and at last the bytes.
 
         Who comes first maps, who sees it first copies, and an interrupted one comes again.
         """
-        naps = Naps()
+        naps = self._pace.naps()
         for _ in range(_MOST_TRIES):
             with memory.lock:
                 memory.check()
@@ -87,6 +87,8 @@ class RawReader:
                     self._map(memory, nbytes)
                 ticket = memory.ticket
             assert ticket is not None
+            if by_driver and self._pace.is_short and memory.submission >= 0:
+                self._tickets.wait(memory.submission)
             while (status := self._tickets.look(ticket, naps)) is None and memory.ticket == ticket:
                 yield naps.next()
             with memory.lock:
@@ -95,6 +97,7 @@ class RawReader:
                     continue  # another thread took it
                 data = self._take(memory, nbytes, status)
             if data is not None:
+                self._pace.ended()
                 yield data
         raise DeviceError(f"{memory.label} was not there after {_MOST_TRIES} tries: run the call again")
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from liveshape.device.library import ffi, lib
+from liveshape.device.protocol import Command
 
+_SPIN = 2e-3  # seconds for which a GPU is looked at without a sleep: a sleep takes longer than it should
+_SHORT = 0.05  # seconds of work for which the driver may wait, deaf to signals
 _FRACTION = 1 / 16  # of the time waited so far: what a sleep may add to it
 _SHORTEST, _LONGEST = 20e-6, 1e-3
 _OVERDUE_AFTER = 1.0  # seconds that a callback may be late once the device is idle; another thread may be running it
@@ -19,15 +23,17 @@ NEVER = -1  # the status of a callback that nobody will hear of
 class Naps:
     """How long to sleep between two looks: a small part of the time that was waited already."""
 
-    __slots__ = ("_begin", "_idle_since")
+    __slots__ = ("_begin", "_idle_since", "_spin")
 
-    def __init__(self) -> None:
+    def __init__(self, spin: float = 0) -> None:
         self._begin = time.perf_counter()
+        self._spin = spin
         self._idle_since: float | None = None
 
     def next(self) -> float:
         """Seconds to sleep now."""
-        return min(max((time.perf_counter() - self._begin) * _FRACTION, _SHORTEST), _LONGEST)
+        waited = time.perf_counter() - self._begin
+        return 0 if waited < self._spin else min(max(waited * _FRACTION, _SHORTEST), _LONGEST)
 
     def overdue(self, idle: bool) -> bool:
         """Whether the device has had nothing to do for so long that what is waited for will never come."""
@@ -41,6 +47,42 @@ class Naps:
             return False
         self._idle_since = None
         return True
+
+
+class Pace:
+    """How long the work of one device takes, judged by the work before.
+
+    A GPU works beside the host, which may look at it all the time. A software adapter needs the host's cores, so there
+    the driver waits, if the work is short: no signal comes through meanwhile.
+    """
+
+    def __init__(self, software: bool) -> None:
+        self._software = software
+        self._groups = 0  # submitted since the device was last seen idle
+        self._since = 0.0
+        self._seconds = 0.0  # that a group took at most, of late; 0 while nothing is known
+
+    def naps(self) -> Naps:
+        """The sleeps of one wait."""
+        return Naps(0 if self._software else _SPIN)
+
+    def submitted(self, commands: Sequence[Command]) -> None:
+        """More work for the device."""
+        if self._software:
+            if self._groups == 0:
+                self._since = time.perf_counter()
+            self._groups += 1 + sum([x * y * z for x, y, z in [command.slot.grid for command in commands]])
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the driver may wait for what was submitted."""
+        return 0 < self._seconds * self._groups < _SHORT
+
+    def ended(self) -> None:
+        """What was submitted is done."""
+        if self._groups:
+            took = (time.perf_counter() - self._since) / self._groups
+            self._seconds, self._groups = max(took, 0.9 * self._seconds), 0
 
 
 class Tickets:
@@ -85,6 +127,10 @@ class Tickets:
         status = self._statuses.get(ticket)
         # A second signal can arrive while the first is kept; then nobody knows of the callback any more.
         return NEVER if status is None and naps.overdue(idle) else status
+
+    def wait(self, submission: int) -> None:
+        """Let the driver wait for one submission."""
+        lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", submission))
 
     def forget(self, ticket: int) -> None:
         """Nobody will ask for it again."""

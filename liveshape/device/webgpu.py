@@ -27,6 +27,7 @@ from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
 from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
+from liveshape.device.waiting import Pace
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
@@ -84,7 +85,12 @@ class WebGpuDevice:
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self._recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
-        self._reader: Reader = (RawReader if self.raw else PublicReader)(self._device, self._queue, self._lock)
+        self._pace = Pace(self.adapter.software)
+        self._reader: Reader
+        if self.raw:
+            self._reader = RawReader(self._device, self._queue, self._lock, self._pace)
+        else:
+            self._reader = PublicReader(self._device, self._queue, self._lock)
         self._compiling = threading.RLock()
         self._waiting = 0
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
@@ -307,7 +313,10 @@ class WebGpuDevice:
                     ),
                     what,
                 )
-                self._recorder.submit(work)
+                self._pace.submitted(commands)
+                submission = self._recorder.submit(work)
+                for _, _, _, staging, _ in copies:
+                    only_part(staging).submission = submission
             except DeviceError:
                 raise
             except Exception as error:

@@ -141,7 +141,9 @@ class Executor:
         graph = self.graph
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
             kind = type(inputs).__name__
-            raise InputError(f"{graph.name} takes a list of {len(graph.inputs)} inputs, {kind} was given; put them in []")
+            raise InputError(
+                f"{graph.name} takes a list of {len(graph.inputs)} inputs, {kind} was given; put them in []"
+            )
         if len(inputs) != len(graph.inputs):
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
         copies: list[tuple[Tensor, DeviceTensor]] = []
