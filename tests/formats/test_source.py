@@ -13,7 +13,7 @@ import pytest
 from liveshape.errors import FormatError, InputError
 from liveshape.formats import open_program, open_tensor_data, parse_vkgraph
 from liveshape.formats.source import Source, check_view
-from liveshape.graph.constants import Woven, pieces, whole
+from liveshape.graph.constants import Interleaved, all_bytes, pieces
 
 PathOf = Callable[[str], Path]
 SIZE = 40_000
@@ -37,9 +37,9 @@ def write_over(path: Path) -> None:
 READERS: dict[str, Callable[[memoryview], object]] = {
     "check_view": check_view,
     "a slice of a slice": lambda view: check_view(view[100:][:8]),
-    "whole": whole,
+    "all_bytes": all_bytes,
     "pieces": lambda view: list(pieces(view, 4096)),
-    "woven": lambda view: list(Woven((view[:64], view[-64:]), (4, 4)).pieces(4)),
+    "woven": lambda view: list(Interleaved((view[:64], view[-64:]), (4, 4)).pieces(4)),
     "delegates": parse_vkgraph,
 }
 
