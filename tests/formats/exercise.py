@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
 from liveshape.lower.lowering import examine
 from liveshape.plan.compiling import compile

@@ -1,4 +1,4 @@
-"""Nodes that plan alike are planned once, and nobody can tell: every node has the plan that it would have alone. No GPU."""
+"""Nodes that plan alike are planned once, and nobody can tell: each has the plan that it would have alone. No GPU."""
 
 from __future__ import annotations
 
