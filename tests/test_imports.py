@@ -84,10 +84,38 @@ def test_importing_liveshape_is_light_and_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["formats", "graph", "kernels", "ops", "lower.lowering", "plan.planning", "runtime", "model", "cli"]
+    "name", ["formats", "graph", "kernels", "ops", "lower.lowering", "plan.compiling", "runtime", "model", "cli"]
 )
 def test_no_gpu_and_no_torch_below_the_device(name: str) -> None:
     assert not loaded_by(f"import liveshape.{name}")[0] & set(HEAVY)
+
+
+FRONT = ("errors", "formats", "graph", "kernels", "ops", "lower", "plan")
+
+
+def test_the_front_of_the_house_imports_the_standard_library_alone() -> None:
+    for name, path in modules():
+        if name.split(".")[0] in FRONT:
+            foreign = {each.split(".")[0] for each in imported(path)} - {*sys.stdlib_module_names, "liveshape"}
+            assert not foreign, f"{name} imports {sorted(foreign)}"
+
+
+@pytest.mark.parametrize("blocked", [("numpy", "wgpu", "rich"), ("numpy", "wgpu", "rich", "mmap")])
+def test_a_program_is_lowered_and_planned_without_anything_else(blocked: tuple[str, ...]) -> None:
+    code = f"""
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+import liveshape.lower.lowering, liveshape.plan.compiling
+from liveshape.formats import open_program
+with open_program(sys.argv[1]) as program:
+    plan = liveshape.plan.compiling.compile(liveshape.lower.lowering.lower(program, "forward", {{}}))
+assert plan.routes and plan.kernels and plan.memory.blocks
+assert all(variant.source for variant in plan.kernels)
+"""
+    path = ROOT / "demo" / "block.pte"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_public_name_can_be_had() -> None:

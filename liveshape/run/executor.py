@@ -226,12 +226,24 @@ class Executor:
         ran = self._run(self._cursor, node.index)
         self._cursor = node.index + 1 if condition else int(target)
         if self._cursor <= node.index:
-            # A turn that ran nothing and moved no number would be followed by the same turn for ever.
-            now = None if ran else self.live.scalars()
+            # A turn that looked at no data and moved no number and no shape would be followed by the same for ever.
+            now = None if ran and self._looks_at_data(node) else self._moved()
             if now is not None and turns.get(node.index) == now:
                 raise PlanError(f"{node.label}: the loop back to node {target} makes no progress and would never end")
             turns[node.index] = now
         return self._cursor
+
+    def _looks_at_data(self, jump: Node) -> bool:
+        """Whether what the nodes of a loop leave in memory may end it."""
+        target = int(jump.args[1])
+        nodes = [*self.graph.data_nodes, *self.graph.controls]
+        return any(
+            isinstance(self.graph.nodes[index].args[0], Tensor) for index in nodes if target <= index <= jump.index
+        )
+
+    def _moved(self) -> tuple[Any, ...]:
+        """Everything that planning depends on but data, to be compared with what it was."""
+        return self.live.scalars(), [self.live.tensor(tensor).shape for tensor in self.graph.tensors]
 
     def _run(self, start: int, stop: int) -> bool:
         commands = self.encoder.commands(self.live, start, stop)

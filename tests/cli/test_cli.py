@@ -147,6 +147,22 @@ def test_inspect_predicts_a_load(capsys: Capture, kind: str) -> None:
     assert document["methods"][0]["kernels"] == opened.counters.pipelines - compiled
 
 
+def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.plan import routes
+
+    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
+    assert document["methods"][0]["untried"] == 0
+    assert document["methods"][0]["classes"] == document["methods"][0]["planned_nodes"] == 2
+    assert "not tried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
+    monkeypatch.setattr(routes, "_MOST_TRIALS", 3)
+    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
+    left = document["methods"][0]["untried"]
+    assert left > 5
+    out = call(capsys, "inspect", several(), "--method", "forward")[1]
+    assert f"{left} combinations of live sizes were not tried: their kernels compile at first use" in out
+    assert "2 nodes after fusion, planned as 2 classes" in out
+
+
 @pytest.mark.usefixtures("no_adapter")
 def test_inspect_needs_no_gpu(capsys: Capture) -> None:
     code, out, _ = call(capsys, "inspect", several())

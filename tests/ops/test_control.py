@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from liveshape import ops
 from liveshape.device.webgpu import open_device
+from liveshape.errors import PlanError
 from liveshape.graph import Graph, Node, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
@@ -85,3 +87,25 @@ def test_a_mapped_loop_counts_from_zero_in_every_call() -> None:
         executor.poison()
         (got,) = executor.execute([data[:size]])
         np.testing.assert_array_equal(got, data[:size][::-1, ::-1])
+
+
+@pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "nothing"])
+@pytest.mark.parametrize("condition", [False, SymInt("flag")], ids=["constant", "number"])
+def test_a_loop_that_makes_no_progress_is_an_error(
+    condition: Any, kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that ran are no progress where nobody looks at what they left."""
+    x, out, flag = tensor(9, 4), tensor(9, 4), condition if isinstance(condition, SymInt) else SymInt("unused")
+    calls: list[tuple[Any, ...]] = [("aten.flip.default", x, (0,), out)]
+    calls.append(("liveshape.jump_false", condition, 0 if kernels else 1, None))
+    executor = executor_of(calls, [flag, x], [out])
+    submit, submits = executor.device.submit, []
+
+    def counted(*args: Any, **named: Any) -> Any:
+        submits.append(1)
+        assert len(submits) < 20, "it would run for ever"
+        return submit(*args, **named)
+
+    monkeypatch.setattr(executor.device, "submit", counted)
+    with pytest.raises(PlanError, match="makes no progress and would never end"):
+        executor.execute([False, np.zeros((9, 4), np.float32)])

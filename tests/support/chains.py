@@ -26,8 +26,8 @@ class Chain:
     def tensor(self, shape: tuple[int, ...], dtype: str = "float32", name: str = "") -> Tensor:
         return self._keep(Tensor(name or f"value {len(self.values)}", dtype, shape))
 
-    def input(self, shape: tuple[int, ...], dtype: str = "float32") -> Tensor:
-        tensor = self.tensor(shape, dtype, f"input {len(self.inputs)}")
+    def input(self, shape: tuple[int, ...], dtype: str = "float32", static: bool = False) -> Tensor:
+        tensor = self._keep(Tensor(f"input {len(self.inputs)}", dtype, shape, static=static))
         self.inputs.append(tensor)
         return tensor
 
