@@ -32,7 +32,19 @@ class Bound:
 class Memory:
     """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
 
-    __slots__ = ("bounds", "freed", "handle", "label", "lock", "mapped", "nbytes", "raw", "ticket", "wanted")
+    __slots__ = (
+        "__weakref__",
+        "bounds",
+        "freed",
+        "handle",
+        "label",
+        "lock",
+        "mapped",
+        "nbytes",
+        "raw",
+        "ticket",
+        "wanted",
+    )
 
     def __init__(self, handle: Any, nbytes: int, label: str) -> None:
         self.handle, self.raw, self.nbytes, self.label = handle, getattr(handle, "_internal", None), nbytes, label
@@ -47,6 +59,32 @@ class Memory:
         """Raise if the memory was freed."""
         if self.freed:
             raise DeviceError(f"{self.label} ({self.nbytes:,} bytes) was freed: load the program again")
+
+
+class Register:
+    """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short.
+
+    It holds plain references: a callback at the end of a buffer would be one more place that swallows a signal.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[weakref.ref[Memory]] = []
+        self._room = 64
+
+    def add(self, memory: Memory) -> None:
+        """Count memory from now on."""
+        self._all.append(weakref.ref(memory))
+        if len(self._all) > self._room:
+            self._all = [weakref.ref(each) for each in self._living()]
+            self._room = 64 + 2 * len(self._all)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is there now."""
+        return sum(memory.nbytes for memory in self._living())
+
+    def _living(self) -> list[Memory]:
+        return [memory for each in self._all if (memory := each()) is not None and not memory.freed]
 
 
 def only_part(buffer: Buffer) -> Memory:

@@ -22,7 +22,7 @@ from liveshape.device.adapters import (
     usable_adapters,
 )
 from liveshape.device.library import lib, wgpu
-from liveshape.device.memory import Bound, Memory, copied_ranges, only_part, ranges
+from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
 from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters
 from liveshape.device.readback import PublicReader, RawReader, Reader
@@ -80,7 +80,7 @@ class WebGpuDevice:
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self.raw = raw and lib is not None
-        self.counters = Counters()
+        self._counters, self._memories = Counters(), Register()
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self._recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
@@ -91,6 +91,12 @@ class WebGpuDevice:
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
+
+    @property
+    def counters(self) -> Counters:
+        """What was made and done up to now."""
+        self._counters.live_bytes = self._memories.nbytes
+        return self._counters
 
     # Failure
 
@@ -148,10 +154,11 @@ class WebGpuDevice:
                 f"(largest buffer {self.limits.max_buffer_bytes:,})",
                 error,
             ) from error
+        memory = Memory(handle, nbytes, label)
         with self._lock:
-            self.counters.buffers += 1
-            self.counters.live_bytes += nbytes
-        return Memory(handle, nbytes, label)
+            self._counters.buffers += 1
+            self._memories.add(memory)
+        return memory
 
     def free(self, buffers: Iterable[Buffer]) -> None:
         """Destroy memory at once; what was submitted with it still runs."""
@@ -162,7 +169,6 @@ class WebGpuDevice:
                 if memory.freed:
                     continue
                 memory.freed = True
-                self.counters.live_bytes -= memory.nbytes
                 for bound in memory.bounds:
                     bound.forget()
                 try:
@@ -230,7 +236,7 @@ class WebGpuDevice:
             )
         except Exception as error:
             raise self._failure(f"kernel {variant.label} does not compile on {self.name}", error) from error
-        self.counters.pipelines += 1
+        self._counters.pipelines += 1
         return pipeline, groups
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:
@@ -257,7 +263,7 @@ class WebGpuDevice:
             bound = Bound(pipeline, group, bool(variant.kernel.param_bytes))
             for memory, _, _ in windows:
                 memory.bounds.add(bound)
-            self.counters.bind_groups += 1
+            self._counters.bind_groups += 1
         return bound
 
     def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Memory, int, int]]:
@@ -308,7 +314,7 @@ class WebGpuDevice:
             except Exception as error:
                 raise self._failure(self._culprit(commands, what), error) from error
             self._waiting = 0
-            self.counters.submits += 1
+            self._counters.submits += 1
 
     def _culprit(self, commands: Sequence[Command], what: str) -> str:
         """Encode the commands one at a time, without running them, to find the one that the device refuses."""
