@@ -42,6 +42,7 @@ class Memory:
         "mapped",
         "nbytes",
         "raw",
+        "submitted",
         "ticket",
         "wanted",
     )
@@ -53,6 +54,7 @@ class Memory:
         self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
         self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
         self.wanted = 0  # bytes of that mapping
+        self.submitted = 0  # the number of the submit that writes to it
         self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
 
     def check(self) -> None:

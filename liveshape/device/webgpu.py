@@ -87,6 +87,7 @@ class WebGpuDevice:
         self._reader: Reader = (RawReader if self.raw else PublicReader)(self._device, self._queue, self._lock)
         self._compiling = threading.RLock()
         self._waiting = 0
+        self._done = 0  # submits that are known to be done
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -197,12 +198,19 @@ class WebGpuDevice:
     def flush(self) -> None:
         """Wait until everything written so far has arrived, and everything submitted is done."""
         self.submit((), what="flush")
+        self._settle()
+
+    def _settle(self) -> None:
+        submitted = self._counters.submits
+        if self._done >= submitted:
+            return
         try:
             self._reader.finish()
         except DeviceError:
             raise
         except Exception as error:
             raise self._failure("waiting for the device", error) from error
+        self._done = submitted
 
     # Pipelines
 
@@ -291,6 +299,9 @@ class WebGpuDevice:
         An error of the device is raised here and names the command that caused it.
         """
         self._check()
+        if self.adapter.software:
+            # It would wait for the submit before inside of this one, where no signal comes through.
+            self._settle()
         with self._lock:
             for _, _, _, staging, _ in copies:
                 if only_part(staging).mapped:
@@ -315,6 +326,8 @@ class WebGpuDevice:
                 raise self._failure(self._culprit(commands, what), error) from error
             self._waiting = 0
             self._counters.submits += 1
+            for _, _, _, staging, _ in copies:
+                only_part(staging).submitted = self._counters.submits
 
     def _culprit(self, commands: Sequence[Command], what: str) -> str:
         """Encode the commands one at a time, without running them, to find the one that the device refuses."""
@@ -329,12 +342,15 @@ class WebGpuDevice:
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """The first bytes of the staging buffer, after what was submitted for it."""
         self._check()
+        memory = only_part(staging)
         try:
-            return self._reader.read(only_part(staging), nbytes)
+            data = self._reader.read(memory, nbytes)
         except DeviceError:
             raise
         except Exception as error:
             raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+        self._done = max(self._done, memory.submitted)
+        return data
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         """The same, awaited."""
