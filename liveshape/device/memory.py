@@ -33,6 +33,7 @@ class Memory:
     """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
 
     __slots__ = (
+        "__weakref__",
         "bounds",
         "freed",
         "handle",
@@ -42,6 +43,7 @@ class Memory:
         "nbytes",
         "raw",
         "submission",
+        "submitted",
         "ticket",
         "wanted",
     )
@@ -54,12 +56,39 @@ class Memory:
         self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
         self.wanted = 0  # bytes of that mapping
         self.submission = -1  # the last one that copies into it, where submissions have numbers
+        self.submitted = 0  # the number of the submit that writes to it
         self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
 
     def check(self) -> None:
         """Raise if the memory was freed."""
         if self.freed:
             raise DeviceError(f"{self.label} ({self.nbytes:,} bytes) was freed: load the program again")
+
+
+class Register:
+    """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short.
+
+    It holds plain references: a callback at the end of a buffer would be one more place that swallows a signal.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[weakref.ref[Memory]] = []
+        self._room = 64
+
+    def add(self, memory: Memory) -> None:
+        """Count memory from now on."""
+        self._all.append(weakref.ref(memory))
+        if len(self._all) > self._room:
+            self._all = [weakref.ref(each) for each in self._living()]
+            self._room = 64 + 2 * len(self._all)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is there now."""
+        return sum(memory.nbytes for memory in self._living())
+
+    def _living(self) -> list[Memory]:
+        return [memory for each in self._all if (memory := each()) is not None and not memory.freed]
 
 
 def only_part(buffer: Buffer) -> Memory:

@@ -41,7 +41,7 @@ class Counters:
     pipelines: int = 0
     bind_groups: int = 0
     submits: int = 0
-    live_bytes: int = 0  # of the memory that was asked for and not freed
+    live_bytes: int = 0  # of memory neither freed nor forgotten, when the device was last asked for its counters
 
 
 Copy = tuple[Buffer, int, int, Buffer, int]  # bytes start..start + count of a buffer, to a place in staging
@@ -56,7 +56,10 @@ class Device(Protocol):
 
     name: str
     limits: Limits
-    counters: Counters
+
+    @property
+    def counters(self) -> Counters:
+        """Always the same object, as it is now."""
 
     @property
     def lost(self) -> bool:

@@ -67,12 +67,15 @@ class RawReader:
 
     def finish(self) -> None:
         """Look until the device has told that it is done."""
+        if self._pace.is_short and self._pace.submission >= 0:
+            self._tickets.wait(self._pace.submission)
         ticket, naps = self._tickets.new(), self._pace.naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
         calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
         while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
             time.sleep(naps.next())
         self._tickets.forget(ticket)
+        self._pace.ended()
 
     def _looks(self, memory: Memory, nbytes: int, by_driver: bool = False) -> Iterator[float | bytearray]:
         """Seconds to sleep until the next look, and at last the bytes.

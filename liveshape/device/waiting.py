@@ -61,6 +61,7 @@ class Pace:
         self._groups = 0  # submitted since the device was last seen idle
         self._since = 0.0
         self._seconds = 0.0  # that a group took at most, of late; 0 while nothing is known
+        self.submission = -1  # the last one, where submissions have numbers
 
     def naps(self) -> Naps:
         """The sleeps of one wait."""

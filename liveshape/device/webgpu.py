@@ -22,7 +22,7 @@ from liveshape.device.adapters import (
     usable_adapters,
 )
 from liveshape.device.library import lib, wgpu
-from liveshape.device.memory import Bound, Memory, copied_ranges, only_part, ranges
+from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
 from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
 from liveshape.device.readback import PublicReader, RawReader, Reader
@@ -81,7 +81,7 @@ class WebGpuDevice:
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self.raw = raw and lib is not None
-        self.counters = Counters()
+        self._counters, self._memories = Counters(), Register()
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self._recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
@@ -93,10 +93,17 @@ class WebGpuDevice:
             self._reader = PublicReader(self._device, self._queue, self._lock)
         self._compiling = threading.RLock()
         self._waiting = 0
+        self._done = 0  # submits that are known to be done
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
+
+    @property
+    def counters(self) -> Counters:
+        """What was made and done up to now."""
+        self._counters.live_bytes = self._memories.nbytes
+        return self._counters
 
     # Failure
 
@@ -159,10 +166,11 @@ class WebGpuDevice:
                 f"(largest buffer {self.limits.max_buffer_bytes:,})",
                 error,
             ) from error
+        memory = Memory(handle, nbytes, label)
         with self._lock:
-            self.counters.buffers += 1
-            self.counters.live_bytes += nbytes
-        return Memory(handle, nbytes, label)
+            self._counters.buffers += 1
+            self._memories.add(memory)
+        return memory
 
     def free(self, buffers: Iterable[Buffer]) -> None:
         """Destroy memory at once; what was submitted with it still runs."""
@@ -173,7 +181,6 @@ class WebGpuDevice:
                 if memory.freed:
                     continue
                 memory.freed = True
-                self.counters.live_bytes -= memory.nbytes
                 for bound in memory.bounds:
                     bound.forget()
                 try:
@@ -202,12 +209,19 @@ class WebGpuDevice:
     def flush(self) -> None:
         """Wait until everything written so far has arrived, and everything submitted is done."""
         self.submit((), what="flush")
+        self._settle()
+
+    def _settle(self) -> None:
+        submitted = self._counters.submits
+        if self._done >= submitted:
+            return
         try:
             self._reader.finish()
         except DeviceError:
             raise
         except Exception as error:
             raise self._failure("waiting for the device", error) from error
+        self._done = submitted
 
     # Pipelines
 
@@ -241,7 +255,7 @@ class WebGpuDevice:
             )
         except Exception as error:
             raise self._failure(f"kernel {variant.label} does not compile on {self.name}", error) from error
-        self.counters.pipelines += 1
+        self._counters.pipelines += 1
         return pipeline, groups
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:
@@ -268,7 +282,7 @@ class WebGpuDevice:
             bound = Bound(pipeline, group, bool(variant.kernel.param_bytes))
             for memory, _, _ in windows:
                 memory.bounds.add(bound)
-            self.counters.bind_groups += 1
+            self._counters.bind_groups += 1
         return bound
 
     def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Memory, int, int]]:
@@ -296,6 +310,9 @@ class WebGpuDevice:
         An error of the device is raised here and names the command that caused it.
         """
         self._check()
+        if self.adapter.software:
+            # It would wait for the submit before inside of this one, where no signal comes through.
+            self._settle()
         with self._lock:
             for _, _, _, staging, _ in copies:
                 if only_part(staging).mapped:
@@ -314,7 +331,7 @@ class WebGpuDevice:
                     what,
                 )
                 self._pace.submitted(commands)
-                submission = self._recorder.submit(work)
+                submission = self._pace.submission = self._recorder.submit(work)
                 for _, _, _, staging, _ in copies:
                     only_part(staging).submission = submission
             except DeviceError:
@@ -322,7 +339,9 @@ class WebGpuDevice:
             except Exception as error:
                 raise self._failure(self._culprit(commands, what), error) from error
             self._waiting = 0
-            self.counters.submits += 1
+            self._counters.submits += 1
+            for _, _, _, staging, _ in copies:
+                only_part(staging).submitted = self._counters.submits
 
     def _culprit(self, commands: Sequence[Command], what: str) -> str:
         """Encode the commands one at a time, without running them, to find the one that the device refuses."""
@@ -337,12 +356,15 @@ class WebGpuDevice:
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """The first bytes of the staging buffer, after what was submitted for it."""
         self._check()
+        memory = only_part(staging)
         try:
-            return self._reader.read(only_part(staging), nbytes)
+            data = self._reader.read(memory, nbytes)
         except DeviceError:
             raise
         except Exception as error:
             raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+        self._done = max(self._done, memory.submitted)
+        return data
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         """The same, awaited."""

@@ -68,14 +68,19 @@ class Cache:
 
     def copy(self, length: int, into: Sequence[Buffer] = ()) -> list[Buffer]:
         """Copies of the states as far as they hold `length` tokens; buffers that are large enough serve again."""
-        rows, copies = [], list(into)
+        rows, copies, made = [], list(into), list[Buffer]()
         room = self._prefixes(self._roomy(length))
-        for place, (tensor, shape) in enumerate(self._prefixes(length)):
-            nbytes = self._words(tensor, shape)
-            if place >= len(copies) or copies[place].nbytes < nbytes:
-                copies[place : place + 1] = [self._buffer(*room[place])]
-            rows.append((self._executor.buffer_of(tensor), nbytes, copies[place]))
-        self._executor.device.submit((), (), "copy of the cache", rows)
+        try:
+            for place, (tensor, shape) in enumerate(self._prefixes(length)):
+                nbytes = self._words(tensor, shape)
+                if place >= len(copies) or copies[place].nbytes < nbytes:
+                    made.append(self._buffer(*room[place]))
+                    copies[place : place + 1] = made[-1:]
+                rows.append((self._executor.buffer_of(tensor), nbytes, copies[place]))
+            self._executor.device.submit((), (), "copy of the cache", rows)
+        except BaseException:
+            self._executor.device.free(made)
+            raise
         return copies
 
     def bring(self, copies: Sequence[Buffer], length: int) -> None:
@@ -132,15 +137,19 @@ class Cache:
 
     def upload(self, arrays: Sequence[Any], length: int) -> list[Buffer]:
         """New copies on the device of what `read` gave for `length` tokens."""
-        half, copies = self._executor.plan.limits.half, []
-        for state, array in zip(self._states, arrays, strict=True):
-            tensor, shape = state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape
-            if length and prod(shape):
-                missing = [(0, size - given) for size, given in zip(shape, array.shape, strict=True)]
-                copies.append(self._buffer(tensor, shape))
-                data = stored(np.ascontiguousarray(np.pad(array, missing)), tensor, half)
-                self._executor.device.write(copies[-1], 0, data)
-                self._executor.device.flush()
+        half, copies = self._executor.plan.limits.half, list[Buffer]()
+        try:
+            for state, array in zip(self._states, arrays, strict=True):
+                tensor, shape = state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape
+                if length and prod(shape):
+                    missing = [(0, size - given) for size, given in zip(shape, array.shape, strict=True)]
+                    copies.append(self._buffer(tensor, shape))
+                    data = stored(np.ascontiguousarray(np.pad(array, missing)), tensor, half)
+                    self._executor.device.write(copies[-1], 0, data)
+                    self._executor.device.flush()
+        except BaseException:
+            self._executor.device.free(copies)
+            raise
         return copies
 
 

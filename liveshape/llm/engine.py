@@ -81,7 +81,10 @@ class Engine:
         if before is contents:
             return
         if before is not None:
-            before.copies = self.cache.copy(len(before.tokens), before.copies)
+            held = before.copies
+            before.copies = self.cache.copy(len(before.tokens), held)
+            # Last: an interrupt must not leave a buffer in use that is freed.
+            self.device.free([buffer for buffer in held if buffer not in before.copies])
         self._home = None
         contents.logits_at = -1
         if contents.tokens:
@@ -114,6 +117,11 @@ class Engine:
         """Choose a token from the logits of the last run, otherwise than it did."""
         self._choose_by(sampling)
         return self.executor.resume(self._made.choice, [TOKEN])
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the logits of the last run are there: after an interrupt nobody knows at which shapes."""
+        return self.executor.holds_results
 
     def last_logits(self) -> Any:
         """The logits of the last token of the last run, [V]."""

@@ -183,7 +183,7 @@ class Session:
         if positional:
             self._take_back(self._contents, length)
         else:
-            self._contents = self.engine.register(Contents())
+            self._exchange(self.engine.register(Contents()))
 
     def fork(self) -> Session:
         """Another session whose text begins with this one.
@@ -222,7 +222,7 @@ class Session:
         copies = self.engine.cache.upload(saved.states, len(saved.tokens))
         contents = self.engine.register(Contents(saved.tokens, copies))
         self._move()
-        self._contents = contents
+        self._exchange(contents)
 
     def close(self) -> None:
         """Give the memory of this session's copies back at once.
@@ -244,6 +244,10 @@ class Session:
                 "holds now is unknown; reset() and give the text again, or restore() a saved cache"
             )
         return self._contents
+
+    def _exchange(self, contents: Contents) -> None:
+        before, self._contents = self._contents, contents
+        before.free(self.engine.device)
 
     def _move(self) -> None:
         self._mark = object()
@@ -274,7 +278,7 @@ class Session:
         length = len(contents.tokens)
         if not length:
             raise InputError("the cache is empty: give tokens to prefill first")
-        if contents.logits_at == length:
+        if contents.logits_at == length and self.engine.has_logits:
             return
         if not self.engine.cache.positional:
             raise UnsupportedError("the logits are gone, and this program cannot take its last token back; prefill one")

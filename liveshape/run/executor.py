@@ -78,6 +78,7 @@ class Executor:
         self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
         self._cursor = 0  # the first node that has not been submitted
+        self._ran = False  # whether a call has ended since then
         self._intact = True  # whether no call was cut short since then
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
@@ -102,7 +103,7 @@ class Executor:
         self._ready()
         # Validate all, then commit: a refused call leaves nothing half done.
         copies, given = self._validated(inputs)
-        self._intact = False
+        self._begin()
         self._set_inputs(copies, given)
         live, end = self.live, len(self.graph.nodes)
         live.begin()
@@ -118,10 +119,10 @@ class Executor:
         """Run the nodes from `start` on once more, on what the call before left in memory."""
         if start not in self.plan.choices.resume:
             raise PlanError(f"node {start} is no point to resume at; the plan has {list(self.plan.choices.resume)}")
-        if not self._intact:
-            raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
         self._ready()
-        self._intact = False
+        if not self.holds_results:
+            raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
+        self._begin()
         self._cursor = start
         self.live.walk(start, len(self.graph.nodes), self._read)
         return self._finish(len(self.graph.nodes), wanted)
@@ -129,7 +130,20 @@ class Executor:
     def set_scalar(self, symint: SymInt, value: Any) -> None:
         """Set a live number that is no input, such as a setting of the sampling operator."""
         self._ready()
+        # An interrupt in between may leave the number new and the nodes that read it as they were.
+        self._intact = False
         self.live.set(symint, value)
+        self._intact = True
+
+    @property
+    def holds_results(self) -> bool:
+        """Whether the last call ended, so that its results are in memory at the shapes that are live."""
+        return self._intact and self._ran
+
+    def _begin(self) -> None:
+        self._intact = False
+        # Before anything is submitted: from then on the results of the call before may be written over.
+        self.calls += 1
 
     def _ready(self) -> None:
         if self._closed:
@@ -258,11 +272,10 @@ class Executor:
         tensors = [outputs[place] for place in chosen if isinstance(outputs[place], Tensor)]
         rows = [(tensor, live.tensor(tensor).shape, self.buffer_of(tensor)) for tensor in tensors]
         transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
-        self.calls += 1
         self._given = {}
         scalars = {place: live.scalar(value).value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
         pending = Pending(self, transfer, list(chosen), scalars)
-        self._intact = True
+        self._ran = self._intact = True
         return pending
 
     # Tests and state

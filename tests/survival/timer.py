@@ -1,0 +1,66 @@
+"""Ctrl-C from a real timer at a random moment, and what became of it."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+
+class Timer:
+    """Interrupts actions, and counts what happened.
+
+    `interrupted` came out of the action as a KeyboardInterrupt. `swallowed` came inside of a destructor or a callback,
+    where Python can only print it. `missed` came when the action was over: these do not count.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.seen = Counter[str]()
+        self.latest = 0.0  # seconds between a signal and its exception
+        self._usual: dict[str, float] = {}
+        self._fired = False
+        signal.signal(signal.SIGALRM, self._interrupt)
+        sys.unraisablehook = self._unraisable
+
+    def _interrupt(self, *_: object) -> None:
+        self._fired = True
+        raise KeyboardInterrupt
+
+    def _unraisable(self, event: Any) -> None:
+        if isinstance(event.exc_value, KeyboardInterrupt):
+            self.seen[f"swallowed in {getattr(event.object, '__qualname__', event.object)!s:.60}"] += 1
+        else:
+            sys.__unraisablehook__(event)
+
+    @property
+    def count(self) -> int:
+        return self.seen["interrupted"] + self.seen["swallowed"]
+
+    def over(self, name: str, action: Callable[[], object]) -> None:
+        """Do an action with an interrupt somewhere inside of it, or a little behind it."""
+        delay = self.draw.uniform(1e-5, 1.2 * self._usual.get(name, 0.05))
+        self._fired, raised = False, False
+        gc.collect()
+        begin = time.perf_counter()
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                action()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            raised = True
+        took = time.perf_counter() - begin
+        if raised:
+            self.latest = max(self.latest, took - delay)
+        else:
+            self._usual[name] = took
+        self.seen["interrupted" if raised else "swallowed" if self._fired else "missed"] += 1
+        if self._fired:
+            self.seen[f"in {name}"] += 1
