@@ -14,7 +14,8 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Read, Scratch
 from liveshape.plan.classes import classify
-from liveshape.plan.live import Live, LiveNode
+from liveshape.plan.groups import LiveNode
+from liveshape.plan.live import Live
 from liveshape.plan.memory import Memory, alias_views, plan_memory, share_constants
 from liveshape.plan.params import aligned
 from liveshape.plan.plan import Choices, NodeClass, Plan, Route

@@ -8,7 +8,8 @@ from typing import Any
 from liveshape.device.protocol import Buffer, Command, Device
 from liveshape.graph import Tensor
 from liveshape.kernels import Variant
-from liveshape.plan.live import Live, LiveNode, LiveRoute, tensors_of
+from liveshape.plan.groups import LiveNode, LiveRoute, tensors_of
+from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
 
 

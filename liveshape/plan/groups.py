@@ -1,0 +1,141 @@
+"""Nodes with their live values, and groups of them that have one plan at this moment."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from liveshape.graph import Node, Shape, SymInt, Tensor
+from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.plan.params import Arena, Slot
+from liveshape.plan.plan import Dispatched
+from liveshape.plan.tracing import Computed, Replay
+
+if TYPE_CHECKING:
+    from liveshape.plan.live import Live
+
+
+def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors of a node in the order that the places of a route count: read, written, temporary."""
+    return tuple(value for value in (*node.inputs, *node.written, *scratch) if isinstance(value, Tensor))
+
+
+_AS_THEY_ARE: Mapping[Any, Any] = {}
+
+
+class LiveNode:
+    """A node with its live values at hand."""
+
+    __slots__ = ("args", "group", "index", "inputs", "node", "outputs", "places", "scalars", "scratch", "tensors")
+
+    def __init__(self, node: Node, live: Live) -> None:
+        self.node = node
+        self.index = node.index
+        self.args = tuple(live.of(argument) for argument in node.args)
+        self.inputs: list[LiveTensor] = [live.tensor(value) for value in node.inputs if isinstance(value, Tensor)]
+        self.scalars: list[LiveScalar] = [live.scalar(value) for value in node.inputs if isinstance(value, SymInt)]
+        # An operator may set the shape of what it writes in place, too.
+        self.outputs: list[LiveTensor] = [live.tensor(value) for value in node.written if isinstance(value, Tensor)]
+        scratch = live.plan.scratch[node.index]
+        self.scratch = tuple(live.tensor(tensor) for tensor in scratch)
+        self.tensors = tuple(live.tensor(tensor) for tensor in tensors_of(node, scratch))
+        self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
+        self.group: Group
+
+    def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:
+        """The arguments of the generator at this moment: live scalars by value, or by what is given instead."""
+        if not self.node.live:
+            return self.args
+        args: list[Any] = list(self.args)
+        for position in self.node.live:
+            value = args[position]
+            if isinstance(value, LiveScalar):
+                args[position] = instead.get(value, value._value)
+            else:
+                args[position] = tuple(
+                    [instead.get(item, item._value) if isinstance(item, LiveScalar) else item for item in value]
+                )
+        return args
+
+    @property
+    def may_be_traced(self) -> bool:
+        """Whether its plan follows from live numbers alone, and sets none."""
+        node = self.node
+        return bool(node.live) and not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
+
+
+class LiveRoute:
+    """What the nodes of a group run now: kernels, the places of their tensors, and the slots of the arena."""
+
+    __slots__ = ("dispatched", "slots")
+
+    def __init__(self, dispatched: tuple[Dispatched, ...], slots: tuple[Slot, ...]) -> None:
+        self.dispatched, self.slots = dispatched, slots
+
+
+class Group:
+    """Nodes that have one plan now. The first in program order leads; `shapes` are its inputs' when it was planned."""
+
+    __slots__ = (
+        "_slots",
+        "attempts",
+        "family",
+        "members",
+        "outputs",
+        "route",
+        "routes",
+        "shapes",
+        "tensors",
+        "traced",
+        "values",
+    )
+
+    def __init__(self, family: int, members: list[LiveNode]) -> None:
+        self.family = family
+        self.members = members
+        self.shapes: list[Shape] | None = None
+        self.outputs: list[Shape] = []
+        self.route = NOTHING
+        self.tensors: tuple[tuple[LiveTensor, ...], ...] = ()  # the leader's, of each step of the route
+        self.routes: dict[tuple[Dispatched, ...], LiveRoute] = {(): NOTHING}
+        self._slots: dict[tuple[int, int], Slot] = {}
+        self.values: list[Any] = []  # of the leader's scalars when it was planned last
+        self.traced: Traced | None = None
+        self.attempts = 0  # at a trace
+
+    @property
+    def leader(self) -> LiveNode:
+        return self.members[0]
+
+    def slot(self, step: int, nbytes: int, arena: Arena) -> Slot:
+        """The slot of a step, the same in every route whose params are as long there."""
+        found = self._slots.get((step, nbytes))
+        if found is None:
+            found = self._slots[step, nbytes] = Slot(arena.place(nbytes) if nbytes else -1)
+        return found
+
+
+NOTHING = LiveRoute((), ())
+
+
+class Traced:
+    """The plan of a group as a function of the scalars that move, while the others and all shapes stay."""
+
+    def __init__(self, replay: Replay, moving: list[LiveScalar], fixed: list[LiveScalar]) -> None:
+        self._replay, self.moving = replay, moving
+        self._fixed = [(scalar, scalar._value) for scalar in fixed]
+
+    def compute(self) -> Computed | None:
+        """Params and grids as they are now; None where the operator has to be asked."""
+        for scalar, value in self._fixed:
+            if scalar._value is not value:
+                return None
+        values = [scalar._value for scalar in self.moving]
+        for value in values:
+            if type(value) is not int:
+                return None
+        try:
+            return self._replay(*values)
+        except (ArithmeticError, struct.error):  # the operator says what is wrong
+            return None
