@@ -11,7 +11,8 @@ import pytest
 from liveshape.device.webgpu import open_device
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
-from liveshape.lower.fusion import fuse
+from liveshape.lower.fusion import FUSIONS, fuse
+from liveshape.ops import OPS
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
@@ -241,3 +242,61 @@ def test_gates_of_unlike_origin_are_not_fused() -> None:
 def test_halves_are_not_fused() -> None:
     chain = feed_forward("float16")
     assert len(fuse(chain.graph(chain.nodes[-1].args[-1])).nodes) == 9, "their rounding in between may be skipped"
+
+
+def branching() -> Graph:
+    """A sum that is normalized, behind a jump over another one and in a loop of three turns."""
+    chain = Chain()
+    x, y, flag = chain.input((1, MAX, WIDTH)), chain.input((1, MAX, WIDTH)), chain.scalar(given=True)
+    weight = chain.constant(np.linspace(0.5, 1.5, WIDTH, dtype=np.float32))
+    turn, done = chain.scalar(), chain.scalar()
+    kept, joined = chain.tensor((1, MAX, WIDTH)), chain.tensor((1, MAX, WIDTH))
+
+    def sum_and_norm(a: Any, b: Any) -> Any:
+        total = chain.node("aten.add.Tensor", a, b, 1, chain.tensor((1, MAX, WIDTH)))
+        return chain.node("et_vk.rms_norm.default", total, weight, 1e-6, chain.tensor((1, MAX, WIDTH)))
+
+    chain.node("liveshape.move", x, kept)  # 0
+    chain.node("liveshape.assign", 0, turn)  # 1
+    chain.node("liveshape.move", sum_and_norm(kept, y), kept)  # 2, 3, 4
+    chain.node("add", turn, 1, turn)  # 5
+    chain.node("eq", turn, 3, done)  # 6
+    chain.node("liveshape.jump_false", done, 2, None)  # 7
+    chain.node("liveshape.move", kept, joined)  # 8
+    chain.node("liveshape.jump_false", flag, 13, None)  # 9
+    chain.node("liveshape.move", sum_and_norm(kept, x), joined)  # 10, 11, 12
+    chain.node("aten.neg.default", joined, chain.tensor((1, MAX, WIDTH)))  # 13
+    return chain.graph(chain.nodes[-1].args[-1])
+
+
+def test_programs_with_jumps_are_fused_between_them() -> None:
+    graph = branching()
+    fused = fuse(graph)
+    assert (len(graph.nodes), len(fused.nodes)) == (14, 12)
+    assert [fused.nodes[index].args[1] for index in fused.controls] == [2, 11]
+    executors = executor_of(graph), executor_of(fused)
+    random = np.random.default_rng(0)
+    for turn, size in enumerate((MAX, 1, 7, MAX - 1, 2)):
+        x, y = (random.standard_normal((1, size, WIDTH)).astype(np.float32) for _ in range(2))
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append(executor.execute([x, y, turn % 2])[0])
+        assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_a_pattern_that_a_jump_leads_into_stays_as_it_is() -> None:
+    chain = Chain()
+    x, flag = chain.input((MAX, WIDTH)), chain.scalar(given=True)
+    weight = chain.constant(np.ones(WIDTH, np.float32))
+    total = chain.tensor((MAX, WIDTH))
+    chain.node("liveshape.jump_false", flag, 2, None)
+    chain.node("aten.add.Tensor", x, x, 1, total)
+    out = chain.node("et_vk.rms_norm.default", total, weight, 1e-6, chain.tensor((MAX, WIDTH)))
+    graph = chain.graph(out)
+    assert fuse(graph) is graph
+
+
+def test_the_table_names_operators_that_exist() -> None:
+    for fusion in FUSIONS:
+        assert all(name in OPS for name in (*fusion.anchors, *fusion.operators)), fusion.pattern

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import subprocess
@@ -244,3 +245,48 @@ def test_places_of_metadata_that_are_none() -> None:
     for place in ("0", None, 0.0, -1, [0]):
         with pytest.raises(InputError, match="there is no input"):
             metadata.input_tensor_meta(place)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [None, 5, "abc", {"x": 1}])
+def test_inputs_that_are_no_list_are_refused(model: Any, given: Any) -> None:
+    with pytest.raises(InputError, match="takes a list of 1 inputs"):
+        model._method.execute(given)
+
+
+@pytest.mark.parametrize("name", [[1], None, 3, "nothing"])
+def test_methods_that_there_are_none_of(model: Any, name: Any) -> None:
+    with pytest.raises(InputError, match="has no method"):
+        model._program.load_method(name)
+
+
+def test_results_can_be_awaited(model: Any) -> None:
+    async def all_of_them() -> list[Any]:
+        calls = [model._method.execute_async([block_inputs(length)]) for length in (1, 5, 3, 7, 2)]
+        return await asyncio.gather(*calls)
+
+    for (result,), length in zip(asyncio.run(all_of_them()), (1, 5, 3, 7, 2), strict=True):
+        np.testing.assert_array_equal(result, model(block_inputs(length)))
+
+
+def test_a_lost_device_is_said_and_the_next_load_opens_another() -> None:
+    """In a process of its own: the device of the others must live."""
+    code = (
+        "import numpy as np\n"
+        "from liveshape.errors import DeviceError\n"
+        "from liveshape.runtime import Runtime\n"
+        f"path, x = {str(several())!r}, np.ones((1, 4, 64), np.float32)\n"
+        "runtime = Runtime.get()\n"
+        "method = runtime.load_program(path).load_method('forward')\n"
+        "expected = method.execute([x])[0]\n"
+        "runtime.device._device.destroy()\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        method.execute([x])\n"
+        "        print('no error')\n"
+        "    except DeviceError as error:\n"
+        "        print('new Runtime' in str(error))\n"
+        "for again in (runtime, Runtime()):\n"
+        "    print((again.load_program(path).load_method('forward').execute([x])[0] == expected).all())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout.split() == ["True"] * 4, run.stderr
