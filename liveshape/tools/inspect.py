@@ -279,6 +279,10 @@ def _print_memory(report: Report, limits: Limits) -> None:
     planned = f"{nodes} after fusion, planned as {classes}"
     later = f"; {report.untried} combinations of live sizes were not tried: their kernels compile at first use"
     print(f"  {planned}{later if report.untried else ''}")
+    if report.state:
+        opaque = sum(each.endswith("opaque") for each in report.state)
+        rows = f"{counted(len(report.state) - opaque, 'tensor')} with a row per position"
+        print(f"  state: {rows}, {opaque} opaque (can be reset and copied, not cut)")
     allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"
     parts = -(-report.largest_buffer // limits.max_binding_bytes)
     verdict = "fits" if parts <= 1 else f"is split over {parts} bindings"
