@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from liveshape.graph import Node, Shape, SymInt, Tensor
@@ -27,7 +28,19 @@ _AS_THEY_ARE: Mapping[Any, Any] = {}
 class LiveNode:
     """A node with its live values at hand."""
 
-    __slots__ = ("args", "group", "index", "inputs", "node", "outputs", "places", "scalars", "scratch", "tensors")
+    __slots__ = (
+        "args",
+        "follows_from_inputs",
+        "group",
+        "index",
+        "inputs",
+        "node",
+        "outputs",
+        "places",
+        "scalars",
+        "scratch",
+        "tensors",
+    )
 
     def __init__(self, node: Node, live: Live) -> None:
         self.node = node
@@ -41,6 +54,8 @@ class LiveNode:
         self.scratch = tuple(live.tensor(tensor) for tensor in scratch)
         self.tensors = tuple(live.tensor(tensor) for tensor in tensors_of(node, scratch))
         self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
+        # Whether its plan follows from live shapes and numbers alone, and sets no number.
+        self.follows_from_inputs = not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
         self.group: Group
 
     def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:
@@ -58,12 +73,6 @@ class LiveNode:
                 )
         return args
 
-    @property
-    def may_be_traced(self) -> bool:
-        """Whether its plan follows from live numbers alone, and sets none."""
-        node = self.node
-        return bool(node.live) and not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
-
 
 class LiveRoute:
     """What the nodes of a group run now: kernels, the places of their tensors, and the slots of the arena."""
@@ -72,6 +81,19 @@ class LiveRoute:
 
     def __init__(self, dispatched: tuple[Dispatched, ...], slots: tuple[Slot, ...]) -> None:
         self.dispatched, self.slots = dispatched, slots
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A plan of a group: its route, the leader's tensors, params and grids, and the shapes of what it gives."""
+
+    route: LiveRoute
+    tensors: tuple[tuple[LiveTensor, ...], ...]
+    computed: Computed
+    outputs: list[Shape]
+
+
+_MOST_REMEMBERED = 16  # plans of a group
 
 
 class Group:
@@ -83,6 +105,7 @@ class Group:
         "family",
         "members",
         "outputs",
+        "remembered",
         "route",
         "routes",
         "shapes",
@@ -103,10 +126,18 @@ class Group:
         self.values: list[Any] = []  # of the leader's scalars when it was planned last
         self.traced: Traced | None = None
         self.attempts = 0  # at a trace
+        self.remembered: dict[tuple[Any, ...], Remembered] = {}  # plans of late, by shapes and numbers
 
     @property
     def leader(self) -> LiveNode:
         return self.members[0]
+
+    def remember(self, key: tuple[Any, ...], outputs: list[Shape]) -> None:
+        """Keep the present plan for when shapes and numbers are the same again, as those of chunks and tokens are."""
+        if len(self.remembered) >= _MOST_REMEMBERED:
+            self.remembered.clear()
+        computed = tuple((slot.params, slot.grid) for slot in self.route.slots)
+        self.remembered[key] = Remembered(self.route, self.tensors, computed, outputs)
 
     def slot(self, step: int, nbytes: int, arena: Arena) -> Slot:
         """The slot of a step, the same in every route whose params are as long there."""

@@ -149,9 +149,21 @@ class Live:
                 self._put(group.route.slots, computed)
                 _set_shapes(node.outputs, group.outputs)  # another node may have written there since
                 return
-        version = self.version
-        self._adopt(group, self.steps(node, read))
-        outputs = [tensor._shape for tensor in node.outputs]
+        version, values = self.version, [scalar._value for scalar in node.scalars]
+        key = (*shapes, *map(identity, values)) if self._tracing and node.follows_from_inputs else ()
+        known = group.remembered.get(key)
+        if known is None:
+            self._adopt(group, self.steps(node, read))
+            outputs = [tensor._shape for tensor in node.outputs]
+            if key:
+                group.remember(key, outputs)
+        else:
+            outputs = known.outputs
+            if known.route is not group.route:
+                group.route, group.tensors = known.route, known.tensors
+                self.version += 1
+            self._put(known.route.slots, known.computed)
+            _set_shapes(node.outputs, outputs)
         if shapes != group.shapes or outputs != group.outputs:
             group.shapes, group.outputs = shapes, outputs
             group.traced = None
@@ -160,9 +172,9 @@ class Live:
                 pending[member.index] = 1
         elif version != self.version:
             group.traced = None
-        elif self._tracing and node.may_be_traced:
+        elif key and known is None and node.scalars:
             self._trace(group)
-        group.values = [scalar._value for scalar in node.scalars]
+        group.values = values
 
     def _trace(self, group: Group) -> None:
         """Only scalars moved, and the kernels stayed: the next move may be computed."""

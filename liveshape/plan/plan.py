@@ -24,6 +24,8 @@ Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its 
 class Choices:
     """What may be chosen about a plan; results are the same under every choice.
 
+    Without `aliasing` views are copies, without `classes` every node plans alone, without `tracing` operators are asked
+    whenever something moved, and without `warm` kernels of smaller shapes compile when they are met.
     `resident` are the outputs that stay on the device as inputs of the next call. `resume` are nodes from which on a
     call may be run again. `ready` are the outputs that every call brings to the host, all of them if it is None; memory
     for others comes when they are asked for. `settings` are values of live numbers that are no inputs, to look for

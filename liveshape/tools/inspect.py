@@ -281,8 +281,8 @@ def _print_memory(report: Report, limits: Limits) -> None:
     print(f"  {planned}{later if report.untried else ''}")
     if report.state:
         opaque = sum(each.endswith("opaque") for each in report.state)
-        rows = f"{counted(len(report.state) - opaque, 'tensor')} with a row per position"
-        print(f"  state: {rows}, {opaque} opaque (can be reset and copied, not cut)")
+        positional = counted(len(report.state) - opaque, "tensor")
+        print(f"  state: {positional} with a row per position, {opaque} opaque (can be reset and copied, not cut)")
     allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"
     parts = -(-report.largest_buffer // limits.max_binding_bytes)
     verdict = "fits" if parts <= 1 else f"is split over {parts} bindings"

@@ -22,7 +22,7 @@ MAX = 43
 
 def live_of(graph: Any) -> Live:
     """What is live of a graph whose nodes plan alone, so that they can be counted."""
-    return Live(compile(graph, choices=Choices(classes=False)))
+    return Live(compile(graph, choices=Choices(classes=False, tracing=False)))
 
 
 def walk(live: Live, data: Any = None) -> int:
