@@ -11,7 +11,7 @@ from tests.survival.interrupts import apart
 
 def hold(found: dict[str, Any], count: int) -> None:
     assert found["interrupted"] + found.get("swallowed", 0) >= count
-    assert found.get("swallowed", 0) <= count // 20, f"too many were swallowed: {found}"
+    assert found.get("swallowed", 0) <= max(3, count // 20), f"too many were swallowed: {found}"
     assert found["latest"] < 1
     assert found["latest while the device computes"] < 1
 
