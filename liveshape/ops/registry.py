@@ -128,7 +128,8 @@ def op(
             None if unless is None else places[unless],
         )
         for name in names:
-            if name in OPS:
+            # The same lines come again where an import was interrupted: Python runs the file anew.
+            if name in OPS and OPS[name].run.__code__ != run.__code__:
                 raise ValueError(f"operator {name} is registered twice")
             OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, *rows)
         return run

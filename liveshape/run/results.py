@@ -189,7 +189,8 @@ class Staging:
             with contextlib.suppress(DeviceError):  # whoever waits for that transfer is told
                 place.transfer.wait()
         if place is None or place.readers or place.buffer.nbytes < nbytes:
-            fresh = self._places[self._turn] = _Place(self._device.staging(max(nbytes, 16)))
+            size = max(nbytes, 16, place.buffer.nbytes if place is not None else 0)
+            fresh = self._places[self._turn] = _Place(self._device.staging(size))
             if place is not None:
                 self._device.free([place.buffer])
             return fresh

@@ -12,6 +12,7 @@ import argparse
 import faulthandler
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,10 +25,10 @@ import numpy as np
 
 from liveshape.device.webgpu import open_device
 from liveshape.llm.model import LanguageModel
-from tests.survival.subjects import LENGTHS, ROOT, STORY, Block, Text, live_bytes
+from tests.survival.subjects import LENGTHS, ROOT, STORY, Block, Text, live_bytes, tiny_model
 from tests.survival.timer import Timer
 
-_LONG = 48  # tokens of a prompt that keeps the device busy for more than a second on a software adapter
+_LONG = 3.0  # seconds that a prompt keeps the device busy, about
 
 
 def over_method(timer: Timer, count: int) -> None:
@@ -41,9 +42,9 @@ def over_method(timer: Timer, count: int) -> None:
     _no_more_than(before, live_bytes(block.device), "execute")
 
 
-def over_text(timer: Timer, count: int, folder: Path) -> None:
+def over_text(timer: Timer, count: int, model: LanguageModel, folder: Path) -> None:
     """Everything that a model does between load and close."""
-    with LanguageModel.load(STORY) as model:
+    with model:
         text, draw, end = Text(model, folder), timer.draw, timer.count + count
         before = live_bytes(model.device)
         while timer.count < end:
@@ -56,7 +57,8 @@ def over_text(timer: Timer, count: int, folder: Path) -> None:
                 text.check(draw.choice(text.forks))
         text.leave()
         _no_more_than(before, live_bytes(model.device), "texts")
-        left = [file.name for file in folder.iterdir() if file != text.file]
+        text.file.unlink(missing_ok=True)
+        left = [file.name for file in folder.iterdir()]
         assert not left, f"a save left {left}"
 
 
@@ -88,10 +90,15 @@ def over_load(timer: Timer, count: int) -> None:
 
 def over_long_prefill(timer: Timer) -> float:
     """Seconds until an interrupt comes through while the device computes; the text is right afterwards."""
-    import signal
-
     with LanguageModel.load(STORY) as model:
-        ids = [(7 * place + 3) % model.vocab_size for place in range(_LONG)]
+        ids = [(7 * place + 3) % model.vocab_size for place in range(model.max_seq_len)]
+        model.prefill(ids[:1])
+        model.logits()
+        begin = time.perf_counter()
+        model.prefill(ids[:8])
+        model.logits()
+        ids = ids[: max(8, int(8 * _LONG / (time.perf_counter() - begin)))]
+        model.reset()
         model.prefill(ids)
         expected = model.logits()
         model.reset()
@@ -118,7 +125,8 @@ def one_way(count: int, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         over_method(timer, 2 * count // 5)
         over_load(timer, count // 5)
-        over_text(timer, count - timer.count, Path(folder))
+        over_text(timer, count // 5, tiny_model(open_device()), Path(folder))
+        over_text(timer, count - timer.count, LanguageModel.load(STORY), Path(folder))
     late = over_long_prefill(timer)
     return {
         **timer.seen,

@@ -137,7 +137,8 @@ class Text:
         except StopIteration:
             self.stream = None
         except InputError as error:
-            assert "used otherwise" in str(error)
+            if "used otherwise" not in str(error):
+                raise
             self.stream = None
         else:
             # After an interrupt the token may be in the cache already, and comes again.

@@ -1,0 +1,28 @@
+"""Threads that share what they use, in processes of their own: right results or an error of the package, no abort."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.survival.subjects import ROOT
+from tests.survival.threads import SCENES
+
+
+@pytest.mark.parametrize("raw", ["1", "0"])
+@pytest.mark.parametrize("scene", SCENES)
+def test_threads(scene: str, raw: str) -> None:
+    command = [sys.executable, "-m", "tests.survival.threads", scene]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "LIVESHAPE_RAW": raw},
+        timeout=200,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.returncode}: {done.stderr[-3000:]}"
