@@ -89,7 +89,7 @@ def memory_of(plan: Plan) -> Memory:
         staging=STAGING_BUFFERS * plan.staging_bytes,
         params=plan.uniform_bytes,
         unshared=memory.unshared_bytes,
-        file_plan=plan.graph.file_bytes,
+        file_plan=plan.graph.planned_bytes(plan.limits.half),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
+from liveshape.graph.elements import padded, storage_bytes
 
 Shape = tuple[int, ...]
 
@@ -123,7 +124,15 @@ class Graph:
     values: tuple[Value, ...]
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
-    file_bytes: int = 0  # what the file's own memory plan would take
+    file_bytes: int = 0  # of the memory plan of the outer program, as the file has it
+    file_objects: tuple[tuple[tuple[str, int], ...], ...] = ()  # (dtype, elements) of the tensors of each shared object
+
+    def planned_bytes(self, half: bool) -> int:
+        """What the file's own memory plan would take on a device with or without halves; 0 if it has none."""
+        objects = [
+            max(padded(storage_bytes(dtype, count, half)) for dtype, count in tensors) for tensors in self.file_objects
+        ]
+        return self.file_bytes + sum(objects)
 
     @cached_property
     def consumers(self) -> dict[Value, tuple[int, ...]]:

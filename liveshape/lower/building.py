@@ -36,7 +36,7 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
-    file_bytes: int = 0  # of the memory plans in the file
+    file_objects: list[tuple[tuple[str, int], ...]] = field(default_factory=list)  # that delegates plan to share
 
     def keep(self, value: Any) -> Any:
         """Register a value and hand it back."""

@@ -9,7 +9,7 @@ from liveshape import ops
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
-from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike, supported
+from liveshape.graph.elements import prod, stored_alike, supported
 from liveshape.lower.building import Builder
 
 BACKEND = "VulkanBackend"
@@ -26,12 +26,16 @@ class Delegate:
         self.once = once  # what a second call writes must not be the tensors that the first one gave
         self.values: dict[int, Any] = {}
         self.writes = self._writes()
-        sizes: dict[int, int] = {}
+        shared: dict[int, list[tuple[str, int]]] = {}
         for value in graph.values:
-            if isinstance(value, VkTensor) and value.mem_obj_id >= 0 and value.constant_id < 0:
-                nbytes = padded(storage_bytes(value.dtype, prod(value.shape)))
-                sizes[value.mem_obj_id] = max(sizes.get(value.mem_obj_id, 0), nbytes)
-        builder.file_bytes += sum(sizes.values())
+            if (
+                isinstance(value, VkTensor)
+                and value.mem_obj_id >= 0
+                and value.constant_id < 0
+                and supported(value.dtype)
+            ):
+                shared.setdefault(value.mem_obj_id, []).append((value.dtype, prod(value.shape)))
+        builder.file_objects += [tuple(tensors) for tensors in shared.values()]
 
     def call(self, args: list[Any], label: str) -> None:
         graph = self.graph
@@ -114,6 +118,9 @@ class Delegate:
         if not isinstance(value, VkTensor):
             return value
         label = f"{self.prefix}value {index}"
+        if not supported(value.dtype):
+            builder.refuse(label, "", f"tensors of dtype {value.dtype} are not supported")
+            return builder.tensor(label, "float32", value.shape, None)
         return builder.tensor(label, value.dtype, value.shape, self._constant(value, label))
 
     def _constant(self, value: VkTensor, label: str) -> memoryview | None:

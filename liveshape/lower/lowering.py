@@ -128,8 +128,15 @@ class _Lowering:
             built.nodes[place] = replace(node, args=(node.args[0], starts[target], None))
         inputs = tuple(self._value(index) for index in self.plan.inputs)
         outputs = tuple(self._value(index) for index in self.plan.outputs)
-        file_bytes = built.file_bytes + sum(self.plan.non_const_buffer_sizes)
-        return Graph(self.plan.name, tuple(built.nodes), tuple(built.values), inputs, outputs, file_bytes)
+        return Graph(
+            self.plan.name,
+            tuple(built.nodes),
+            tuple(built.values),
+            inputs,
+            outputs,
+            sum(self.plan.non_const_buffer_sizes),
+            tuple(built.file_objects),
+        )
 
     def _check_jump(self, position: int, jump: JumpFalseCall) -> None:
         """A jump must lead to an instruction or the end, and one that goes nowhere or to itself would never end."""

@@ -88,7 +88,7 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[Memory, Scr
         memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume)
         if best is None or memory.activation_bytes < best[0].activation_bytes:
             best = memory, scratch
-        if not 0 < graph.file_bytes < memory.activation_bytes:
+        if not 0 < graph.planned_bytes(limits.half) < memory.activation_bytes:
             break
     assert best is not None
     return best

@@ -232,14 +232,14 @@ def test_greedy_is_a_temperature_of_zero() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"temperature": -1}, "temperature must be 0"),
-        ({"temperature": float("nan")}, "temperature must be a finite number, nan was given"),
+        ({"temperature": -1}, "temperature must be from 0"),
+        ({"temperature": float("nan")}, "temperature must be a finite number, 'nan' was given"),
         ({"top_k": -1}, "top_k must be 0"),
         ({"top_k": 1.5}, "top_k must be a whole number, 1.5 was given"),
         ({"top_p": 0}, "top_p must be above 0 and at most 1"),
         ({"top_p": 1.1}, "1.1 was given"),
         ({"min_p": 2}, "min_p must be from 0"),
-        ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be from 1e-06"),
         ({"seed": -1}, "seed must be from 0 to 4294967295, -1 was given"),
         ({"seed": "a"}, "seed must be a whole number"),
         ({"top_p": True}, "top_p must be a finite number"),

@@ -111,7 +111,7 @@ class FakeModel:
         self.computed: list[list[int]] = []  # what each prefill was given
         self.samplings: list[Sampling] = []
         self.memory = SimpleNamespace(total=2_000_000_000)
-        self.device = SimpleNamespace(adapter=SimpleNamespace(name="a list"))
+        self.device = SimpleNamespace(name="a list")
         self.positional = True
         self.turn = Turn()
 

@@ -70,7 +70,7 @@ def test_program(program: TestProgram, device: Device) -> None:
             return
         executor = Executor(compile(lower(file, "forward", {}, device.limits), device.limits), device)
     needed = executor.plan.memory.activation_bytes
-    assert needed <= executor.graph.file_bytes, "the file's own memory plan is smaller than ours"
+    assert needed <= executor.graph.planned_bytes(device.limits.half), "the file's own memory plan is smaller than ours"
     generator = np.random.default_rng(1)
     draws = torch.Generator().manual_seed(2)
     reference = copy.deepcopy(program.module) if program.stateful else None

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import Device, _adapters, limits_of, open_device
-from liveshape.run.executor import Executor
-from tests.support.chains import Chain
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from tests.support.chains import Chain, executor_of
 
 
 @pytest.mark.parametrize("parts", [1, 3, 5, 7, 12])
 def test_a_number_of_parts_that_is_no_power_of_two(parts: int) -> None:
-    device = Device(_adapters()[0], 0, limits=limits_of(open_device(), max_parts=parts))
-    chain = Chain(device.limits)
+    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), max_parts=parts))
+    chain = Chain()
     x = chain.input((3, 40))
     out = chain.node("aten.sum.dim_IntList", x, (1,), False, None, chain.tensor((3,)))
-    executor = Executor(chain.graph(out), device)
+    executor = executor_of(chain.graph(out), device)
     for size in (40, 17, 9):
         data = np.random.default_rng(size).integers(-9, 9, (3, size)).astype(np.float32)
         np.testing.assert_array_equal(executor.execute([data])[0], data.sum(1))

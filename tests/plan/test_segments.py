@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import liveshape.ops
-from liveshape.device.webgpu import Device, _adapters, limits_of, open_device
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
 from liveshape.kernels import Kernel, Variant
@@ -61,7 +62,7 @@ def test_limits_that_are_no_power_of_two(limit: int, most: int) -> None:
     """A tensor between a power of two and the limit, in a block above it: 188 of 700 elements were wrong."""
     most = max(most, limit)
     limits = limits_of(open_device(), max_binding_bytes=limit, max_buffer_bytes=most, max_bindings=1 << 8)
-    device = Device(_adapters()[0], 0, limits=limits)
+    device = Device(usable_adapters()[0], 0, limits=limits)
     small, big = 700, 1800
     chain = Chain()
     x, y = chain.input((small,)), chain.input((big,))

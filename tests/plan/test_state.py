@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Tensor
 from liveshape.graph.constants import all_bytes
@@ -133,16 +132,6 @@ def test_what_is_read_first_outlives_a_call_even_if_nobody_marked_it() -> None:
     x, state = chain.input((4,)), chain.tensor((4,))
     new = chain.node("aten.add.Tensor", state, x, 1, chain.tensor((4,)))
     chain.node("liveshape.move", new, state)
-    assert states_of(chain.graph(new)) == (State(state),)
-
-
-def test_state_that_is_seen_through_a_smaller_tensor_is_taken_whole() -> None:
-    chain, state, new = recurrent((1, CONTEXT))
-    part = chain.tensor((4,))
-    part.storage = state.storage
-    chain.nodes.insert(0, ops.OPS["aten.abs.default"].bind(0, "abs", (part, chain.tensor((4,)))))
-    for index, node in enumerate(chain.nodes):
-        node.index = index
     assert states_of(chain.graph(new)) == (State(state),)
 
 

@@ -120,7 +120,7 @@ def moving_slice(choices: Choices | None = None) -> tuple[Executor, Any]:
     return Executor(compile(chain.graph(out), device.limits, choices), device), data
 
 
-@pytest.mark.parametrize("call", ["write", "write_arena", "submit", "read"])
+@pytest.mark.parametrize("call", ["write", "submit", "read"])
 def test_an_interrupt_in_the_device_leaves_no_trace(call: str) -> None:
     """Between planning and upload: the same call afterwards gave another row."""
     executor, data = moving_slice()
