@@ -93,10 +93,10 @@ def load(
 
     Example: `model, tokenizer = load("SmolLM2-135M-Instruct")`.
     """
-    from liveshape.llm.model import LanguageModel
-
     if not path_of(path).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+    from liveshape.llm.model import LanguageModel
+
     tokenizer = Tokenizer.load(path)  # first: it is cheap, and fails without any weight uploaded
     return LanguageModel.load(path, device=device, progress=progress, half_cache=half_cache), tokenizer
 
