@@ -43,6 +43,7 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
     if stored_alike(x.dtype, dtype):
         return x
     copy: LiveTensor = yield Scratch(dtype, x.max_shape)
+    copy.shape = x.shape
     yield _copy_flat(x, copy, x.numel)
     return copy
 

@@ -189,3 +189,18 @@ def test_an_interrupt_between_any_two_lines_leaves_no_trace(tracing: bool) -> No
             else:
                 assert line > 50, "the call was shorter than that"
         call(start, 2 + line % 3)
+
+
+def test_scratch_of_another_dtype_below_the_bound() -> None:
+    """Values of halves are converted on their way: the copy has their live shape, where it had its bound."""
+    device = open_device()
+    chain = Chain()
+    x, rows = chain.input((8, 4), static=True), chain.input((5,), "int64")
+    values = chain.input((5, 4), "float16")
+    out = chain.node("aten.index_put.default", x, (rows,), values, False, chain.tensor((8, 4)))
+    executor = Executor(compile(chain.graph(out), device.limits), device)
+    for count in (3, 5, 1, 4):
+        executor.poison()
+        given = [np.zeros((8, 4), np.float32), np.arange(count), np.ones((count, 4), np.float16)]
+        (got,) = executor.execute(given)
+        np.testing.assert_array_equal(got, np.repeat([1, 0], [count, 8 - count])[:, None] * np.ones((1, 4)))
