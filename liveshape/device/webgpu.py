@@ -21,7 +21,7 @@ from liveshape.device.adapters import (
     no_display,
     usable_adapters,
 )
-from liveshape.device.library import lib, wgpu
+from liveshape.device.library import lib, native, wgpu
 from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
 from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
@@ -417,13 +417,15 @@ def _after_fork() -> None:
     for device in list(_devices):
         _forked_from_a_device = True
         device._dead = _FORKED
-        # Their destructors wait for the device, too.
-        device._device._release = device._queue._release = _nothing
+    # Destructors wait for the device, too, and what they release in the child is gone for the parent.
+    for kind in vars(native).values() if _forked_from_a_device and native is not None else ():
+        if isinstance(kind, type) and "_release" in vars(kind):
+            kind._release = _nothing  # type: ignore[attr-defined]
     _open.clear()
 
 
-def _nothing() -> None:
-    """What is left to release in a child."""
+def _nothing(released: Any) -> None:
+    """What a child has to release."""
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters
+from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
@@ -32,6 +32,10 @@ class PaperDevice:
     def counters(self) -> Counters:
         self._counters.live_bytes = sum(buffer.nbytes for buffer, _ in self._there.values())
         return self._counters
+
+    @property
+    def lost(self) -> bool:
+        return False
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         self._counters.buffers += 1
@@ -70,9 +74,9 @@ class PaperDevice:
         commands: Sequence[Command],
         copies: Sequence[Copy] = (),
         what: str = "step",
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> None:
-        for buffer in (*(each for row in copies for each in (row[0], row[3])), *(row[0] for row in arrivals)):
+        for buffer in (*(each for row in copies for each in (row[0], row[3])), *(row[0] for row in input_copies)):
             self._check(buffer)
         self._counters.submits += 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from liveshape.device.protocol import Arrival, Buffer, Command, Copy, Counters, Device
+from liveshape.device.protocol import Buffer, Command, Copy, Counters, Device, InputCopy
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 
@@ -32,6 +32,10 @@ class FaultyDevice:
     @property
     def counters(self) -> Counters:
         return self.inner.counters
+
+    @property
+    def lost(self) -> bool:
+        return self.inner.lost
 
     def fail_at(self, call: int, error: BaseException, after: bool = False) -> None:
         """Raise `error` at this call, counted from now on; `after` the call is done or, if not, before."""
@@ -82,9 +86,9 @@ class FaultyDevice:
         commands: Sequence[Command],
         copies: Sequence[Copy] = (),
         what: str = "step",
-        arrivals: Sequence[Arrival] = (),
+        input_copies: Sequence[InputCopy] = (),
     ) -> None:
-        self._through(self.inner.submit, commands, copies, what, arrivals)
+        self._through(self.inner.submit, commands, copies, what, input_copies)
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         return self._through(self.inner.read, staging, nbytes)  # type: ignore[no-any-return]
