@@ -109,7 +109,7 @@ def generate(
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
 
-    def whole() -> str:
+    def text() -> str:
         pieces = []
         response = None
         for response in stream_generate(model, tokenizer, prompt, **options):
@@ -121,7 +121,7 @@ def generate(
         return "".join(pieces)
 
     # In one turn: threads that share a model get a whole text each.
-    return model.turn.run(whole)
+    return model.turn.run(text)
 
 
 def speed_text(response: GenerationResponse) -> str:

@@ -12,7 +12,7 @@ from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.quantized import Q4Kernels, q4_product
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.rotary import angles_of_positions, angles_of_rows, turn
+from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("swiglu")
@@ -93,4 +93,4 @@ def rotary_to_cache(
         angles = angles_of_positions(xq, xk, cosine, sine, start_pos)
     run, start, stride = new_rows(xq, xk, v, k_cache, v_cache, input_pos)
     out.shape = xq.shape
-    yield turn((out, k_cache, xq, xk, cosine, sine, v, v_cache), angles, run, start, stride, ROTARY_TO_CACHE)
+    yield rotate((out, k_cache, xq, xk, cosine, sine, v, v_cache), angles, run, start, stride, ROTARY_TO_CACHE)

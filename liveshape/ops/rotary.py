@@ -24,7 +24,7 @@ def _check_heads(xq: LiveTensor, xk: LiveTensor) -> None:
         raise ShapeError(f"a head of {xq.shape[3]} elements does not consist of pairs")
 
 
-def turn(
+def rotate(
     tensors: tuple[LiveTensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
 ) -> Dispatch:
     """Turn queries and keys; these go to `start` elements into each `stride` of their output, `run` of them there."""
@@ -85,7 +85,7 @@ def apply_rotary_emb(
 ) -> Iterator[Dispatch]:
     angles = angles_of_rows(xq, xk, freqs_cos, freqs_sin)
     out[0].shape, out[1].shape = xq.shape, xk.shape
-    yield turn((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
+    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
 @op("et_vk.apply_rotary_emb_hf.default")
@@ -94,7 +94,7 @@ def apply_rotary_emb_hf(
 ) -> Iterator[Dispatch]:
     angles = angles_of_positions(xq, xk, freqs_cos, freqs_sin, start_pos)
     out[0].shape, out[1].shape = xq.shape, xk.shape
-    yield turn((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
+    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default")
