@@ -12,7 +12,7 @@ from tests.survival.subjects import ROOT
 from tests.survival.threads import SCENES
 
 
-@pytest.mark.parametrize("raw", ["1", "0"])
+@pytest.mark.parametrize("raw", ["1", pytest.param("0", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", SCENES)
 def test_threads(scene: str, raw: str) -> None:
     command = [sys.executable, "-m", "tests.survival.threads", scene]
