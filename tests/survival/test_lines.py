@@ -45,7 +45,7 @@ def sweep(kind: type[Subject], folder: Path, most: int) -> None:
 
 @pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.__name__)
 def test_an_interrupt_at_some_lines(kind: type[Subject], tmp_path: Path) -> None:
-    sweep(kind, tmp_path, 2 if kind is Load else 6)
+    sweep(kind, tmp_path, 2 if kind is Load else 4)
 
 
 @pytest.mark.slow
