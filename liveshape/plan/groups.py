@@ -128,10 +128,6 @@ class Group:
         self.attempts = 0  # at a trace
         self.remembered: dict[tuple[Any, ...], Remembered] = {}  # plans of late, by shapes and numbers
 
-    @property
-    def leader(self) -> LiveNode:
-        return self.members[0]
-
     def remember(self, key: tuple[Any, ...], outputs: list[Shape]) -> None:
         """Keep the present plan for when shapes and numbers are the same again, as those of chunks and tokens are."""
         if len(self.remembered) >= _MOST_REMEMBERED:
