@@ -52,8 +52,12 @@ def check_resume(graph: Graph, point: int) -> None:
 
     What they read from before them must still be there, so none of them may write it; and they must run in a row.
     """
-    if any(index >= point for index in graph.controls) or not 0 <= point < len(graph.nodes):
-        raise PlanError(f"{graph.name} cannot be resumed at node {point}: there are jumps, or no such node")
+    if not 0 <= point < len(graph.nodes):
+        raise PlanError(f"{graph.name} cannot be resumed at node {point}: it has {len(graph.nodes)} nodes")
+    for index in graph.controls:
+        if index >= point or int(graph.nodes[index].args[-2]) > point:
+            jump = graph.nodes[index].label
+            raise PlanError(f"{graph.name} cannot be resumed at node {point}: {jump} jumps after it or over it")
     made: set[Value] = set()
     before: set[Value] = set()
     for node in graph.nodes[point:]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import GeneratorType
 from typing import Any
 
-from liveshape.errors import LiveshapeError, PlanError
+from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
 from liveshape.kernels import Dispatch, Kernel, Variant
@@ -339,7 +339,7 @@ def fold(groups: int, limit: int) -> tuple[int, int, int]:
     y = -(-groups // (limit * z))
     x = -(-groups // (y * z))
     if z > limit:
-        raise PlanError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
+        raise UnsupportedError(f"{groups:,} workgroups do not fit a grid of {limit:,} in three dimensions")
     return x, y, z
 
 

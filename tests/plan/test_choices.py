@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from liveshape.device.webgpu import open_device
-from liveshape.graph import Graph
+from liveshape.errors import PlanError
+from liveshape.graph import Graph, Limits
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
@@ -113,3 +114,20 @@ def test_views_are_given_up_where_the_file_needs_less() -> None:
     assert (shared.aliased, apart.aliased) == (1, 0)
     least = min(shared.activation_bytes, apart.activation_bytes)
     assert compile(replace(graph, file_bytes=16)).memory.activation_bytes == least
+
+
+def test_no_call_resumes_where_a_jump_passes() -> None:
+    """Node 2 runs only if the jump is not taken, and a resumed call would run it in any case."""
+    chain = Chain()
+    x, out = chain.input((8, 8)), chain.tensor((8, 8))
+    chain.node("aten.relu.default", x, out)
+    chain.node("liveshape.jump_false", chain.scalar(given=True), 3, None)
+    chain.node("aten.neg.default", x, out)
+    chain.node("aten.exp.default", out, last := chain.tensor((8, 8)))
+    graph = chain.graph(last)
+    for point in (0, 1, 2):
+        with pytest.raises(PlanError, match=rf"at node {point}: .* \(node 1\) jumps after it or over it"):
+            compile(graph, Limits(), Choices(resume=(point,)))
+    with pytest.raises(PlanError, match="it has 4 nodes"):
+        compile(graph, Limits(), Choices(resume=(4,)))
+    assert compile(graph, Limits(), Choices(resume=(3,))).choices.resume == (3,)

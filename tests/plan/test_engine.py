@@ -224,5 +224,5 @@ def test_fold_covers_every_group_with_little_overshoot(groups: int, limit: int) 
 
 
 def test_fold_refuses_what_no_grid_holds() -> None:
-    with pytest.raises(PlanError, match="do not fit a grid"):
+    with pytest.raises(UnsupportedError, match="do not fit a grid"):
         fold(5**3 + 1, 5)
