@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib, wgpu
 from liveshape.device.memory import Memory
-from liveshape.device.waiting import NEVER, Naps, Pace, Tickets
+from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
 from liveshape.errors import DeviceError
 
 _MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to an interrupt
@@ -51,10 +51,10 @@ class RawReader:
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
         """Look until it is there; sleeping lets signals and threads through."""
-        for found in self._looks(memory, nbytes, by_driver=True):
+        for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
                 return found
-            time.sleep(found)
+            self._rest(found, memory.submission)
         raise AssertionError("looks end with the bytes or an error")
 
     async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
@@ -62,23 +62,30 @@ class RawReader:
         for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
                 return found
-            await asyncio.sleep(found)
+            await asyncio.sleep(found.next())
         raise AssertionError("looks end with the bytes or an error")
 
     def finish(self) -> None:
         """Look until the device has told that it is done."""
-        if self._pace.is_short and self._pace.submission >= 0:
-            self._tickets.wait(self._pace.submission)
         ticket, naps = self._tickets.new(), self._pace.naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
         calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
+        submission = self._pace.submission
         while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
-            time.sleep(naps.next())
+            self._rest(naps, submission)
         self._tickets.forget(ticket)
         self._pace.ended()
 
-    def _looks(self, memory: Memory, nbytes: int, by_driver: bool = False) -> Iterator[float | bytearray]:
-        """Seconds to sleep until the next look, and at last the bytes.
+    def _rest(self, naps: Naps, submission: int) -> None:
+        """Between two looks: sleep, or let the driver wait for what is short."""
+        left = self._pace.left
+        if 0 < left < SHORT and submission >= 0:
+            self._tickets.wait(submission)
+        else:
+            time.sleep(naps.next(long=left > SHORT))
+
+    def _looks(self, memory: Memory, nbytes: int) -> Iterator[Naps | bytearray]:
+        """How to sleep until the next look, and at last the bytes.
 
         Who comes first maps, who sees it first copies, and an interrupted one comes again.
         """
@@ -90,10 +97,8 @@ class RawReader:
                     self._map(memory, nbytes)
                 ticket = memory.ticket
             assert ticket is not None
-            if by_driver and self._pace.is_short and memory.submission >= 0:
-                self._tickets.wait(memory.submission)
             while (status := self._tickets.look(ticket, naps)) is None and memory.ticket == ticket:
-                yield naps.next()
+                yield naps
             with memory.lock:
                 memory.check()
                 if status is None or memory.ticket != ticket:

@@ -12,9 +12,10 @@ from liveshape.device.library import ffi, lib
 from liveshape.device.protocol import Command
 
 _SPIN = 2e-3  # seconds for which a GPU is looked at without a sleep: a sleep takes longer than it should
-_SHORT = 0.05  # seconds of work for which the driver may wait, deaf to signals
-_FRACTION = 1 / 16  # of the time waited so far: what a sleep may add to it
-_SHORTEST, _LONGEST = 20e-6, 1e-3
+SHORT = 0.05  # seconds of work for which the driver may wait, deaf to signals
+_SHORTEST = 20e-6
+# A sleep may add this part to the time waited so far, and is never longer than this; the second where much is left.
+_SLEEPS = ((1 / 16, 1e-3), (1 / 4, 10e-3))
 _OVERDUE_AFTER = 1.0  # seconds that a callback may be late once the device is idle; another thread may be running it
 
 NEVER = -1  # the status of a callback that nobody will hear of
@@ -30,10 +31,11 @@ class Naps:
         self._spin = spin
         self._idle_since: float | None = None
 
-    def next(self) -> float:
-        """Seconds to sleep now."""
+    def next(self, long: bool = False) -> float:
+        """Seconds to sleep now, more of them if it is known to take long."""
         waited = time.perf_counter() - self._begin
-        return 0 if waited < self._spin else min(max(waited * _FRACTION, _SHORTEST), _LONGEST)
+        part, most = _SLEEPS[long]
+        return 0 if waited < self._spin else min(max(waited * part, _SHORTEST), most)
 
     def overdue(self, idle: bool) -> bool:
         """Whether the device has had nothing to do for so long that what is waited for will never come."""
@@ -53,7 +55,7 @@ class Pace:
     """How long the work of one device takes, judged by the work before.
 
     A GPU works beside the host, which may look at it all the time. A software adapter needs the host's cores, so there
-    the driver waits, if the work is short: no signal comes through meanwhile.
+    looks are few while much is left, and the driver waits for the end: no signal comes through in that short time.
     """
 
     def __init__(self, software: bool) -> None:
@@ -75,9 +77,9 @@ class Pace:
             self._groups += 1 + sum([x * y * z for x, y, z in [command.slot.grid for command in commands]])
 
     @property
-    def is_short(self) -> bool:
-        """Whether the driver may wait for what was submitted."""
-        return 0 < self._seconds * self._groups < _SHORT
+    def left(self) -> float:
+        """Seconds that the work will still take, by what is known of it; 0 or less if it says nothing."""
+        return self._seconds * self._groups - (time.perf_counter() - self._since)
 
     def ended(self) -> None:
         """What was submitted is done."""
