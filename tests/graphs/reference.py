@@ -92,11 +92,21 @@ class Evaluation:
         floats = [x for x in args if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel()]
         scale = max(float(x[x.isfinite()].abs().max()) for x in (result, *floats) if x.isfinite().any())
         offset = 2 * torch.rand(result.shape, dtype=torch.float64, generator=self.noise) - 1
-        allowed = ALLOWED[value.dtype] * scale
+        allowed: Any = ALLOWED[value.dtype] * scale
         if operator == ROUNDING:
-            # An element next to the middle of two of its 8-bit steps may go either way: one step times a 4-bit weight.
-            allowed = max(allowed, float(args[1].max()) * 8 * float(args[5].abs().max()))
+            allowed = allowed + _either_way(args[0], args[1], args[5])
         return result + allowed * offset
+
+
+def _either_way(x: torch.Tensor, scales: torch.Tensor, weight_scales: torch.Tensor) -> torch.Tensor:
+    """What a row may be off because elements next to the middle of two of their 8-bit steps go up or down.
+
+    Each of them is worth a step times a 4-bit weight; a row without any is allowed nothing.
+    """
+    step = scales.reshape(*x.shape[:-1], 1)
+    apart = (x / step - (x / step).floor() - 0.5).abs() * step
+    near = apart <= MARGIN * ALLOWED["float32"] * x.abs().amax()
+    return near.sum(-1, keepdim=True) * step * 8 * weight_scales.abs().max()
 
 
 def _read(memory: dict[int, Any], argument: Any) -> Any:
