@@ -25,16 +25,15 @@ class Decoder(nn.Module):
         return found
 
 
-class Named(nn.Module):
-    """A model that is called by the names of its inputs."""
+class Attending(nn.Module):
+    """A decoder beside the states of an encoder."""
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...], field: str, **options: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.names, self.field, self.options = model, names, field, options
+        self.model = model
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        given = dict(zip(self.names, inputs, strict=True))
-        found: torch.Tensor = getattr(self.model(**given, **self.options), self.field)
+    def forward(self, ids: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.model(input_ids=ids, encoder_hidden_states=states, use_cache=False).last_hidden_state
         return found
 
 
@@ -111,8 +110,7 @@ def whisper_encoder() -> nn.Module:
 def whisper_decoder() -> nn.Module:
     from transformers.models.whisper.modeling_whisper import WhisperDecoder
 
-    names = ("input_ids", "encoder_hidden_states")
-    return Named(WhisperDecoder(whisper_config()), names, "last_hidden_state", use_cache=False)
+    return Attending(WhisperDecoder(whisper_config()))
 
 
 def wav2vec2() -> nn.Module:
@@ -143,9 +141,9 @@ class Recommender(nn.Module):
         self.top = nn.Sequential(nn.Linear(16 + 6, 32), nn.ReLU(), nn.Linear(32, 1), nn.Sigmoid())
         self.register_buffer("pairs", torch.tril_indices(4, 4, -1))
 
-    def forward(self, numbers: torch.Tensor, *categories: torch.Tensor) -> torch.Tensor:
+    def forward(self, numbers: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
         dense = self.dense(numbers)
-        rows = torch.stack([dense, *(bag(each) for bag, each in zip(self.bags, categories, strict=True))], 1)
+        rows = torch.stack([dense, *(bag(categories[:, place]) for place, bag in enumerate(self.bags))], 1)
         products = rows @ rows.transpose(1, 2)
         among = products[:, self.pairs[0], self.pairs[1]]  # type: ignore[index]
         found: torch.Tensor = self.top(torch.cat((dense, among), 1))
@@ -164,7 +162,7 @@ class Recurrent(nn.Module):
 
 TEXT = (Input((1, "S"), torch.int64, integers(1, WORDS)),)
 LENGTH = {"S": (2, 43)}
-BAG = Input(("B", 4), torch.int64, integers(0, 50))
+BAGS = Input(("B", 3, 4), torch.int64, integers(0, 50))
 
 # The steps of nn.LSTM and nn.GRU are unrolled by the exporter, so their length is fixed and their batch is live.
 PROGRAMS = [
@@ -182,7 +180,7 @@ PROGRAMS = [
         1e-3,
     ),
     TestProgram("wav2vec2", wav2vec2, (Input((1, "20*S")),), {"S": (20, 60)}, 1e-3, 1e-3),
-    TestProgram("recommender", Recommender, (Input(("B", 13)), BAG, BAG, BAG), {"B": (1, 17)}, 1e-3, 1e-3),
+    TestProgram("recommender", Recommender, (Input(("B", 13)), BAGS), {"B": (1, 17)}, 1e-3, 1e-3),
     TestProgram("lstm", lambda: Recurrent(nn.LSTM), (Input(("B", 7, 12)),), {"B": (2, 9)}, 1e-4, 1e-4),
     TestProgram("gru", lambda: Recurrent(nn.GRU), (Input(("B", 7, 12)),), {"B": (2, 9)}, 1e-4, 1e-4),
 ]

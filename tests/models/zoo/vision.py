@@ -28,13 +28,13 @@ class Only(nn.Module):
         super().__init__()
         self.model, self.field = model, field
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = getattr(self.model(*inputs), self.field)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = getattr(self.model(x), self.field)
         return found
 
 
-class Batched(nn.Module):
-    """A time or a text beside the image."""
+class Denoiser(nn.Module):
+    """A model that is told how noisy its image is."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def diffusion() -> nn.Module:
         norm_num_groups=8, attention_head_dim=8, down_block_types=("DownBlock2D", "AttnDownBlock2D"),
         up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     )  # fmt: skip
-    return Batched(model)
+    return Denoiser(model)
 
 
 def swin() -> nn.Module:
