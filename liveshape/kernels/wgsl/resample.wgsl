@@ -91,7 +91,8 @@ fn each(i: u32) {
             }
         }
     }
-    out[i] = T(select(total, total / weights, ANTIALIAS));
+    // A given scale may lead beyond x, where nothing has a weight.
+    out[i] = T(select(total, total / weights, ANTIALIAS && weights != 0.0));
 }
 
 // include each

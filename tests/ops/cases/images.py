@@ -49,6 +49,7 @@ RESAMPLED = [
         _resampled("_upsample_bilinear2d_aa", "out", lambda s: (2, 2, s, 9), [(11, 4), aligned, None, None])
         for aligned in (False, True)
     ),
+    _resampled("_upsample_bilinear2d_aa", "default", lambda s: (1, 2, s, 2), [(3, 4), False, None, 1.0]),
     _resampled("_upsample_bicubic2d_aa", "default", lambda s: (1, 2, s, 9), [(7, 5), False, None, None]),
     pictured(
         "upsample_bilinear2d to a live size",
