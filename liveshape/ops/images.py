@@ -10,6 +10,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
+from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import strides_of
 
 GRID_SAMPLER = Kernel.load("grid_sampler")
@@ -78,4 +79,6 @@ def grid_priors(x: LiveTensor, stride: int, offset: float, out: LiveTensor) -> I
         raise ShapeError(f"{x.shape} has no height and width")
     height, width = x.shape[-2:]
     out.shape = (height * width, 2)
-    yield GRID_PRIORS(out, count=height * width, width=width, stride=stride, offset=offset, threads=height * width)
+    yield GRID_PRIORS(
+        out, count=height * width, width=width, stride=float_of(stride), offset=float_of(offset), threads=height * width
+    )

@@ -11,16 +11,17 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Tensors, op
-from liveshape.ops.scalars import are_whole
+from liveshape.ops.scalars import are_whole, whole_of
 from liveshape.ops.shapes import ceil_div, in_three
 
 POOL_AVERAGE = Kernel.load("pool")
 POOL_MAX = Kernel.load("pool", pool_average="pool_max")
 POOL_MAX_INDEXED = Kernel.load("pool", pool_average="pool_max", pool_put_value="pool_put_both")
 POOL_MAX_BACKWARD = Kernel.load("pool_max_backward")
+_FAR = 1 << 29  # so that no place in a window is beyond 32 bits
 
 
-def spatial(x: LiveTensor, dims: int) -> tuple[Shape, Shape]:
+def _spatial(x: LiveTensor, dims: int) -> tuple[Shape, Shape]:
     """The shape of x as planes, and the sizes of a plane; a batch may be missing."""
     if x.rank not in (dims + 1, dims + 2):
         raise ShapeError(f"{x.shape} has {x.rank} dimensions; channels and {dims} more are needed, with a batch or not")
@@ -46,6 +47,8 @@ def _windows(
     counts = []
     for size, width, step, pad, gap in zip(sizes, window, steps, pads, gaps, strict=True):
         reach = gap * (width - 1) + 1
+        if width < 1 or step < 1 or gap < 1 or reach > _FAR or step > _FAR:
+            raise ShapeError(f"kernel {window}, stride {steps} and dilation {gaps} must each be between 1 and {_FAR}")
         if pad < 0 or 2 * pad > reach:
             raise ShapeError(f"padding {padding} is not between 0 and half of a window that reaches over {reach}")
         room = size + 2 * pad - reach
@@ -106,12 +109,12 @@ def _average_pool(
     divisor: int | None,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    lead, sizes = spatial(x, dims)
+    lead, sizes = _spatial(x, dims)
     outs, places = _windows(sizes, *steps, (1,), ceil_mode)
     if divisor is None:
         yield from _average(x, lead, outs, places, out, DIVISOR="PADDED" if count_include_pad else "INSIDE")
     else:
-        yield from _average(x, lead, outs, places, out, DIVISOR="GIVEN", divisor=divisor)
+        yield from _average(x, lead, outs, places, out, DIVISOR="GIVEN", divisor=whole_of(divisor))
 
 
 @op("aten.avg_pool1d.default", "aten::avg_pool1d.out")
@@ -139,7 +142,7 @@ def _register(dims: int) -> None:
     def max_pool_with_indices(
         x: LiveTensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, out: Tensors
     ) -> Iterator[Dispatch]:
-        lead, sizes = spatial(x, dims)
+        lead, sizes = _spatial(x, dims)
         yield from _maximum(x, lead, *_windows(sizes, kernel, stride, padding, dilation, ceil_mode), out)
 
     @op(f"aten.max_pool{dims}d.default")
@@ -150,14 +153,14 @@ def _register(dims: int) -> None:
 
     @op(f"aten.adaptive_max_pool{dims}d.default", *_portable(dims, f"aten::adaptive_max_pool{dims}d.out"))
     def adaptive_max_pool(x: LiveTensor, output_size: Ints, out: Tensors) -> Iterator[Dispatch]:
-        lead, sizes = spatial(x, dims)
+        lead, sizes = _spatial(x, dims)
         yield from _maximum(x, lead, *_shares(sizes, output_size), out)
 
     averages = f"{'_' if dims > 1 else ''}adaptive_avg_pool{dims}d"
 
     @op(f"aten.{averages}.default", f"aten::{averages}.out")
     def adaptive_avg_pool(x: LiveTensor, output_size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
-        lead, sizes = spatial(x, dims)
+        lead, sizes = _spatial(x, dims)
         yield from _average(x, lead, *_shares(sizes, output_size), out)
 
     # In one dimension PyTorch has neither a divisor nor a gradient by indices.
@@ -189,7 +192,7 @@ def _register(dims: int) -> None:
         indices: LiveTensor,
         out: LiveTensor,
     ) -> Iterator[Dispatch]:
-        lead, sizes = spatial(x, dims)
+        lead, sizes = _spatial(x, dims)
         outs, places = _windows(sizes, kernel, stride, padding, dilation, ceil_mode)
         if gradient.shape != lead + outs or indices.shape != lead + outs:
             raise ShapeError(

@@ -10,9 +10,11 @@ from liveshape.errors import ShapeError
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, op
+from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import in_three
 
 RESAMPLE = Kernel.load("resample")
+_FAR = 1 << 20
 
 Scales = tuple[float | None, ...]
 
@@ -30,8 +32,8 @@ def _scale(filter: Filter, size: int, wanted: int, aligned: bool, given: float |
     """How far a step in the result goes in x: rounded to f32 it is what PyTorch computes in f32."""
     if aligned:
         return (size - 1) / (wanted - 1) if wanted > 1 else 0.0
-    # PyTorch's nearest takes the sizes at their word where these say all.
-    if filter.kind == "NEAREST" and wanted in (size, 2 * size):
+    # In two dimensions PyTorch's nearest takes these sizes at their word, whatever factor is given with them.
+    if filter.kind == "NEAREST" and filter.dims == 2 and wanted in (size, 2 * size):
         return size / wanted
     return 1.0 / given if given is not None and given > 0.0 else size / wanted
 
@@ -47,7 +49,7 @@ def _resample(
         raise ShapeError(f"a picture of {sizes} cannot be resampled to {output_size}")
     out.shape = x.shape[:-dims] + output_size
     steps = tuple(
-        _scale(filter, size, wanted, aligned, given)
+        float_of(_scale(filter, size, wanted, aligned, given))
         for size, wanted, given in zip(sizes, output_size, scales, strict=True)
     )
     yield RESAMPLE(
@@ -76,11 +78,11 @@ def _resample_by(
     """To a size, or by factors of the live one."""
     if output_size is not None:
         yield from _resample(x, filter, output_size, aligned, (None,) * filter.dims, out)
-    elif factors is not None and len(factors) == filter.dims:
+    elif factors is not None and len(factors) == filter.dims and all(0.0 < factor < _FAR for factor in factors):
         found = tuple(math.floor(size * factor) for size, factor in zip(x.shape[-filter.dims :], factors, strict=True))
         yield from _resample(x, filter, found, aligned, factors, out)
     else:
-        raise ShapeError(f"{x.shape} is to be resampled by {factors}; {filter.dims} factors or a size are needed")
+        raise ShapeError(f"{x.shape} is to be resampled by {factors}; a size or {filter.dims} factors below {_FAR} fit")
 
 
 def _portable(name: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ fn taps_of(axis: u32, o: i32) -> Taps {
     let size = params.sizes[axis];
     let scale = params.scales[axis];
     let whole = f32(o);
-    let kept = FILTER == LINEAR && !ANTIALIAS && size == params.outs[axis];
+    let kept = (FILTER == LINEAR || ANTIALIAS) && size == params.outs[axis];
     if (kept || axis + DIMS < 3u) {
         return Taps(o, o, whole, 1.0);
     }

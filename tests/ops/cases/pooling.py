@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tests.ops.cases.pictures import FLOATS, pictured
+from tests.support.pictures import FLOATS, pictured
 from tests.ops.cases.reduction import _few, _special
 from tests.support.graphs import SIZES, In, OpCase, Sym
 
