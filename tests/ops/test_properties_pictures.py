@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.ops.cases.images import _places
 from tests.ops.cases.movement import moved
-from tests.support.pictures import FLOATS, pictured
 from tests.ops.cases.reduction import _few, _special
 from tests.support.graphs import In, OpCase, sweep
+from tests.support.pictures import FLOATS, pictured
 
 aten = torch.ops.aten
 Draw = Callable[[Any], Any]

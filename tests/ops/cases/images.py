@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from tests.ops.cases.movement import moved
-from tests.support.pictures import FLOATS, pictured
 from tests.support.graphs import SIZES, In, OpCase, Out, Sym
+from tests.support.pictures import FLOATS, pictured
 
 aten = torch.ops.aten
 WIDE = tuple(size for size in SIZES if size > 3)  # what a mirror image of three needs
@@ -49,8 +49,16 @@ RESAMPLED = [
         _resampled("_upsample_bilinear2d_aa", "out", lambda s: (2, 2, s, 9), [(11, 4), aligned, None, None])
         for aligned in (False, True)
     ),
-    _resampled("_upsample_bilinear2d_aa", "default", lambda s: (1, 2, s, 2), [(3, 4), False, None, 1.0]),
     _resampled("_upsample_bicubic2d_aa", "default", lambda s: (1, 2, s, 9), [(7, 5), False, None, None]),
+    # Eager PyTorch reads beyond x where a given scale leads there; nothing is there, so nothing is the sum.
+    pictured(
+        "_upsample_bilinear2d_aa beyond",
+        "aten._upsample_bilinear2d_aa.default",
+        lambda s: [In("float32", (1, 2, s, 2))],
+        [(3, 4), False, None, 1.0],
+        lambda x: torch.constant_pad_nd(aten._upsample_bilinear2d_aa(x, (3, 2), False, None, None), (0, 2)),
+        wide=False,
+    ),
     pictured(
         "upsample_bilinear2d to a live size",
         "aten.upsample_bilinear2d.vec",

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tests.support.pictures import FLOATS, pictured
 from tests.ops.cases.reduction import _few, _special
 from tests.support.graphs import SIZES, In, OpCase, Sym
+from tests.support.pictures import FLOATS, pictured
 
 aten = torch.ops.aten
 LONG = tuple(size for size in SIZES if size > 2)
