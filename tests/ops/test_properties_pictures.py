@@ -55,6 +55,7 @@ def pools(draw: Draw) -> OpCase:
         name = f"avg_pool{dims}d"
         divisor = [draw(st.sampled_from((None, 1, 3, -5)))] if dims > 1 else []
         args = [kernel, stride, padding, ceil_mode, draw(st.booleans()), *divisor]
+        kinds = (*FLOATS, "int64") if dims > 1 else FLOATS
     return _pooled(draw, name, shape, live, args, kinds)
 
 
@@ -68,7 +69,7 @@ def adaptive_pools(draw: Draw) -> OpCase:
 
 def _pooled(draw: Draw, name: str, shape: Any, live: Any, args: list[Any], kinds: Any) -> OpCase:
     kind = draw(st.sampled_from(kinds))
-    make = _few if kind == "int32" else draw(st.sampled_from((_few, _special)))
+    make = _few if kind.startswith("int") else draw(st.sampled_from((_few, _special)))
     function = getattr(aten, name)
     return pictured(
         f"{name} {shape(7)} {args}", f"aten.{name}.default", lambda s: [In(kind, shape(s), make)], args,

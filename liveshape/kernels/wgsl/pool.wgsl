@@ -18,22 +18,20 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 
 // include pool_average
+// include place
 
 fn each(i: u32) {
     let sizes = params.sizes.xyz;
     let outs = params.outs.xyz;
     let padding = params.padding.xyz;
     let dilation = params.dilation.xyz;
-    let spans = vec3<u32>(outs);
-    let row = i / spans.z;
-    let layer = row / spans.y;
-    let place = vec3<i32>(vec3<u32>(layer % spans.x, row % spans.y, i % spans.z));
-    let plane = layer / spans.x * u32(sizes.x * sizes.y * sizes.z);
-    var low = place * params.stride.xyz - padding;
+    let place = place_of(i, outs);
+    let plane = place.plane * u32(sizes.x * sizes.y * sizes.z);
+    var low = place.at * params.stride.xyz - padding;
     var high = low + (params.window.xyz - 1) * dilation + 1;
     if (ADAPTIVE) {
-        low = place * sizes / outs;
-        high = ((place + 1) * sizes + outs - 1) / outs;
+        low = place.at * sizes / outs;
+        high = ((place.at + 1) * sizes + outs - 1) / outs;
     }
     let first = low + max((dilation - 1 - low) / dilation, vec3<i32>(0)) * dilation;
     let last = min(high, sizes);

@@ -16,18 +16,19 @@ struct Params {
 @group(0) @binding(2) var<storage, read> indices: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
+// include place
+
 fn each(i: u32) {
     let outs = params.outs.xyz;
     let stride = params.stride.xyz;
-    let spans = vec3<u32>(params.sizes.xyz);
-    let volume = spans.x * spans.y * spans.z;
-    let row = i / spans.z;
-    let plane = i / volume * u32(outs.x * outs.y * outs.z);
-    let index = i32(i % volume);
-    let place = vec3<i32>(vec3<u32>(row / spans.y % spans.x, row % spans.y, i % spans.z)) + params.padding.xyz;
+    let sizes = params.sizes.xyz;
+    let place = place_of(i, sizes);
+    let plane = place.plane * u32(outs.x * outs.y * outs.z);
+    let index = (place.at.x * sizes.y + place.at.y) * sizes.z + place.at.z;
+    let padded = place.at + params.padding.xyz;
     let reach = (params.window.xyz - 1) * params.dilation.xyz;
-    let first = max((place - reach + stride - 1) / stride, vec3<i32>(0));
-    let last = min(place / stride + 1, outs);
+    let first = max((padded - reach + stride - 1) / stride, vec3<i32>(0));
+    let last = min(padded / stride + 1, outs);
     var total = 0.0;
     for (var d = first.x; d < last.x; d++) {
         for (var h = first.y; h < last.y; h++) {

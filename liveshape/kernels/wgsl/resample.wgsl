@@ -22,6 +22,7 @@ struct Params {
 @group(0) @binding(2) var<uniform> params: Params;
 
 // include cubic
+// include place
 
 struct Taps {
     first: i32,
@@ -66,13 +67,11 @@ fn weight(taps: Taps, tap: i32) -> f32 {
 
 fn each(i: u32) {
     let sizes = params.sizes.xyz;
-    let spans = vec3<u32>(params.outs.xyz);
-    let row = i / spans.z;
-    let layer = row / spans.y;
-    let plane = layer / spans.x * u32(sizes.x * sizes.y * sizes.z);
-    let deep = taps_of(0u, i32(layer % spans.x));
-    let down = taps_of(1u, i32(row % spans.y));
-    let along = taps_of(2u, i32(i % spans.z));
+    let place = place_of(i, params.outs.xyz);
+    let plane = place.plane * u32(sizes.x * sizes.y * sizes.z);
+    let deep = taps_of(0u, place.at.x);
+    let down = taps_of(1u, place.at.y);
+    let along = taps_of(2u, place.at.z);
     if (FILTER <= NEAREST_EXACT) {
         out[i] = x[plane + u32((deep.first * sizes.y + down.first) * sizes.z + along.first)];
         return;
