@@ -1,0 +1,263 @@
+"""Convolutions of one, two and three dimensions: each is a product with a walk, and none of them unfolds its input.
+
+The output channels of a group are rows, the pixels of the batch columns, and the weight [channels, taps] is the left
+factor as the file has it. Where a window is one pixel, or the whole image, there is nothing to walk and it is a plain
+product. Where a channel sees one channel there is no depth to speak of, and that has a kernel of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.matmul import TILE_COLUMNS, product, tiling
+from liveshape.ops.registry import Ints, Number, op
+from liveshape.ops.scalars import float_of
+from liveshape.ops.shapes import ceil_div
+
+TILED = Kernel.load("matmul_tiled", matmul_factors="convolution_factors")
+DEPTHWISE = Kernel.load("convolution_depthwise")
+COMBINE = Kernel.load("convolution_combine")
+
+AXES = 3  # of the kernels: fewer dimensions have a size of one in front
+LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get
+FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
+SPLIT_DEPTH = 256  # what a tile should have of the depth at least
+MOST_SPLITS = 16
+SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
+TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+class Window(NamedTuple):
+    """How a kernel goes over its input, three numbers each."""
+
+    kernel: Shape
+    stride: Shape
+    padding: Shape
+    dilation: Shape
+    transposed: bool
+
+    @property
+    def alone(self) -> bool:
+        """Whether every output is made of one pixel, and every pixel makes one."""
+        return prod(self.kernel) == prod(self.stride) == 1 and not any(self.padding)
+
+    def outputs(self, extents: Shape, more: Shape) -> Shape:
+        """The size of the result; a transposed one may be asked for `more` of it."""
+        spans = tuple(dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilation, strict=True))
+        axes = zip(extents, spans, self.stride, self.padding, more, strict=True)
+        if self.transposed:
+            return tuple((size - 1) * step - 2 * pad + span + extra for size, span, step, pad, extra in axes)
+        return tuple((size + 2 * pad - span) // step + 1 for size, span, step, pad, _ in axes)
+
+
+@op("aten.convolution.default", "aten::convolution.out")
+def convolution(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    out: LiveTensor,
+) -> Steps:
+    yield from conv_with_clamp(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, None, None, out
+    )
+
+
+@op("et_vk.conv_with_clamp.default")
+def conv_with_clamp(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    output_min: Number | None,
+    output_max: Number | None,
+    out: LiveTensor,
+) -> Steps:
+    rank = x.rank - 2
+    if not 1 <= rank <= AXES:
+        raise UnsupportedError(f"a convolution of {x.shape}: inputs [batch, channels, 1 to 3 sizes] are what there is")
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    _check(x, weight, bias, channels, groups, transposed)
+    window = Window(
+        _three(weight.shape[2:], rank, 1),
+        _three(stride, rank, 1),
+        _three(padding, rank, 0),
+        _three(dilation, rank, 1),
+        transposed,
+    )
+    extents = _three(x.shape[2:], rank, 1)
+    outputs = window.outputs(extents, _three(output_padding, rank, 0))
+    if any(size < 1 for size in outputs):
+        raise ShapeError(
+            f"a kernel of {weight.shape[2:]} with padding {padding} and dilation {dilation} finds no place in the live "
+            f"sizes {x.shape[2:]}; larger inputs, or an export with a larger least size, have an output"
+        )
+    batch = x.shape[0]
+    out.shape = (batch, channels, *outputs[AXES - rank :])
+    # Asked for before the live sizes choose a way, as any of them may come to need it.
+    depth = weight.shape[0] // groups * prod(window.kernel) if transposed else prod(weight.shape[1:])
+    sums: LiveTensor | None = None
+    if depth >= 2 * SPLIT_DEPTH:
+        bound = min(2 * SPLIT_TILES * TILE_ELEMENTS, MOST_SPLITS * prod(out.max_shape))
+        sums = yield Scratch("float32", (bound,))
+    end = {
+        "low": -math.inf if output_min is None else float_of(output_min),
+        "high": math.inf if output_max is None else float_of(output_max),
+        "CLAMP": output_min is not None or output_max is not None,
+    }
+    pixels = prod(outputs)
+    if groups == 1 and not transposed and window.kernel == extents and not any(window.padding):
+        yield from product(x, weight, out, 1, batch, channels, depth, transposed=True, addend=bias, **end)
+    elif groups == 1 and not transposed and window.alone and not _splits(1, channels, batch * pixels, depth)[1] > 1:
+        yield from product(
+            weight, x, out, batch, channels, pixels, depth, transposed=False,
+            addend=bias, addend_strides=(0, 1, 0), **end,
+        )  # fmt: skip
+    elif not transposed and weight.shape[1] == 1 and channels <= FEW_CHANNELS * groups:
+        yield _depthwise(x, weight, bias, out, window, extents, outputs, groups, end)
+    else:
+        yield from _tiled(x, weight, bias, out, window, extents, outputs, groups, depth, sums, end)
+
+
+def _depthwise(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    out: LiveTensor,
+    window: Window,
+    extents: Shape,
+    outputs: Shape,
+    groups: int,
+    end: dict[str, Any],
+) -> Dispatch:
+    batch, channels = out.shape[:2]
+    fours = ceil_div(outputs[2], 4)
+    count = batch * channels * outputs[0] * outputs[1] * fours
+    # An absent bias still needs a buffer in its place; the weight is there and only read.
+    return DEPTHWISE(
+        out, x, weight, weight if bias is None else bias,
+        count=count, fours=fours, channels=channels, multiple=channels // groups,
+        **_walk(window, extents, outputs), **end, BIAS=bias is not None,
+        WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
+    )  # fmt: skip
+
+
+def _tiled(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    out: LiveTensor,
+    window: Window,
+    extents: Shape,
+    outputs: Shape,
+    groups: int,
+    depth: int,
+    sums: LiveTensor | None,
+    end: dict[str, Any],
+) -> Steps:
+    batch, channels = out.shape[:2]
+    rows = channels // groups
+    common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
+    tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
+    if window.transposed:
+        tap_step = tuple(step // divisor for step, divisor in zip(window.stride, common, strict=True))
+        pace = tuple(step // divisor for step, divisor in zip(window.dilation, common, strict=True))
+        phases = prod(window.stride)
+        pixels = prod(ceil_div(size, step) for size, step in zip(outputs, window.stride, strict=True))
+    values: dict[str, Any] = {
+        "batch": batch,
+        "divisions": groups,
+        "rows": rows,
+        "channels": x.shape[1] // groups,
+        "columns": batch * pixels,
+        "split_stride": out.numel,
+        "tap_step": tap_step,
+        "pace": pace,
+        **_walk(window, extents, outputs),
+        "TRANSPOSED": window.transposed,
+        "VEC": 4 if depth % 4 == 0 and not window.transposed else 1,
+    }
+    tile, splits, tiles = _splits(groups * phases, rows, batch * pixels, depth)
+    values |= tile
+    bound = weight if bias is None else bias
+    if sums is None or splits == 1:
+        yield TILED(
+            out, x, weight, bound, **values, splits=1, split_depth=depth, **end, BIAS=bias is not None, groups=tiles
+        )  # fmt: skip
+        return
+    unending = {"low": 0.0, "high": 0.0, "CLAMP": False, "BIAS": False}
+    share = ceil_div(ceil_div(depth, splits), 16) * 16  # the depth of a tile goes in steps of 16
+    yield TILED(
+        sums, x, weight, bound, **values, splits=splits, split_depth=share, **unending, groups=tiles * splits
+    )  # fmt: skip
+    yield COMBINE(
+        out, sums, bound, count=out.numel, splits=splits, channels=channels, pixels=prod(outputs),
+        **end, BIAS=bias is not None, threads=out.numel,
+    )  # fmt: skip
+
+
+def _splits(batch: int, rows: int, columns: int, depth: int) -> tuple[dict[str, int], int, int]:
+    """The tile of a product, how many tiles share the depth, and how many tiles there are beside that."""
+    if rows <= LOW_TILE:
+        tile = {"TILE_ROWS": LOW_TILE, "TILE_COLUMNS": 2 * TILE_COLUMNS}
+        tiles = batch * ceil_div(columns, 2 * TILE_COLUMNS)
+    else:
+        height, tiles = tiling(batch, rows, columns)
+        tile = {"TILE_ROWS": height, "TILE_COLUMNS": TILE_COLUMNS}
+    splits = 1
+    while splits < MOST_SPLITS and splits * tiles < SPLIT_TILES and depth >= 2 * splits * SPLIT_DEPTH:
+        splits = splits * 2
+    return tile, splits, tiles
+
+
+def _walk(window: Window, extents: Shape, outputs: Shape) -> dict[str, Shape]:
+    """What both kernels are told: sizes with their product, and steps."""
+    return {
+        "extents": (*extents, prod(extents)),
+        "outputs": (*outputs, prod(outputs)),
+        "kernel": (*window.kernel, prod(window.kernel)),
+        "stride": window.stride,
+        "padding": window.padding,
+        "dilation": window.dilation,
+    }
+
+
+def _three(values: Ints, rank: int, neutral: int) -> Shape:
+    """Numbers of the dimensions that there are, or one for all of them, behind those of the ones that are not there."""
+    if len(values) not in (1, rank):
+        raise ShapeError(f"{values} should be one number, or one for each of the {rank} dimensions of the kernel")
+    return (neutral,) * (AXES - rank) + (values if len(values) == rank else values * rank)
+
+
+def _check(
+    x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, channels: int, groups: int, transposed: bool
+) -> None:
+    """The kernels trust these sizes: nothing else keeps them inside the tensors."""
+    fits = weight.rank == x.rank and groups >= 1 and channels % groups == 0 and x.shape[1] % groups == 0
+    if not fits or x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
+        raise ShapeError(
+            f"a weight {weight.shape} in {groups} groups does not fit an input {x.shape}; it takes "
+            f"{'[channels, channels of the output / groups, ...]' if transposed else '[..., channels / groups, ...]'}"
+        )
+    if bias is not None and bias.shape != (channels,):
+        raise ShapeError(f"the bias {bias.shape} of a convolution to {channels} channels should be ({channels},)")
