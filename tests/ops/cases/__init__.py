@@ -4,6 +4,7 @@ from tests.ops.cases import (
     attention,
     binary,
     compare,
+    convolution,
     creation,
     indexing,
     matmul,
@@ -34,4 +35,5 @@ CASES = [
     *unary.CASES,
     *compare.CASES,
     *creation.CASES,
+    *convolution.CASES,
 ]
