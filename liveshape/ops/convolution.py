@@ -107,12 +107,14 @@ def conv_with_clamp(
     )
     extents = _three(x.shape[2:], rank, 1)
     outputs = window.outputs(extents, _three(output_padding, rank, 0))
-    if any(size < 1 for size in outputs):
+    batch = x.shape[0]
+    # As in torch: of no images at all, a transposed convolution may give an image of nothing.
+    least = 0 if transposed and batch == 0 else 1
+    if any(size < least for size in outputs):
         raise ShapeError(
             f"a kernel of {weight.shape[2:]} with padding {padding} and dilation {dilation} finds no place in the live "
             f"sizes {x.shape[2:]}; larger inputs, or an export with a larger least size, have an output"
         )
-    batch = x.shape[0]
     out.shape = (batch, channels, *outputs[AXES - rank :])
     # Asked for before the live sizes choose a way, as any of them may come to need it.
     depth = weight.shape[0] // groups * prod(window.kernel) if transposed else prod(weight.shape[1:])
