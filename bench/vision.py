@@ -1,4 +1,4 @@
-"""How fast the convolutions of MobileNetV2 and ResNet18 are, layer by layer, beside a product of the same size and torch.
+"""How fast the layers of MobileNetV2 and ResNet18 are, one by one, beside a product of the same size and torch.
 
 Run: python -m bench.vision [--network resnet18] [--batch 1] [--size 224]
 """
@@ -148,7 +148,9 @@ def main() -> None:
 
 def report(network: str, batch: int, size: int, tries: int) -> None:
     title = f"{network}, {batch} x {size}², on {open_device().adapter.name}"
-    table = Table("layer", "times", "kernel", "ms", "GFLOP/s", "against a product", "against torch, 2 threads", title=title)
+    table = Table(
+        "layer", "times", "kernel", "ms", "GFLOP/s", "against a product", "against torch, 2 threads", title=title
+    )
     totals: dict[str, Counter[str]] = {}
     for layer, times in Counter(NETWORKS[network](size)).items():
         ours, theirs = seconds(convolution(layer, batch), tries), torch_seconds(layer, batch, tries)

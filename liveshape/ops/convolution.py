@@ -8,7 +8,7 @@ product. Where a channel sees one channel there is no depth to speak of, and tha
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -30,6 +30,7 @@ AXES = 3  # of the kernels: fewer dimensions have a size of one in front
 LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get
 FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
 SPLIT_DEPTH = 256  # what a tile should have of the depth at least
+DEPTH_STEP = 16  # how the depth of a tile goes
 MOST_SPLITS = 16
 SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
@@ -46,11 +47,6 @@ class Window(NamedTuple):
     dilation: Shape
     transposed: bool
 
-    @property
-    def alone(self) -> bool:
-        """Whether every output is made of one pixel, and every pixel makes one."""
-        return prod(self.kernel) == prod(self.stride) == 1 and not any(self.padding)
-
     def outputs(self, extents: Shape, more: Shape) -> Shape:
         """The size of the result; a transposed one may be asked for `more` of it."""
         spans = tuple(dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilation, strict=True))
@@ -58,6 +54,47 @@ class Window(NamedTuple):
         if self.transposed:
             return tuple((size - 1) * step - 2 * pad + span + extra for size, span, step, pad, extra in axes)
         return tuple((size + 2 * pad - span) // step + 1 for size, span, step, pad, _ in axes)
+
+
+class Layer(NamedTuple):
+    """A convolution at its live sizes; `end` is the clamp that follows."""
+
+    x: LiveTensor
+    weight: LiveTensor
+    bias: LiveTensor | None
+    out: LiveTensor
+    window: Window
+    extents: Shape
+    outputs: Shape
+    groups: int
+    end: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a group."""
+        return self.out.shape[1] // self.groups
+
+    @property
+    def depth(self) -> int:
+        """What a sum is made of."""
+        return self.x.shape[1] // self.groups * prod(self.window.kernel)
+
+    @property
+    def walk(self) -> dict[str, Any]:
+        """What the kernels are told: sizes with their product, and steps."""
+        return {
+            "extents": (*self.extents, prod(self.extents)),
+            "outputs": (*self.outputs, prod(self.outputs)),
+            "kernel": (*self.window.kernel, prod(self.window.kernel)),
+            "stride": self.window.stride,
+            "padding": self.window.padding,
+            "dilation": self.window.dilation,
+        }
+
+    @property
+    def addend(self) -> LiveTensor:
+        """An absent bias still needs a buffer in its place; the weight is there and only read."""
+        return self.weight if self.bias is None else self.bias
 
 
 @op("aten.convolution.default", "aten::convolution.out")
@@ -98,150 +135,118 @@ def conv_with_clamp(
         raise UnsupportedError(f"a convolution of {x.shape}: inputs [batch, channels, 1 to 3 sizes] are what there is")
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     _check(x, weight, bias, channels, groups, transposed)
-    window = Window(
-        _three(weight.shape[2:], rank, 1),
-        _three(stride, rank, 1),
-        _three(padding, rank, 0),
-        _three(dilation, rank, 1),
-        transposed,
-    )
+    kernel = _three(weight.shape[2:], rank, 1)
+    window = Window(kernel, _three(stride, rank, 1), _three(padding, rank, 0), _three(dilation, rank, 1), transposed)
     extents = _three(x.shape[2:], rank, 1)
     outputs = window.outputs(extents, _three(output_padding, rank, 0))
-    batch = x.shape[0]
     # As in torch: of no images at all, a transposed convolution may give an image of nothing.
-    least = 0 if transposed and batch == 0 else 1
+    least = 0 if transposed and x.shape[0] == 0 else 1
     if any(size < least for size in outputs):
         raise ShapeError(
             f"a kernel of {weight.shape[2:]} with padding {padding} and dilation {dilation} finds no place in the live "
-            f"sizes {x.shape[2:]}; larger inputs, or an export with a larger least size, have an output"
+            f"sizes {x.shape[2:]}; larger inputs have an output"
         )
-    out.shape = (batch, channels, *outputs[AXES - rank :])
-    # Asked for before the live sizes choose a way, as any of them may come to need it.
-    depth = weight.shape[0] // groups * prod(window.kernel) if transposed else prod(weight.shape[1:])
-    sums: LiveTensor | None = None
-    if depth >= 2 * SPLIT_DEPTH:
-        bound = min(2 * SPLIT_TILES * TILE_ELEMENTS, MOST_SPLITS * prod(out.max_shape))
-        sums = yield Scratch("float32", (bound,))
+    out.shape = (x.shape[0], channels, *outputs[AXES - rank :])
     end = {
         "low": -math.inf if output_min is None else float_of(output_min),
         "high": math.inf if output_max is None else float_of(output_max),
         "CLAMP": output_min is not None or output_max is not None,
     }
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end)
+    # Asked for before the live sizes choose a way, as any of them may come to need it.
+    sums: LiveTensor | None = None
+    if layer.depth >= 2 * SPLIT_DEPTH:
+        most = 2 * SPLIT_TILES * TILE_ELEMENTS
+        sums = yield Scratch("float32", (min(most, MOST_SPLITS * prod(out.max_shape)),))
+    yield from _planned(layer, sums)
+
+
+def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
+    x, weight, bias, out, window, extents, outputs, groups, end = layer
+    batch, channels = out.shape[:2]
     pixels = prod(outputs)
-    if groups == 1 and not transposed and window.kernel == extents and not any(window.padding):
-        yield from product(x, weight, out, 1, batch, channels, depth, transposed=True, addend=bias, **end)
-    elif groups == 1 and not transposed and window.alone and not _splits(1, channels, batch * pixels, depth)[1] > 1:
+    plain = groups == 1 and not window.transposed and not any(window.padding)
+    if plain and window.kernel == extents:
+        yield from product(x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, **end)
+    elif plain and prod(window.kernel) == prod(window.stride) == 1 and _tiles(layer, 1, pixels).splits == 1:
         yield from product(
-            weight, x, out, batch, channels, pixels, depth, transposed=False,
+            weight, x, out, batch, channels, pixels, layer.depth, transposed=False,
             addend=bias, addend_strides=(0, 1, 0), **end,
         )  # fmt: skip
-    elif not transposed and weight.shape[1] == 1 and channels <= FEW_CHANNELS * groups:
-        yield _depthwise(x, weight, bias, out, window, extents, outputs, groups, end)
+    elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:
+        fours = ceil_div(outputs[2], 4)
+        count = batch * channels * outputs[0] * outputs[1] * fours
+        yield DEPTHWISE(
+            out, x, weight, layer.addend,
+            count=count, fours=fours, channels=channels, multiple=layer.rows,
+            **layer.walk, **end, BIAS=bias is not None,
+            WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
+        )  # fmt: skip
     else:
-        yield from _tiled(x, weight, bias, out, window, extents, outputs, groups, depth, sums, end)
+        yield from _tiled(layer, sums)
 
 
-def _depthwise(
-    x: LiveTensor,
-    weight: LiveTensor,
-    bias: LiveTensor | None,
-    out: LiveTensor,
-    window: Window,
-    extents: Shape,
-    outputs: Shape,
-    groups: int,
-    end: dict[str, Any],
-) -> Dispatch:
-    batch, channels = out.shape[:2]
-    fours = ceil_div(outputs[2], 4)
-    count = batch * channels * outputs[0] * outputs[1] * fours
-    # An absent bias still needs a buffer in its place; the weight is there and only read.
-    return DEPTHWISE(
-        out, x, weight, weight if bias is None else bias,
-        count=count, fours=fours, channels=channels, multiple=channels // groups,
-        **_walk(window, extents, outputs), **end, BIAS=bias is not None,
-        WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
-    )  # fmt: skip
-
-
-def _tiled(
-    x: LiveTensor,
-    weight: LiveTensor,
-    bias: LiveTensor | None,
-    out: LiveTensor,
-    window: Window,
-    extents: Shape,
-    outputs: Shape,
-    groups: int,
-    depth: int,
-    sums: LiveTensor | None,
-    end: dict[str, Any],
-) -> Steps:
-    batch, channels = out.shape[:2]
-    rows = channels // groups
-    common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
+def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
+    """The tiles of a product, by phases where it is transposed; few deep ones share the depth and are added up."""
+    x, weight, bias, out, window, _, outputs, groups, end = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
+        common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
         tap_step = tuple(step // divisor for step, divisor in zip(window.stride, common, strict=True))
         pace = tuple(step // divisor for step, divisor in zip(window.dilation, common, strict=True))
         phases = prod(window.stride)
         pixels = prod(ceil_div(size, step) for size, step in zip(outputs, window.stride, strict=True))
+    tiles = _tiles(layer, phases, pixels)
+    splits = 1 if sums is None else tiles.splits
     values: dict[str, Any] = {
-        "batch": batch,
+        "batch": x.shape[0],
         "divisions": groups,
-        "rows": rows,
+        "rows": layer.rows,
         "channels": x.shape[1] // groups,
-        "columns": batch * pixels,
+        "columns": x.shape[0] * pixels,
+        "splits": splits,
+        "split_depth": ceil_div(layer.depth, splits * DEPTH_STEP) * DEPTH_STEP,
         "split_stride": out.numel,
         "tap_step": tap_step,
         "pace": pace,
-        **_walk(window, extents, outputs),
+        **layer.walk,
         "TRANSPOSED": window.transposed,
-        "VEC": 4 if depth % 4 == 0 and not window.transposed else 1,
+        "TILE_ROWS": tiles.rows,
+        "TILE_COLUMNS": tiles.columns,
+        "VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1,
+        "groups": tiles.number * splits,
     }
-    tile, splits, tiles = _splits(groups * phases, rows, batch * pixels, depth)
-    values |= tile
-    bound = weight if bias is None else bias
     if sums is None or splits == 1:
-        yield TILED(
-            out, x, weight, bound, **values, splits=1, split_depth=depth, **end, BIAS=bias is not None, groups=tiles
-        )  # fmt: skip
+        yield TILED(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
         return
-    unending = {"low": 0.0, "high": 0.0, "CLAMP": False, "BIAS": False}
-    share = ceil_div(ceil_div(depth, splits), 16) * 16  # the depth of a tile goes in steps of 16
-    yield TILED(
-        sums, x, weight, bound, **values, splits=splits, split_depth=share, **unending, groups=tiles * splits
-    )  # fmt: skip
+    yield TILED(sums, x, weight, layer.addend, **values, low=0.0, high=0.0)
     yield COMBINE(
-        out, sums, bound, count=out.numel, splits=splits, channels=channels, pixels=prod(outputs),
+        out, sums, layer.addend, count=out.numel, splits=splits, channels=out.shape[1], pixels=prod(outputs),
         **end, BIAS=bias is not None, threads=out.numel,
     )  # fmt: skip
 
 
-def _splits(batch: int, rows: int, columns: int, depth: int) -> tuple[dict[str, int], int, int]:
-    """The tile of a product, how many tiles share the depth, and how many tiles there are beside that."""
-    if rows <= LOW_TILE:
-        tile = {"TILE_ROWS": LOW_TILE, "TILE_COLUMNS": 2 * TILE_COLUMNS}
-        tiles = batch * ceil_div(columns, 2 * TILE_COLUMNS)
+class Tiles(NamedTuple):
+    """The size of a tile, how many there are, and how many times that if they share the depth."""
+
+    rows: int
+    columns: int
+    number: int
+    splits: int
+
+
+def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
+    batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
+    if layer.rows <= LOW_TILE:
+        height, width = LOW_TILE, 2 * TILE_COLUMNS
+        number = batch * ceil_div(columns, width)
     else:
-        height, tiles = tiling(batch, rows, columns)
-        tile = {"TILE_ROWS": height, "TILE_COLUMNS": TILE_COLUMNS}
+        width = TILE_COLUMNS
+        height, number = tiling(batch, layer.rows, columns)
     splits = 1
-    while splits < MOST_SPLITS and splits * tiles < SPLIT_TILES and depth >= 2 * splits * SPLIT_DEPTH:
+    while splits < MOST_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH:
         splits = splits * 2
-    return tile, splits, tiles
-
-
-def _walk(window: Window, extents: Shape, outputs: Shape) -> dict[str, Shape]:
-    """What both kernels are told: sizes with their product, and steps."""
-    return {
-        "extents": (*extents, prod(extents)),
-        "outputs": (*outputs, prod(outputs)),
-        "kernel": (*window.kernel, prod(window.kernel)),
-        "stride": window.stride,
-        "padding": window.padding,
-        "dilation": window.dilation,
-    }
+    return Tiles(height, width, number, splits)
 
 
 def _three(values: Ints, rank: int, neutral: int) -> Shape:

@@ -71,7 +71,7 @@ def _case(
     )
 
 
-FROM_THREE = SIZES[2:]
+FROM_3 = SIZES[2:]
 FEW = (1, 3, 7, 16, 17)  # each run of these costs more than one of the others
 
 CASES = [
@@ -85,13 +85,13 @@ CASES = [
     ),
     _case("depthwise batch", lambda s: (s, 3, 4, 11), (6, 1, 2, 5), groups=3, stride=2, padding=2, clamp=(0, 6)),
     _case("height and width", lambda s: (2, 5, s, s + 2), (9, 5, 3, 3), padding=1, sizes=FEW),
-    _case("stride", lambda s: (1, 4, s, 9), (20, 4, 3, 3), stride=2, padding=1, dilation=2, bias=False, sizes=FROM_THREE),
+    _case("stride", lambda s: (1, 4, s, 9), (20, 4, 3, 3), stride=2, padding=1, dilation=2, bias=False, sizes=FROM_3),
     _case("pointwise batch", lambda s: (s, 12, 3, 5), (10, 12, 1, 1)),
     _case("pointwise few channels", lambda s: (2, 7, s), (3, 7, 1), clamp=(-0.5, None)),
     _case("pointwise stride", lambda s: (s, 8, 7, 5), (16, 8, 1, 1), stride=2),
     _case("groups", lambda s: (2, 12, s), (20, 3, 5), groups=4, padding=2),
     _case("depthwise wide", lambda s: (1, 4, s), (4, 1, 9), groups=4, dilation=4, padding=16),
-    _case("window of all", lambda s: (3, 4, s), (6, 4, 3), clamp=(None, 1.0), sizes=FROM_THREE),
+    _case("window of all", lambda s: (3, 4, s), (6, 4, 3), clamp=(None, 1.0), sizes=FROM_3),
     _case("computed weight", lambda s: (1, 3, s, 4), (5, 3, 2, 2), computed=True, padding=1),
     _case("deep", lambda s: (1, 64, 3, s), (24, 64, 3, 3), padding=1, clamp=(-1.0, 1.0), sizes=FEW),
     _case("volume", lambda s: (1, 3, 4, s, 5), (9, 3, 3, 2, 3), padding=1, stride=2, sizes=FEW),
