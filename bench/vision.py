@@ -138,12 +138,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--network", choices=NETWORKS, nargs="*", default=list(NETWORKS))
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, help="of the image (default: 224, and 64 on a software adapter)")
     parser.add_argument("--tries", type=int, default=4)
     options = parser.parse_args()
     torch.set_num_threads(2)
+    size = options.size or (64 if open_device().adapter.software else 224)
     for network in options.network:
-        report(network, options.batch, options.size, options.tries)
+        report(network, options.batch, size, options.tries)
 
 
 def report(network: str, batch: int, size: int, tries: int) -> None:

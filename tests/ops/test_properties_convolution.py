@@ -144,6 +144,13 @@ def test_any_convolution(made: Convolution) -> None:
     check(made)
 
 
+@pytest.mark.slow
+def test_tiles_of_every_height() -> None:
+    """So many pixels that tiles have 64 rows, then 32, then 16."""
+    lengths = ((1, 32780), (1, 16400), (1, 10))
+    check(Convolution(2, 64, 1, (1,), (2,), (0,), (1,), False, (0,), True, None, "float32", lengths))
+
+
 @pytest.mark.parametrize(
     ("x", "weight", "groups", "bias", "error", "message"),
     [
