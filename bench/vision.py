@@ -170,7 +170,7 @@ def report(network: str, batch: int, size: int, tries: int) -> None:
 
 def _row(times: int, kind: str, ours: float, work: float, theirs: float, product: Any) -> tuple[str, ...]:
     beside = f"{product:.2f}x" if product else ""
-    return str(times), kind, f"{ours * 1e3:.3f}", f"{work / ours / 1e9:.1f}", beside, f"{ours / theirs:.2f}x"
+    return str(times), kind, f"{ours * 1e3:.3f}", f"{work / ours / 1e9:.2f}", beside, f"{ours / theirs:.2f}x"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.matmul import TILE_COLUMNS, product, tiling
+from liveshape.ops.matmul import FEW_ROWS, TILE_COLUMNS, product, tiling
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import ceil_div
@@ -168,7 +168,7 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     plain = groups == 1 and not window.transposed and not any(window.padding)
     if plain and window.kernel == extents:
         yield from product(x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, **end)
-    elif plain and prod(window.kernel) == prod(window.stride) == 1 and _tiles(layer, 1, pixels).splits == 1:
+    elif plain and prod(window.kernel) == prod(window.stride) == 1 and not _gain(layer):
         yield from product(
             weight, x, out, batch, channels, pixels, layer.depth, transposed=False,
             addend=bias, addend_strides=(0, 1, 0), **end,
@@ -184,6 +184,15 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         )  # fmt: skip
     else:
         yield from _tiled(layer, sums)
+
+
+def _gain(layer: Layer) -> bool:
+    """Whether windows of one pixel gain by tiles of a walk, which small images fill together and which may share the depth."""
+    batch, pixels = layer.out.shape[0], prod(layer.outputs)
+    if layer.rows <= FEW_ROWS:
+        return False
+    apart, together = batch * ceil_div(pixels, TILE_COLUMNS), ceil_div(batch * pixels, TILE_COLUMNS)
+    return 2 * together <= apart or _tiles(layer, 1, pixels).splits > 1
 
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
