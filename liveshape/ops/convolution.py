@@ -187,7 +187,7 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
 
 
 def _gain(layer: Layer) -> bool:
-    """Whether windows of one pixel gain by tiles of a walk, which small images fill together and which may share the depth."""
+    """Whether windows of one pixel gain by tiles of a walk: small images fill these together, and they may be split."""
     batch, pixels = layer.out.shape[0], prod(layer.outputs)
     if layer.rows <= FEW_ROWS:
         return False
