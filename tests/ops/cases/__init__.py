@@ -4,6 +4,7 @@ from tests.ops.cases import (
     attention,
     binary,
     compare,
+    convolution,
     creation,
     images,
     indexing,
@@ -38,4 +39,5 @@ CASES = [
     *creation.CASES,
     *pooling.CASES,
     *images.CASES,
+    *convolution.CASES,
 ]
