@@ -11,9 +11,10 @@ from liveshape.graph.elements import is_packed, prod, stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.shapes import ceil_div, merge_dims
+from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 CONVERT = Kernel.load("convert")
+BYTE_COPY = Kernel.load("byte_copy")
 STRIDED_COPY = Kernel.load("strided_copy")
 TRANSPOSE = Kernel.load("transpose")
 _TILE = 32  # of transpose.wgsl
@@ -70,6 +71,9 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         return
     width = next(width for width in (4, 2, 1) if _in_rows_of(width, sizes, reads, writes, starts))
     if is_packed(x.dtype) and width != 4:
+        if target[0] == 0 and writes == strides_of(sizes) and count == out.numel:
+            yield _copy_bytes(x, out, sizes, (source[0], reads))
+            return
         raise UnsupportedError(
             f"{x.dtype} lies in words of four elements, and this copy of {shape} cuts them; cast before export"
         )
@@ -86,6 +90,15 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         VEC=1 if is_packed(x.dtype) else width,
         threads=count // width,
     )
+
+
+def _copy_bytes(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place) -> Dispatch:
+    """All of out, byte by byte; a thread writes whole words, so nothing else may lie in them."""
+    words = ceil_div(out.numel, 4)
+    return BYTE_COPY(
+        out, x, count=words, elements=out.numel, rank=len(sizes), source_start=source[0], target_start=0, sizes=sizes,
+        source_strides=source[1], target_strides=(), threads=words,
+    )  # fmt: skip
 
 
 def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: tuple[int, int]) -> bool:
