@@ -305,11 +305,14 @@ def choose_qparams_affine(
     unsigned = zero_point.dtype == "uint8" or target_dtype == BYTE
     low, high = _range("uint8" if unsigned else "int8", quant_min, quant_max)
     sizes, kept = _split(x, block_size)
-    scale.shape = zero_point.shape = (
-        tuple(size // block for size, block in zip(x.shape, block_size, strict=True))
-        if keepdim
-        else tuple(size for size, keep in zip(sizes, kept, strict=True) if keep)
-    )
+    if keepdim:
+        shape = tuple(size // block for size, block in zip(x.shape, block_size, strict=True))
+    else:
+        shape = _only(sizes, kept, True)
+        # A live size of one is a block of one, which counts as kept; the rank says whether it is.
+        while len(shape) > scale.rank and shape[-1] == 1:
+            shape = shape[:-1]
+    scale.shape = zero_point.shape = shape
     smallest = SMALLEST_NORMAL[storage_type(x.dtype)] if eps is None else eps
     yield _choose(x, sizes, kept, MAPPINGS[mapping_type], low, high, smallest, scale, zero_point)
 
