@@ -33,6 +33,46 @@ def _codes(values: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
     return torch.clamp(torch.round(values / scale) + zero, -128, 127).to(torch.int8)
 
 
+# Copies
+
+
+def _permuted(dtype: str, shape: At, dims: Shape) -> OpCase:
+    return OpCase(
+        name=f"permute {dtype} {shape(2)} {dims}",
+        op="aten.permute_copy.default",
+        args_at=lambda s: [In(dtype, shape(s), _small), dims, Out(dtype, tuple(shape(s)[dim] for dim in dims))],
+        golden=lambda x, size: x.permute(dims),
+        sizes=SIZES,
+    )
+
+
+def _sliced(dtype: str, shape: At, first: int, step: int) -> OpCase:
+    return OpCase(
+        name=f"slice {dtype} {shape(2)} from {first} by {step}",
+        op="aten.slice_copy.Tensor",
+        args_at=lambda s: [
+            In(dtype, shape(s), _small), -1, first, None, step,
+            Out(dtype, (*shape(s)[:-1], len(range(first, shape(s)[-1], step)))),
+        ],
+        golden=lambda x, size: x[..., first::step],
+        sizes=SIZES,
+    )  # fmt: skip
+
+
+def _joined(dtype: str, widths: Shape) -> OpCase:
+    return OpCase(
+        name=f"cat {dtype} {widths}",
+        op="aten.cat.default",
+        args_at=lambda s: [[In(dtype, (s, width), _small) for width in widths], 1, Out(dtype, (s, sum(widths)))],
+        golden=lambda *given: torch.cat(given[:-1], 1),
+        sizes=SIZES,
+    )
+
+
+def _small(generator: np.random.Generator, shape: Shape) -> np.ndarray:
+    return generator.integers(0, 128, shape)
+
+
 # Elements
 
 
@@ -204,6 +244,11 @@ def _convolution(
 
 
 CASES = [
+    _permuted("int8", lambda s: (2, s, 3), (2, 0, 1)),
+    _permuted("int8", lambda s: (1, s, 1), (1, 2, 0)),
+    _sliced("uint8", lambda s: (s, 7), 1, 2),
+    _sliced("uint8", lambda s: (s, 8), 4, 1),
+    _joined("int8", (4, 8)),
     _add(lambda s: (2, s), lambda s: (2, s), 1.0),
     _add(lambda s: (2, 1, s), lambda s: (3, 1), 2.0),
     _relu(lambda s: (s, 3)),
