@@ -144,7 +144,7 @@ def linear_q8ta_q8csw(
     )  # fmt: skip
 
 
-@op("aten._weight_int8pack_mm.default", "aten::_weight_int8pack_mm.out")
+@op("aten._weight_int8pack_mm.default")
 def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """x @ (weight * scales).T, where x stays what it is."""
     check_columns(weight.shape[0], scales)

@@ -30,7 +30,7 @@ At = Callable[[int], Shape]
 
 
 def _halves(generator: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Halves of a step of 1/32, some far outside of the range, and one that is no number."""
+    """Halves of a step of 1/32, some of them far outside of the range, some without end."""
     values = generator.integers(-300, 300, shape) / 64
     values.reshape(-1)[5::11] *= 100
     values.reshape(-1)[7::31] = np.inf
