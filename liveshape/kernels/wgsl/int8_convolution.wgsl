@@ -44,21 +44,19 @@ var<private> totals: array<vec4<i32>, CHANNELS>;
 
 // include int8_taps
 
-// The pixel of an image of x that an output pixel meets at a place of the kernel, or -1.
-fn pixel_of(row: u32, column: u32, place: vec2<u32>) -> i32 {
-    let at = vec2<u32>(row, column);
-    var pixel = vec2<i32>(at * params.stride + place * params.dilation) - vec2<i32>(params.padding);
+// Along an axis, where output pixels meet x at a place of the kernel; -1 where that is outside.
+fn met_along(axis: u32, pixels: vec4<i32>, tap: u32) -> vec4<i32> {
+    let stride = i32(params.stride[axis]);
+    let ahead = i32(tap * params.dilation[axis]) - i32(params.padding[axis]);
+    var met = pixels * stride + ahead;
+    var inside = vec4<bool>(true);
     if (TRANSPOSED) {
-        pixel = vec2<i32>(at + params.padding) - vec2<i32>(place * params.dilation);
-        if (any(pixel < vec2<i32>()) || any(vec2<u32>(pixel) % params.stride > vec2<u32>())) {
-            return -1;
-        }
-        pixel /= vec2<i32>(params.stride);
+        met = pixels - ahead;
+        inside = met % stride == vec4<i32>();
+        met /= stride;
     }
-    if (any(pixel < vec2<i32>()) || any(pixel >= vec2<i32>(params.size))) {
-        return -1;
-    }
-    return pixel.x * i32(params.size.y) + pixel.y;
+    inside &= met >= vec4<i32>() & met < vec4<i32>(i32(params.size[axis]));
+    return select(vec4<i32>(-1), met, inside);
 }
 
 fn each(unit: u32) {
@@ -74,13 +72,15 @@ fn each(unit: u32) {
     let pixel = places % pixels;
     image = places / pixels / params.out_channels;
     channel = places / pixels % params.out_channels;
-    for (var tap = 0u; tap < params.kernel.x * params.kernel.y; tap++) {
-        let place = vec2<u32>(tap / params.kernel.y, tap % params.kernel.y);
-        var met = vec4<i32>();
-        for (var k = 0u; k < 4u; k++) {
-            met[k] = pixel_of(pixel[k] / params.out_size.y, pixel[k] % params.out_size.y, place);
+    let rows = vec4<i32>(pixel / params.out_size.y);
+    let columns = vec4<i32>(pixel % params.out_size.y);
+    for (var down = 0u; down < params.kernel.x; down++) {
+        let row = met_along(0u, rows, down);
+        for (var across = 0u; across < params.kernel.y; across++) {
+            let column = met_along(1u, columns, across);
+            let met = row * i32(params.size.y) + column;
+            add_tap(down * params.kernel.y + across, select(met, vec4<i32>(-1), min(row, column) < vec4<i32>()));
         }
-        add_tap(tap, met);
     }
     for (var c = 0u; c < CHANNELS; c++) {
         if (channel.x + c < params.out_channels) {

@@ -25,7 +25,7 @@ alias Sum = i32;
 // include x_words
 
 fn x_four(place: u32, left: u32) -> Four {
-    return x_word(place);
+    return x_word(place, left);
 }
 
 fn times(four: Four, word: u32) -> Sum {

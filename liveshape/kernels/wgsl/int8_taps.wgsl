@@ -10,12 +10,9 @@ fn add_tap(tap: u32, met: vec4<i32>) {
     let starts = (image * pixels + vec4<u32>(max(met, vec4<i32>()))) * params.channels + group;
     for (var i = 0u; i < params.group_channels; i += 4u) {
         let left = params.group_channels - i;
-        var words = vec4<u32>(outside);
-        for (var k = 0u; k < 4u; k++) {
-            if (met[k] >= 0) {
-                words[k] = x_word(starts[k] + i);
-            }
-        }
+        let at = starts + vec4<u32>(i);
+        let found = vec4<u32>(x_word(at.x, left), x_word(at.y, left), x_word(at.z, left), x_word(at.w, left));
+        let words = select(found, vec4<u32>(outside), met < vec4<i32>());
         let column = tap * params.group_channels + i;
         if (CHANNELS == 1u) {
             for (var k = 0u; k < 4u; k++) {

@@ -7,7 +7,7 @@ fn weight_word(place: u32, left: u32) -> u32 {
     }
     let shift = place % 4u * 8u;
     var word = weight[place / 4u] >> shift;
-    if (shift > 0u) {
+    if (place % 4u + min(left, 4u) > 4u) {
         word |= weight[place / 4u + 1u] << (32u - shift);
     }
     return first_bytes(word, left);
