@@ -40,7 +40,7 @@ def convolutions(draw: st.DrawFn) -> OpCase:
         lead = (s, groups * inner, height) if images else (1, groups * inner, s)
         return (*lead[:2], lead[2] + reach[0], width + reach[1])
 
-    return int8._convolution(
+    return int8.convolution(
         shape, groups * outer, kernel, stride, padding, dilation, groups, bias=draw(st.booleans()),
         relu=draw(st.booleans()), depthwise=kind == "depthwise", sizes=SIZES,
         output_padding=spare if kind == "transposed" else None,
@@ -53,7 +53,7 @@ def linears(draw: st.DrawFn) -> OpCase:
     lead = draw(st.sampled_from((lambda s: (s,), lambda s: (2, s), lambda s: (s, 1, 3))))
     op, dtype = draw(st.sampled_from((("q8ta_linear", "int8"), ("linear_q8ta_q8csw", "float32"))))
     bias, relu = draw(st.booleans()), dtype == "int8" and draw(st.booleans())
-    return int8._linear(op, lead, depth, columns, bias=bias, relu=relu, dtype=dtype)
+    return int8.linear(op, lead, depth, columns, bias=bias, relu=relu, dtype=dtype)
 
 
 @st.composite
@@ -68,10 +68,10 @@ def elements(draw: st.DrawFn) -> OpCase:
         return lambda s: (*sizes[:live], s if not ones[live] else 1, *sizes[live + 1 :])
 
     if draw(st.booleans()):
-        return int8._add(of(shared[0]), of(shared[1]), draw(st.sampled_from((1.0, 2.0, 0.5))))
+        return int8.add(of(shared[0]), of(shared[1]), draw(st.sampled_from((1.0, 2.0, 0.5))))
     factor = draw(st.integers(1, 3))
     lead = draw(st.sampled_from((lambda s: (s, 3), lambda s: (s, 2, 3), lambda s: (2, 3, s))))
-    return int8._pixel_shuffle(lead, draw(st.integers(1, 3)), factor)
+    return int8.pixel_shuffle(lead, draw(st.integers(1, 3)), factor)
 
 
 @st.composite
@@ -92,8 +92,8 @@ def blocks(draw: st.DrawFn) -> OpCase:
     zero = draw(st.sampled_from(("int8", "int32", "float32")))
     if draw(st.booleans()) and not all(size == 1 for size in block(2)):
         mapping = draw(st.sampled_from(("ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR")))
-        return quantizing._choose_affine(mapping, shape, block, zero, True, -8, 7)
-    return draw(st.sampled_from(quantizing._affine(shape, block, zero)))
+        return quantizing.choose_affine(mapping, shape, block, zero, True, -8, 7)
+    return draw(st.sampled_from(quantizing.affine(shape, block, zero)))
 
 
 FAMILIES: dict[str, Any] = {"convolutions": convolutions, "linears": linears, "elements": elements, "blocks": blocks}

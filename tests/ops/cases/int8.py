@@ -76,7 +76,7 @@ def _small(generator: np.random.Generator, shape: Shape) -> np.ndarray:
 # Elements
 
 
-def _add(a: At, b: At, alpha: float) -> OpCase:
+def add(a: At, b: At, alpha: float) -> OpCase:
     values = 0.05, 3, 0.11, -4, 0.08, -7, alpha
     return OpCase(
         name=f"q8ta_add {a(2)} {b(2)} {alpha}",
@@ -100,7 +100,7 @@ def _relu(shape: At) -> OpCase:
     )
 
 
-def _pixel_shuffle(lead: At, channels: int, factor: int) -> OpCase:
+def pixel_shuffle(lead: At, channels: int, factor: int) -> OpCase:
     def shape(s: int) -> Shape:
         return (*lead(s)[:-2], channels * factor * factor, *lead(s)[-2:])
 
@@ -133,7 +133,7 @@ def _weight(seed: Any, columns: int, shape: Shape) -> tuple[np.ndarray, np.ndarr
     return weight, sums.astype(np.int32), *rows
 
 
-def _linear(
+def linear(
     op: str, lead: At, depth: int, columns: int, *, bias: bool = True, relu: bool = False, dtype: str = "int8"
 ) -> OpCase:
     weight, sums, scales, offsets = _weight((depth, columns), columns, (columns, depth))
@@ -180,7 +180,7 @@ def _int8pack(dtype: str, depth: int, columns: int) -> OpCase:
 # Convolutions
 
 
-def _convolution(
+def convolution(
     shape: At,
     out_channels: int,
     kernel: tuple[int, int],
@@ -249,29 +249,27 @@ CASES = [
     _sliced("uint8", lambda s: (s, 7), 1, 2),
     _sliced("uint8", lambda s: (s, 8), 4, 1),
     _joined("int8", (4, 8)),
-    _add(lambda s: (2, s), lambda s: (2, s), 1.0),
-    _add(lambda s: (2, 1, s), lambda s: (3, 1), 2.0),
+    add(lambda s: (2, s), lambda s: (2, s), 1.0),
+    add(lambda s: (2, 1, s), lambda s: (3, 1), 2.0),
     _relu(lambda s: (s, 3)),
-    _pixel_shuffle(lambda s: (2, s, 3), 1, 2),
-    _pixel_shuffle(lambda s: (s, 1, 2, 3), 2, 3),
-    _linear("q8ta_linear", lambda s: (s,), 36, 8),
-    _linear("q8ta_linear", lambda s: (2, s), 200, 7, bias=False, relu=True),
-    _linear("q8ta_linear", lambda s: (s,), 13, 5),
-    _linear("q8ta_linear_gemv", lambda s: (s,), 1030, 12, relu=True),
-    _linear("linear_q8ta_q8csw", lambda s: (s,), 36, 8, dtype="float32"),
-    _linear("linear_q8ta_q8csw", lambda s: (1, s), 21, 6, bias=False, dtype="float16"),
+    pixel_shuffle(lambda s: (2, s, 3), 1, 2),
+    pixel_shuffle(lambda s: (s, 1, 2, 3), 2, 3),
+    linear("q8ta_linear", lambda s: (s,), 36, 8),
+    linear("q8ta_linear", lambda s: (2, s), 200, 7, bias=False, relu=True),
+    linear("q8ta_linear", lambda s: (s,), 13, 5),
+    linear("q8ta_linear_gemv", lambda s: (s,), 1030, 12, relu=True),
+    linear("linear_q8ta_q8csw", lambda s: (s,), 36, 8, dtype="float32"),
+    linear("linear_q8ta_q8csw", lambda s: (1, s), 21, 6, bias=False, dtype="float16"),
     _int8pack("float32", 36, 8),
     _int8pack("float32", 27, 7),
     _int8pack("float16", 64, 12),
-    _convolution(lambda s: (2, 8, s, 4), 8, (3, 3), padding=(1, 1)),
-    _convolution(lambda s: (1, 3, s, 5), 6, (3, 2), (2, 1), (2, 1), (1, 2), relu=True),
-    _convolution(lambda s: (s, 8, 3, 3), 12, (2, 3), padding=(0, 1), groups=2, bias=False, sizes=(1, 2, 3, 7, 11)),
-    _convolution(lambda s: (1, 4, s, 8), 6, (1, 1)),
-    _convolution(lambda s: (s, 5, 1, 3), 3, (1, 1), bias=False),
-    _convolution(lambda s: (1, 8, s, 5), 8, (3, 3), (2, 1), (1, 1), groups=8, depthwise=True, relu=True),
-    _convolution(lambda s: (s, 3, 2, 4), 3, (2, 2), dilation=(1, 3), groups=3, depthwise=True, bias=False),
-    _convolution(lambda s: (1, 8, s, 4), 6, (3, 2), (2, 2), (1, 0), output_padding=(1, 0)),
-    _convolution(
-        lambda s: (s, 6, 2, 3), 4, (2, 3), (3, 1), dilation=(2, 1), groups=2, output_padding=(2, 0), relu=True
-    ),
+    convolution(lambda s: (2, 8, s, 4), 8, (3, 3), padding=(1, 1)),
+    convolution(lambda s: (1, 3, s, 5), 6, (3, 2), (2, 1), (2, 1), (1, 2), relu=True),
+    convolution(lambda s: (s, 8, 3, 3), 12, (2, 3), padding=(0, 1), groups=2, bias=False, sizes=(1, 2, 3, 7, 11)),
+    convolution(lambda s: (1, 4, s, 8), 6, (1, 1)),
+    convolution(lambda s: (s, 5, 1, 3), 3, (1, 1), bias=False),
+    convolution(lambda s: (1, 8, s, 5), 8, (3, 3), (2, 1), (1, 1), groups=8, depthwise=True, relu=True),
+    convolution(lambda s: (s, 3, 2, 4), 3, (2, 2), dilation=(1, 3), groups=3, depthwise=True, bias=False),
+    convolution(lambda s: (1, 8, s, 4), 6, (3, 2), (2, 2), (1, 0), output_padding=(1, 0)),
+    convolution(lambda s: (s, 6, 2, 3), 4, (2, 3), (3, 1), dilation=(2, 1), groups=2, output_padding=(2, 0), relu=True),
 ]

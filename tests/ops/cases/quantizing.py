@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.cases.quantized import _rows_of_all_kinds
+from tests.ops.cases.quantized import rows_of_all_kinds
 from tests.support.exporting import quiet
 from tests.support.graphs import MAX, Const, In, OpCase, Out, Sym
 
@@ -121,7 +121,7 @@ def _live(block: At, s: int) -> tuple[Any, ...]:
     return tuple(Sym(size) if block(1)[axis] != block(2)[axis] else size for axis, size in enumerate(block(s)))
 
 
-def _affine(shape: At, block: At, zero: str | None, dtype: str = "float32") -> list[OpCase]:
+def affine(shape: At, block: At, zero: str | None, dtype: str = "float32") -> list[OpCase]:
     def count(s: int) -> Shape:
         return tuple(size // part for size, part in zip(shape(s), block(s), strict=True))
 
@@ -163,7 +163,7 @@ def _affine(shape: At, block: At, zero: str | None, dtype: str = "float32") -> l
     return [back] if zero is None else [there, back]
 
 
-def _choose_affine(mapping: str, shape: At, block: At, zero: str, keepdim: bool, low: int, high: int) -> OpCase:
+def choose_affine(mapping: str, shape: At, block: At, zero: str, keepdim: bool, low: int, high: int) -> OpCase:
     def eager(x: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
         return quant_primitives._choose_qparams_affine(
             x, mapping, list(block(size)), torch.int8, low, high, None, torch.float32, _dtype(zero), keepdim
@@ -182,7 +182,7 @@ def _choose_affine(mapping: str, shape: At, block: At, zero: str, keepdim: bool,
         name=f"choose_qparams_affine {mapping} {shape(2)} by {block(2)} zero {zero}{' kept' if keepdim else ''}",
         op="torchao.choose_qparams_affine.default",
         args_at=lambda s: [
-            In("float32", shape(s), _rows_of_all_kinds), mapping, _live(block, s), None, low, high, None, None, None,
+            In("float32", shape(s), rows_of_all_kinds), mapping, _live(block, s), None, low, high, None, None, None,
             keepdim,
             [Out("float32", found(s)), Out(zero, found(s))],
         ],
@@ -213,7 +213,7 @@ def _choose(shape: At) -> list[OpCase]:
         OpCase(
             name=f"choose_qparams_per_token_asymmetric {shape(0)}",
             op="quantized_decomposed.choose_qparams_per_token_asymmetric.default",
-            args_at=lambda s: [In("float32", shape(s), _rows_of_all_kinds), None, rows(s)],
+            args_at=lambda s: [In("float32", shape(s), rows_of_all_kinds), None, rows(s)],
             golden=lambda x, size: DECOMPOSED.choose_qparams_per_token_asymmetric(x, torch.int8),
             sizes=SIZES,
             rtol=1e-6,
@@ -263,15 +263,15 @@ CASES = [
     *_looked_up("per_channel", lambda s: (2, s, 3), lambda s: (s,), "int64", 1),
     *_looked_up("per_channel", lambda s: (3, s, 4), lambda s: (3,), "int32", 0),
     *_looked_up("per_token", lambda s: (2, s, 7), lambda s: (2, s, 1), "int64"),
-    *_affine(lambda s: (s, 24), lambda s: (1, 8), "int8"),
-    *_affine(lambda s: (2, s, 6), lambda s: (2, s, 6), "int32"),
-    *_affine(lambda s: (4, s, 6), lambda s: (2, 1, 3), "float32"),
-    *_affine(lambda s: (s, 8), lambda s: (1, 8), "int8", "float16"),
-    *_affine(lambda s: (s, 6), lambda s: (1, 2), None),
-    _choose_affine("ASYMMETRIC", lambda s: (s, 24), lambda s: (1, 8), "int8", False, -128, 127),
-    _choose_affine("SYMMETRIC", lambda s: (4, s, 6), lambda s: (2, 1, 3), "int32", True, -8, 7),
-    _choose_affine("SYMMETRIC_NO_CLIPPING_ERR", lambda s: (3, s), lambda s: (1, s), "int32", False, -8, 7),
-    _choose_affine("ASYMMETRIC", lambda s: (2, s, 8), lambda s: (2, s, 8), "int64", False, 0, 15),
+    *affine(lambda s: (s, 24), lambda s: (1, 8), "int8"),
+    *affine(lambda s: (2, s, 6), lambda s: (2, s, 6), "int32"),
+    *affine(lambda s: (4, s, 6), lambda s: (2, 1, 3), "float32"),
+    *affine(lambda s: (s, 8), lambda s: (1, 8), "int8", "float16"),
+    *affine(lambda s: (s, 6), lambda s: (1, 2), None),
+    choose_affine("ASYMMETRIC", lambda s: (s, 24), lambda s: (1, 8), "int8", False, -128, 127),
+    choose_affine("SYMMETRIC", lambda s: (4, s, 6), lambda s: (2, 1, 3), "int32", True, -8, 7),
+    choose_affine("SYMMETRIC_NO_CLIPPING_ERR", lambda s: (3, s), lambda s: (1, s), "int32", False, -8, 7),
+    choose_affine("ASYMMETRIC", lambda s: (2, s, 8), lambda s: (2, s, 8), "int64", False, 0, 15),
     *_choose(lambda s: (2, s, 5)),
     _embedding("4bit", "float32", 16, 4, True),
     _embedding("4bit", "float16", 8, 1, False),
