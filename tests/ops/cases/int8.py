@@ -16,10 +16,6 @@ import torch
 from tests.support.exporting import quiet
 from tests.support.graphs import MAX, Const, In, OpCase, Out
 
-with quiet():
-    importlib.import_module("executorch.backends.vulkan.custom_ops_lib")
-
-VULKAN = torch.ops.et_vk
 SIZES = (1, 2, 3, 6, 7, 16, 29, MAX)
 Shape = tuple[int, ...]
 At = Callable[[int], Shape]
@@ -27,6 +23,13 @@ At = Callable[[int], Shape]
 
 def _all_bytes(generator: np.random.Generator, shape: Shape) -> np.ndarray:
     return generator.integers(-128, 128, shape)
+
+
+def _vulkan() -> Any:
+    """The operators as the exporter defines them, imported when the first of them is asked for."""
+    with quiet():
+        importlib.import_module("executorch.backends.vulkan.custom_ops_lib")
+    return torch.ops.et_vk
 
 
 def _codes(values: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
@@ -85,7 +88,7 @@ def add(a: At, b: At, alpha: float) -> OpCase:
             In("int8", a(s), _all_bytes), In("int8", b(s), _all_bytes), *values,
             Out("int8", torch.broadcast_shapes(a(s), b(s))),
         ],
-        golden=lambda x, y, size: VULKAN.q8ta_add(x, y, *values),
+        golden=lambda x, y, size: _vulkan().q8ta_add(x, y, *values),
         sizes=SIZES,
     )  # fmt: skip
 
@@ -95,7 +98,7 @@ def _relu(shape: At) -> OpCase:
         name=f"q8ta_relu {shape(2)}",
         op="et_vk.q8ta_relu.default",
         args_at=lambda s: [In("int8", shape(s), _all_bytes), 0.05, 10, 0.03, -20, Out("int8", shape(s))],
-        golden=lambda x, size: VULKAN.q8ta_relu(x, 0.05, 10, 0.03, -20),
+        golden=lambda x, size: _vulkan().q8ta_relu(x, 0.05, 10, 0.03, -20),
         sizes=SIZES,
     )
 
@@ -113,7 +116,7 @@ def pixel_shuffle(lead: At, channels: int, factor: int) -> OpCase:
         args_at=lambda s: [
             In("int8", shape(s), _all_bytes), 0.05, 3, 1 / 0.07, -5, factor, Out("int8", shuffled(s)),
         ],
-        golden=lambda x, size: VULKAN.q8ta_pixel_shuffle(x, 0.05, 3, 1 / 0.07, -5, factor),
+        golden=lambda x, size: _vulkan().q8ta_pixel_shuffle(x, 0.05, 3, 1 / 0.07, -5, factor),
         sizes=SIZES,
     )  # fmt: skip
 

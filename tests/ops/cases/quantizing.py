@@ -6,6 +6,7 @@ steps are exact.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from math import prod
@@ -18,15 +19,22 @@ from tests.ops.cases.quantized import rows_of_all_kinds
 from tests.support.exporting import quiet
 from tests.support.graphs import MAX, Const, In, OpCase, Out, Sym
 
-with quiet():
-    from torchao.quantization import quant_primitives
-
-    importlib.import_module("executorch.exir.passes._quant_patterns_and_replacements")  # defines the embeddings
-
-DECOMPOSED = torch.ops.quantized_decomposed
 SIZES = (1, 2, 3, 6, 7, 16, 29, MAX)
 Shape = tuple[int, ...]
 At = Callable[[int], Shape]
+
+
+def _decomposed() -> Any:
+    """The operators as torch and the exporter define them, imported when the first of them is asked for."""
+    with quiet():
+        importlib.import_module("torch.ao.quantization.fx._decomposed")
+        importlib.import_module("executorch.exir.passes._quant_patterns_and_replacements")
+    return torch.ops.quantized_decomposed
+
+
+def _torchao() -> Any:
+    with quiet():
+        return importlib.import_module("torchao.quantization.quant_primitives")
 
 
 def _halves(generator: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -61,7 +69,7 @@ def _per_tensor(dtype: str, shape: At, codes: str, zero: int, low: int, high: in
             args_at=lambda s: [
                 In(dtype, shape(s), _halves), 1 / 32, zero, low, high, None, Out(codes, shape(s)),
             ],
-            golden=lambda x, size: DECOMPOSED.quantize_per_tensor(x, 1 / 32, zero, low, high, _dtype(codes)),
+            golden=lambda x, size: _decomposed().quantize_per_tensor(x, 1 / 32, zero, low, high, _dtype(codes)),
             sizes=SIZES,
         ),
         OpCase(
@@ -70,7 +78,7 @@ def _per_tensor(dtype: str, shape: At, codes: str, zero: int, low: int, high: in
             args_at=lambda s: [
                 In(codes, shape(s), _codes), 0.037, zero, low, high, None, None, Out(dtype, shape(s)),
             ],
-            golden=lambda x, size: DECOMPOSED.dequantize_per_tensor(
+            golden=lambda x, size: _decomposed().dequantize_per_tensor(
                 x, 0.037, zero, low, high, _dtype(codes), out_dtype=_dtype(dtype)
             ),
             sizes=SIZES,
@@ -88,9 +96,13 @@ def _looked_up(form: str, shape: At, scales: At, zero: str, *extra: Any, op: str
         return [In("float32", scales(s), _steps), In(zero, scales(s), _zeros)]
 
     def golden(there: bool) -> Callable[..., Any]:
-        run = getattr(getattr(DECOMPOSED, f"{'' if there else 'de'}quantize_{form}"), op)
         rest = (torch.float32,) if form == "per_token" and not there else ()
-        return lambda x, scale, offset, size: run(x, scale, offset, *extra, -128, 127, torch.int8, *rest)
+
+        def run(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor, size: int) -> torch.Tensor:
+            overload = getattr(getattr(_decomposed(), f"{'' if there else 'de'}quantize_{form}"), op)
+            return overload(x, scale, offset, *extra, -128, 127, torch.int8, *rest)
+
+        return run
 
     return [
         OpCase(
@@ -131,11 +143,11 @@ def affine(shape: At, block: At, zero: str | None, dtype: str = "float32") -> li
     def quantized(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor, size: int) -> torch.Tensor:
         if x.numel() == 0:  # which torchao takes for an absent zero point, and then raises
             return torch.empty(x.shape, dtype=torch.int8)
-        return quant_primitives.quantize_affine(x, block(size), scale, offset, torch.int8)
+        return _torchao().quantize_affine(x, block(size), scale, offset, torch.int8)
 
     def dequantized(x: torch.Tensor, scale: torch.Tensor, *rest: Any) -> torch.Tensor:
         *offset, size = rest
-        return quant_primitives.dequantize_affine(
+        return _torchao().dequantize_affine(
             x, block(size), scale, *(offset or (None,)), torch.int8, output_dtype=_dtype(dtype)
         )
 
@@ -165,15 +177,17 @@ def affine(shape: At, block: At, zero: str | None, dtype: str = "float32") -> li
 
 def choose_affine(mapping: str, shape: At, block: At, zero: str, keepdim: bool, low: int, high: int) -> OpCase:
     def eager(x: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
-        return quant_primitives._choose_qparams_affine(
+        return _torchao()._choose_qparams_affine(
             x, mapping, list(block(size)), torch.int8, low, high, None, torch.float32, _dtype(zero), keepdim
         )
 
-    rank = eager(torch.zeros(shape(6)), 6)[0].ndim
+    @functools.cache
+    def rank() -> int:
+        return eager(torch.zeros(shape(6)), 6)[0].ndim
 
     def golden(x: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
         # A live size of one is a block of one, which torchao keeps as a dimension; the rank of a file is settled.
-        return tuple(each.reshape(each.shape[:rank]) for each in eager(x, size))
+        return tuple(each.reshape(each.shape[: rank()]) for each in eager(x, size))
 
     def found(s: int) -> Shape:
         return tuple(golden(torch.zeros(shape(s)), s)[0].shape)
@@ -205,7 +219,7 @@ def _choose(shape: At) -> list[OpCase]:
             args_at=lambda s: [
                 In("float32", shape(s)), -128, 127, 1e-3, None, [Out("float64", (1,)), Out("int64", (1,))],
             ],
-            golden=lambda x, size: DECOMPOSED.choose_qparams.tensor(x, -128, 127, 1e-3, torch.int8),
+            golden=lambda x, size: _decomposed().choose_qparams.tensor(x, -128, 127, 1e-3, torch.int8),
             sizes=SIZES,
             rtol=1e-6,
             atol=0,
@@ -214,7 +228,7 @@ def _choose(shape: At) -> list[OpCase]:
             name=f"choose_qparams_per_token_asymmetric {shape(0)}",
             op="quantized_decomposed.choose_qparams_per_token_asymmetric.default",
             args_at=lambda s: [In("float32", shape(s), rows_of_all_kinds), None, rows(s)],
-            golden=lambda x, size: DECOMPOSED.choose_qparams_per_token_asymmetric(x, torch.int8),
+            golden=lambda x, size: _decomposed().choose_qparams_per_token_asymmetric(x, torch.int8),
             sizes=SIZES,
             rtol=1e-6,
             atol=0,
@@ -233,7 +247,7 @@ def _embedding(name: str, dtype: str, row_bytes: int, groups: int, zeros: bool, 
     width = row_bytes * {"byte": 1, "4bit": 2, "2bit": 4}[name]
 
     def golden(index: torch.Tensor, size: int) -> torch.Tensor:
-        run = getattr(DECOMPOSED, f"embedding_{name}").dtype
+        run = getattr(_decomposed(), f"embedding_{name}").dtype
         return run(tensors[0], tensors[1], tensors[2] if zeros else None, low, high, index, dtype=_dtype(dtype))
 
     return OpCase(
