@@ -11,9 +11,10 @@ from liveshape.graph.elements import is_packed, prod, stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.shapes import ceil_div, merge_dims
+from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 CONVERT = Kernel.load("convert")
+PACKED_COPY = Kernel.load("packed_copy")
 STRIDED_COPY = Kernel.load("strided_copy")
 TRANSPOSE = Kernel.load("transpose")
 _TILE = 32  # of transpose.wgsl
@@ -32,7 +33,8 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     if is_packed(x.dtype) or is_packed(out.dtype):
         if not stored_alike(x.dtype, out.dtype):
             raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; cast through float32 before export")
-        count = ceil_div(count, 4)  # words of four elements
+        words = ceil_div(count, 4)
+        return _copy_packed(x, out, count, (words,), (0, (1,)), (0, (1,)), words=True)
     vectors = ceil_div(count, 4)
     to_bool = out.dtype == "bool" and x.dtype != "bool"
     return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
@@ -70,9 +72,18 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         return
     width = next(width for width in (4, 2, 1) if _in_rows_of(width, sizes, reads, writes, starts))
     if is_packed(x.dtype) and width != 4:
+        if target[0] == 0 and writes == strides_of(sizes) and count == out.numel:
+            yield _copy_packed(x, out, count, sizes, (source[0], reads), (0, ()), words=False)
+            return
         raise UnsupportedError(
             f"{x.dtype} lies in words of four elements, and this copy of {shape} cuts them; cast before export"
         )
+    sizes = (*sizes[:-1], sizes[-1] // width)
+    reads, writes = ((*(stride // width for stride in row[:-1]), row[-1]) for row in (reads, writes))
+    if is_packed(x.dtype):
+        places = (source[0] // width, reads), (target[0] // width, writes)
+        yield _copy_packed(x, out, count, sizes, *places, words=True)
+        return
     yield STRIDED_COPY(
         out,
         x,
@@ -80,12 +91,23 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         rank=len(sizes),
         source_start=source[0] // width,
         target_start=target[0] // width,
-        sizes=(*sizes[:-1], sizes[-1] // width),
-        source_strides=(*(stride // width for stride in reads[:-1]), reads[-1]),
-        target_strides=(*(stride // width for stride in writes[:-1]), writes[-1]),
-        VEC=1 if is_packed(x.dtype) else width,
+        sizes=sizes,
+        source_strides=reads,
+        target_strides=writes,
+        VEC=width,
         threads=count // width,
     )
+
+
+def _copy_packed(
+    x: LiveTensor, out: LiveTensor, count: int, sizes: Shape, source: Place, target: Place, *, words: bool
+) -> Dispatch:
+    """Whole words along strides of words; or all of out, element by element, so that nothing else lies in its words."""
+    number = ceil_div(count, 4)
+    return PACKED_COPY(
+        out, x, count=number, elements=count, rank=len(sizes), source_start=source[0], target_start=target[0],
+        sizes=sizes, source_strides=source[1], target_strides=target[1], WORDS=words, threads=number,
+    )  # fmt: skip
 
 
 def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: tuple[int, int]) -> bool:

@@ -25,7 +25,6 @@ GATHER = Kernel.load("gather")
 LINEAR_INDEX = Kernel.load("linear_index")
 INDEX_PUT = Kernel.load("index_put")
 INDEX_ADD = Kernel.load("index_add")
-EMBEDDING_Q4 = Kernel.load("embedding_q4")
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -37,27 +36,6 @@ def embedding(
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
     yield _look_up(out, weight, indices, 1, rows, width)
-
-
-@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))
-def embedding_q4gsw(
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group_size: int,
-    indices: LiveTensor,
-    is_linear_weight: bool,
-    out: LiveTensor,
-) -> Iterator[Dispatch]:
-    """A table of 4-bit numbers; in the order of a linear layer the even ones lie in the low nibbles."""
-    (rows, row_bytes), row_scales = weight.shape, scales.shape[-1]
-    width = row_bytes * 2
-    if group_size < 1 or row_scales * group_size < width or scales.numel < rows * row_scales:
-        raise ShapeError(f"scales {scales.shape} are too few for {rows} rows of {width} in groups of {group_size}")
-    out.shape = (*indices.shape, width)
-    yield EMBEDDING_Q4(
-        out, weight, scales, indices, count=out.numel, width=width, size=rows, row_bytes=row_bytes, group=group_size,
-        row_scales=row_scales, invalid=_invalid(out), HIGH_FIRST=not is_linear_weight, threads=out.numel,
-    )  # fmt: skip
 
 
 @op("aten.index_select.default", "aten::index_select.out")
@@ -86,7 +64,7 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
     count = index.numel
     yield GATHER(
         out, x, index, count=count, rank=len(sizes), size=x.shape[axis] if x.rank else 1,
-        stride=strides[axis] if x.rank else 1, invalid=_invalid(x), sizes=sizes, strides=merged, threads=count,
+        stride=strides[axis] if x.rank else 1, invalid=invalid_value(x), sizes=sizes, strides=merged, threads=count,
     )  # fmt: skip
 
 
@@ -152,12 +130,13 @@ def _look_up(
     vector = 4 if inner % 4 == 0 else 1
     count = outer * picks * (inner // vector)
     return INDEX_SELECT(
-        out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=_invalid(x),
+        out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=invalid_value(x),
         WRAP=wrap, VEC=vector, threads=count,
     )  # fmt: skip
 
 
-def _invalid(x: LiveTensor) -> float:
+def invalid_value(x: LiveTensor) -> float:
+    """What stands for an element that does not exist."""
     return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
 
 

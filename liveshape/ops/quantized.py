@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
-from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph.elements import prod, storage_type
+from liveshape.errors import ShapeError
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
 
@@ -31,16 +31,13 @@ class Q4Kernels(NamedTuple):
 
 
 ONE_LAYER = Q4Kernels.putting("q4_put")
-CHOOSE_QPARAMS = Kernel.load("choose_qparams")
 ROUNDED_ROWS = Kernel.load("rounded_rows")
 
 FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for four rows
 MOST_PARTS = 256  # threads that share the depth of four columns
 TURNS = 4  # words that a thread of one row asks for at once
 ONE_GROUP = 1 << 30
-ALL = 1 << 16  # more threads than a workgroup has, so all of them
 ENOUGH_TILES = 160  # below this a device is better filled with smaller tiles
-SMALLEST_NORMAL = {"f32": 1.1754943508222875e-38, "f16": 6.103515625e-05}
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -89,40 +86,6 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
         raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
     out.shape = x.shape
     yield ROUNDED_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
-
-
-@op("torchao.choose_qparams_affine.default")
-def choose_qparams_affine(
-    x: LiveTensor,
-    mapping_type: str,
-    block_size: Ints,
-    target_dtype: Any,
-    quant_min: int | None,
-    quant_max: int | None,
-    eps: float | None,
-    scale_dtype: Any,
-    zero_point_dtype: Any,
-    keepdim: bool,
-    out: Tensors,
-) -> Iterator[Dispatch]:
-    """Per row, the scale and the zero point that spread its values, zero among them, over the whole range."""
-    scale, zero_point = out
-    *lead, depth = x.shape
-    by_row = len(block_size) == x.rank and all(size == 1 for size in block_size[:-1]) and block_size[-1] == depth
-    if mapping_type != "ASYMMETRIC" or not by_row or zero_point.dtype != "int8":
-        raise UnsupportedError(
-            f"quantization {mapping_type} in blocks {block_size} of {x.shape} to {zero_point.dtype}: "
-            "asymmetric int8 by rows is what there is"
-        )
-    scale.shape = zero_point.shape = (*lead, 1) if keepdim else tuple(lead)
-    rows = prod(lead)
-    vector = 4 if depth % 4 == 0 else 1
-    yield CHOOSE_QPARAMS(
-        scale, zero_point, x, rows=rows, width=depth // vector,
-        low=-128 if quant_min is None else quant_min, high=127 if quant_max is None else quant_max,
-        eps=SMALLEST_NORMAL[storage_type(scale.dtype)] if eps is None else eps, PARTS=ALL,
-        VEC=vector, groups=ceil_div(rows, 4),
-    )  # fmt: skip
 
 
 def q4_product(

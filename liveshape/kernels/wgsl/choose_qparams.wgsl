@@ -1,22 +1,34 @@
-// Per row, the scale and the zero point of an asymmetric range of integers; a workgroup takes four rows, whose zero
-// points are the bytes of one word.
+// For each block of x, the scale and the zero point of a range of integers; a workgroup takes ROWS blocks, because the
+// zero points of four may be the bytes of one word.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 128;
+override ROWS: u32 = 4;
+override MAPPING: u32 = 0;
+
+const ASYMMETRIC = 0u;
+const SYMMETRIC = 1u;
+const NO_CLIPPING = 2u; // symmetric, with a scale that either end of the range can reach
+const CLOSER_END = 3u; // asymmetric, with the zero point from the end of the range that it meets more exactly
 
 struct Params {
-    rows: u32,
-    width: u32, // in vectors
+    units: u32, // blocks
+    count: u32, // vectors of a block
+    kept_rank: u32,
+    reduced_rank: u32,
     low: f32, // the range of the integers
     high: f32,
     eps: f32, // the smallest scale
+    middle: f32, // the zero point of a symmetric range
+    sizes: array<vec4<u32>, 4>,
+    strides: array<vec4<u32>, 4>,
 }
 @group(0) @binding(0) var<storage, read_write> scale: array<TScale>;
-@group(0) @binding(1) var<storage, read_write> zero_point: array<u32>;
+// include zero_packed
 @group(0) @binding(2) var<storage, read> x: array<V>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-// Of four rows: the range of their values, which zero always belongs to, and the bits of the largest magnitude, because
+// Of each block: the range of its values, which zero always belongs to, and the bits of the largest magnitude, because
 // min and max may drop a NaN.
 struct Total {
     least: vec4<f32>,
@@ -29,6 +41,30 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 // include parts
+// include reduced_walk
+
+fn step_of(least: f32, most: f32) -> f32 {
+    if (MAPPING == SYMMETRIC) {
+        return max(-least, most) / ((params.high - params.low) / 2.0);
+    }
+    if (MAPPING == NO_CLIPPING) {
+        return max(least / params.low, most / params.high);
+    }
+    return (most - least) / (params.high - params.low);
+}
+
+fn zero_of(least: f32, most: f32, step: f32) -> f32 {
+    if (MAPPING == SYMMETRIC || MAPPING == NO_CLIPPING) {
+        return params.middle;
+    }
+    let below = least / step;
+    if (MAPPING == ASYMMETRIC) {
+        return clamp(params.low - round(below), params.low, params.high);
+    }
+    let above = most / step;
+    let by_low = (params.low + below) + (params.high + above) > 0.0;
+    return round(clamp(select(params.high - above, params.low - below, by_low), params.low, params.high));
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -36,13 +72,18 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let unit = group_index(group, grid);
+    let first = group_index(group, grid) * ROWS;
+    var starts = vec4<u32>();
+    for (var j = 0u; j < ROWS; j++) {
+        starts[j] = start_of(min(first + j, params.units - 1u));
+    }
     var mine = Total();
-    for (var i = lane; i < params.width; i += WG) {
-        for (var j = 0u; j < 4u; j++) {
-            let four = V_math(x[min(unit * 4u + j, params.rows - 1u) * params.width + i]);
-            for (var place = 0u; place < V_lanes; place++) {
-                let value = V_at(four, place);
+    for (var i = lane; i < params.count; i += WG) {
+        let place = walk(i);
+        for (var j = 0u; j < ROWS; j++) {
+            let four = V_math(x[starts[j] + place]);
+            for (var k = 0u; k < V_lanes; k++) {
+                let value = V_at(four, k);
                 mine.least[j] = min(mine.least[j], value);
                 mine.most[j] = max(mine.most[j], value);
                 mine.largest[j] = max(mine.largest[j], bitcast<u32>(value) & 0x7fffffffu);
@@ -50,21 +91,20 @@ fn main(
         }
     }
     var total = across_parts(lane, mine);
-    if (lane > 0u || unit * 4u >= params.rows) {
+    if (lane > 0u || first >= params.units) {
         return;
     }
-    var word = 0u;
-    for (var j = 0u; j < 4u; j++) {
-        let step = TScale(max((total.most[j] - total.least[j]) / (params.high - params.low), params.eps));
-        let zero = clamp(params.low - round(total.least[j] / f32(step)), params.low, params.high);
-        word |= (bitcast<u32>(i32(zero)) & 0xffu) << (j * 8u);
-        let row = unit * 4u + j;
-        if (row < params.rows) {
+    var zeros = vec4<f32>();
+    for (var j = 0u; j < ROWS; j++) {
+        let step = TScale(max(step_of(total.least[j], total.most[j]), params.eps));
+        zeros[j] = zero_of(total.least[j], total.most[j], f32(step));
+        let row = first + j;
+        if (row < params.units) {
             scale[row] = step;
             if (total.largest[j] > 0x7f800000u) {
                 scale[row] = TScale(bitcast<f32>(total.largest[j]));
             }
         }
     }
-    zero_point[unit] = word;
+    put_zeros(first, zeros);
 }

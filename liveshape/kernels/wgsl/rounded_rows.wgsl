@@ -13,16 +13,17 @@ struct Params {
 @group(0) @binding(3) var<storage, read> zero_point: array<u32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
+// include affine
+// include bytes
+
 fn each(i: u32) {
     let row = i / params.width;
     let step = f32(scale[row]);
-    // A byte moved to the top of the word and back brings its sign along.
-    let zero = f32(bitcast<i32>(zero_point[row / 4u] << (24u - row % 4u * 8u)) >> 24u);
-    let value = f32(x[i]) * (1.0 / step);
-    let rounded = clamp(round(value) + zero, -128.0, 127.0) - zero;
+    let zero = f32(signed_byte(zero_point[row / 4u], row % 4u));
+    let value = f32(x[i]);
+    let rounded = in_steps(value, 1.0 / step, zero, -128.0, 127.0) - zero;
     // A value that is no number has no place in the range: it comes through as it is.
-    let odd = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
-    out[i] = select(rounded * step, value, odd);
+    out[i] = select(value * (1.0 / step), rounded * step, is_number(value * (1.0 / step)));
 }
 
 // include each

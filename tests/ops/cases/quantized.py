@@ -102,7 +102,7 @@ def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
     )
 
 
-def _rows_of_all_kinds(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def rows_of_all_kinds(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Rows of zeros, of one sign, of one value, huge and tiny, beside ordinary ones."""
     x = generator.standard_normal(shape)
     flat = x.reshape(-1, shape[-1])
@@ -138,7 +138,7 @@ def _choose_qparams(dtype: str, lead: Lead, depth: int, keepdim: bool) -> OpCase
         name=f"choose_qparams {dtype} {lead(0)} of {depth}{' kept' if keepdim else ''}",
         op="torchao.choose_qparams_affine.default",
         args_at=lambda s: [
-            In(dtype, (*lead(s), depth), _rows_of_whole_steps if dtype == "float16" else _rows_of_all_kinds),
+            In(dtype, (*lead(s), depth), _rows_of_whole_steps if dtype == "float16" else rows_of_all_kinds),
             "ASYMMETRIC",
             block(s),
             None,

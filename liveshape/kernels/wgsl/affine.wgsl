@@ -1,0 +1,17 @@
+// A number as an integer of a range: how many steps it is from the zero point, halves to the even one. Where the zero
+// point is added first (ZERO_FIRST) it decides which one is even.
+override ZERO_FIRST: bool = false;
+
+fn in_steps(value: f32, inverse: f32, zero: f32, low: f32, high: f32) -> f32 {
+    let steps = select(round(value * inverse) + zero, round(value * inverse + zero), ZERO_FIRST);
+    return clamp(steps, low, high);
+}
+
+fn is_number(value: f32) -> bool {
+    return (bitcast<u32>(value) & 0x7fffffffu) <= 0x7f800000u;
+}
+
+// As torch casts it: what is no number becomes the integer zero.
+fn code_of(value: f32, inverse: f32, zero: f32, low: f32, high: f32) -> i32 {
+    return select(0, i32(in_steps(value, inverse, zero, low, high)), is_number(value * inverse));
+}

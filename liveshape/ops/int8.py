@@ -1,0 +1,211 @@
+"""Layers between tensors of eight bits, and linear layers whose weights have eight bits.
+
+Products of integers are summed as integers, which is exact; one multiplication then gives the number that the sum
+stands for, and it is rounded to the output's range as `quantizing` does it. Torch computes the same in floats, so the
+two differ only where a sum of floats falls on the other side of a half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.registry import op
+from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides_of
+
+INT8_ELEMENTWISE = Kernel.load("int8_elementwise")
+INT8_LINEAR = Kernel.load("int8_linear")
+INT8_LINEAR_FLOATS = Kernel.load("int8_linear", int8_put="int8_put_floats")
+INT8_WEIGHT = Kernel.load("int8_linear", int8_put="int8_put_floats", int8_operands="int8_float_operands")
+
+DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
+FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
+MOST_PARTS = 64
+
+
+# Elements
+
+
+@op("et_vk.q8ta_add.default")
+def q8ta_add(
+    a: LiveTensor,
+    b: LiveTensor,
+    a_scale: float,
+    a_zero_point: int,
+    b_scale: float,
+    b_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    alpha: float,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    out.shape = broadcast_shapes(a.shape, b.shape)
+    walk = broadcast_walk(out.shape, a.shape, b.shape)
+    yield _elementwise(
+        out, a, b, walk["rank"], walk["dims"], a.shape == b.shape, alpha=alpha, a_scale=a_scale, a_zero=a_zero_point,
+        b_scale=b_scale, b_zero=b_zero_point, inverse=1.0 / output_scale, zero=output_zero_point, BOTH=True,
+    )  # fmt: skip
+
+
+@op("et_vk.q8ta_relu.default")
+def q8ta_relu(
+    x: LiveTensor, scale: float, zero_point: int, output_scale: float, output_zero_point: int, out: LiveTensor
+) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    values = _alone(scale, zero_point, output_scale, output_zero_point)
+    yield _elementwise(out, x, x, 1, (1, 0, 0, x.numel), True, RELU=True, **values)
+
+
+@op("et_vk.q8ta_pixel_shuffle.default")
+def q8ta_pixel_shuffle(
+    x: LiveTensor,
+    scale: float,
+    zero_point: int,
+    output_inverse_scale: float,
+    output_zero_point: int,
+    upscale_factor: int,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """Channels become neighbours: [C * r * r, H, W] to [C, H * r, W * r]."""
+    *lead, channels, height, width = x.shape
+    square = upscale_factor * upscale_factor
+    if upscale_factor < 1 or channels % square:
+        raise ShapeError(f"{channels} channels of {x.shape} are no squares of {upscale_factor}")
+    out.shape = (*lead, channels // square, height * upscale_factor, width * upscale_factor)
+    planes = prod(lead) * (channels // square)
+    strides = strides_of((planes, upscale_factor, upscale_factor, height, width))
+    sizes, (steps,) = merge_dims(
+        (planes, height, upscale_factor, width, upscale_factor), tuple(strides[axis] for axis in (0, 3, 1, 4, 2))
+    )
+    dims = tuple(number for size, step in zip(sizes, steps, strict=True) for number in (step, 0, 0, size))
+    # The file gives the inverse of a scale, and torch the inverse of that.
+    values = _alone(scale, zero_point, 1.0 / output_inverse_scale, output_zero_point)
+    yield _elementwise(out, x, x, len(sizes), dims, upscale_factor == 1, **values)
+
+
+def _alone(scale: float, zero: int, output_scale: float, output_zero: int) -> dict[str, Any]:
+    operand = {"a_scale": scale, "a_zero": zero, "b_scale": 0.0, "b_zero": 0, "alpha": 0.0}
+    return {**operand, "inverse": 1.0 / output_scale, "zero": output_zero}
+
+
+def _elementwise(
+    out: LiveTensor, a: LiveTensor, b: LiveTensor, rank: int, dims: tuple[int, ...], flat: bool, **values: Any
+) -> Dispatch:
+    words = ceil_div(out.numel, 4)
+    return INT8_ELEMENTWISE(
+        out, a, b, count=words, elements=out.numel, rank=rank, dims=dims, FLAT=flat, threads=words, **values
+    )
+
+
+# Linear layers
+
+
+@op("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default")
+def q8ta_linear(
+    x: LiveTensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight: LiveTensor,
+    weight_sums: LiveTensor,
+    weight_scales: LiveTensor,
+    output_scale: float,
+    output_zero_point: int,
+    bias: LiveTensor | None,
+    activation: str,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    tensors = _operands(x, weight, weight_sums, weight_scales, bias)
+    yield INT8_LINEAR(
+        out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0 / output_scale,
+        zero=output_zero_point, BIAS=bias is not None, RELU=is_relu(activation), **_product(x, weight, out),
+    )  # fmt: skip
+
+
+@op("et_vk.linear_q8ta_q8csw.default")
+def linear_q8ta_q8csw(
+    x: LiveTensor,
+    input_scale: float,
+    input_zero_point: int,
+    weight: LiveTensor,
+    weight_sums: LiveTensor,
+    weight_scales: LiveTensor,
+    bias: LiveTensor | None,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    tensors = _operands(x, weight, weight_sums, weight_scales, bias)
+    yield INT8_LINEAR_FLOATS(
+        out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0, zero=0, BIAS=bias is not None,
+        **_product(x, weight, out),
+    )  # fmt: skip
+
+
+@op("aten._weight_int8pack_mm.default")
+def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    """x @ (weight * scales).T, where x stays what it is."""
+    check_columns(weight.shape[0], scales)
+    yield INT8_WEIGHT(
+        out, x, weight, scales, VEC=4 if x.shape[-1] % 4 == 0 else 1, **_product(x, weight, out)
+    )  # fmt: skip
+
+
+def _operands(
+    x: LiveTensor, weight: LiveTensor, sums: LiveTensor, scales: LiveTensor, bias: LiveTensor | None
+) -> tuple[LiveTensor, ...]:
+    for given, name in ((x, "x"), (weight, "weight")):
+        if given.dtype != "int8":
+            raise UnsupportedError(f"{name} of dtype {given.dtype}: it must be int8, as a quantizer leaves it")
+    check_columns(weight.shape[0], sums, scales, bias)
+    check_depth(x.shape[-1])
+    # An absent bias still needs a buffer in its place; the scales are there and only read.
+    return x, weight, sums, scales, scales if bias is None else bias
+
+
+def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, Any]:
+    """Set the output's shape; how threads share the product."""
+    *lead, depth = x.shape
+    columns = weight.shape[0]
+    if weight.rank != 2 or weight.shape[1] != depth:
+        raise ShapeError(f"a product of shapes {x.shape} and {weight.shape} transposed does not exist")
+    out.shape = (*lead, columns)
+    rows = prod(lead)
+    whole = columns % 4 == 0
+    held = 4 if whole and rows > 1 else 1
+    units = ceil_div(rows, held) * (columns // 4) if whole else ceil_div(rows * columns, 4)
+    parts = 1
+    while units < FEW_UNITS and parts < MOST_PARTS and parts * 16 < depth:
+        parts = parts * 2
+    return {
+        "rows": rows,
+        "columns": columns,
+        "depth": depth,
+        "ROWS": held,
+        "WHOLE": whole,
+        "ALIGNED": depth % 4 == 0,
+        "PARTS": parts,
+        "shared": units,
+    }
+
+
+def check_columns(columns: int, *given: LiveTensor | None) -> None:
+    """Whether there is a number for each column of a weight; the kernels trust this."""
+    for tensor in given:
+        if tensor is not None and tensor.numel < columns:
+            raise ShapeError(f"{tensor.name} of {tensor.shape} is too short for {columns} columns")
+
+
+def check_depth(depth: int) -> None:
+    """Whether sums of products over this depth fit 32 bits."""
+    if depth > DEEPEST:
+        raise UnsupportedError(f"sums over {depth} products of eight bits do not fit 32 bits; {DEEPEST} do")
+
+
+def is_relu(activation: str) -> bool:
+    """What the word means that a file has for it."""
+    if activation not in ("none", "relu"):
+        raise UnsupportedError(f"an activation {activation!r}; there are 'none' and 'relu'")
+    return activation == "relu"

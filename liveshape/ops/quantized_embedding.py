@@ -1,0 +1,154 @@
+"""Embeddings whose tables are integers of two, four or eight bits, with a scale for each group of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from liveshape.errors import ShapeError
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.indexing import invalid_value
+from liveshape.ops.registry import op
+
+QUANTIZED_EMBEDDING = Kernel.load("quantized_embedding")
+
+
+@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))
+def embedding_q4gsw(
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    indices: LiveTensor,
+    is_linear_weight: bool,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """A table of 4-bit numbers; in the order of a linear layer the even ones lie in the low nibbles."""
+    yield _embedding(weight, scales, None, group_size, indices, out, 4, HIGH_FIRST=not is_linear_weight)
+
+
+@op(
+    "quantized_decomposed.embedding_4bit.dtype",
+    "quantized_decomposed::embedding_4bit.dtype_out",
+    gathers=("indices", "weight"),
+)
+def embedding_4bit(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    group = _group(weight, weight_scales, 4)
+    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 4, HIGH_FIRST=True)
+
+
+@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"))
+def embedding_4bit_out(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from embedding_4bit(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+
+
+@op(
+    "quantized_decomposed.embedding_2bit.dtype",
+    "quantized_decomposed::embedding_2bit.dtype_out",
+    gathers=("indices", "weight"),
+)
+def embedding_2bit(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    group = _group(weight, weight_scales, 2)
+    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 2)
+
+
+@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"))
+def embedding_2bit_out(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from embedding_2bit(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+
+
+@op(
+    "quantized_decomposed.embedding_byte.dtype",
+    "quantized_decomposed::embedding_byte.dtype_out",
+    gathers=("indices", "weight"),
+)
+def embedding_byte(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    group = _group(weight, weight_scales, 8)
+    yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 8)
+
+
+@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"))
+def embedding_byte_out(
+    weight: LiveTensor,
+    weight_scales: LiveTensor,
+    weight_zero_points: LiveTensor | None,
+    weight_quant_min: Any,
+    weight_quant_max: Any,
+    indices: LiveTensor,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
+
+
+def _group(weight: LiveTensor, scales: LiveTensor, bits: int) -> int:
+    """How many of a row share a scale."""
+    return weight.shape[1] * (8 // bits) // (scales.shape[1] if scales.rank == 2 else 1)
+
+
+def _embedding(
+    weight: LiveTensor,
+    scales: LiveTensor,
+    zeros: LiveTensor | None,
+    group: int,
+    indices: LiveTensor,
+    out: LiveTensor,
+    bits: int,
+    **choices: Any,
+) -> Dispatch:
+    rows, row_bytes = weight.shape
+    row_scales = scales.shape[1] if scales.rank == 2 else 1
+    width = row_bytes * (8 // bits)
+    for given in (scales,) if zeros is None else (scales, zeros):
+        if group < 1 or row_scales * group < width or given.numel < rows * row_scales:
+            raise ShapeError(f"{given.shape} scales or zero points are too few for {rows} rows of {width} by {group}")
+    out.shape = (*indices.shape, width)
+    # An absent zero point still needs a buffer in its place; the scales are there and only read.
+    return QUANTIZED_EMBEDDING(
+        out, weight, scales, scales if zeros is None else zeros, indices, count=out.numel, width=width, size=rows,
+        row_bytes=row_bytes, group=group, row_scales=row_scales, invalid=invalid_value(out),
+        offset=0 if weight.dtype == "uint8" and bits == 8 else 1 << (bits - 1), BITS=bits, ZEROS=zeros is not None,
+        threads=out.numel, **choices,
+    )  # fmt: skip

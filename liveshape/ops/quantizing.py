@@ -1,0 +1,378 @@
+"""Numbers as integers of eight bits and back, and the choice of the scales and zero points between them.
+
+All forms are one: a scale and a zero point belong to a block of the tensor, which is all of it, a channel, a row or a
+group. They follow torch in float32: a number is multiplied by the inverse of its scale, and a half goes to the even
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape
+from liveshape.graph.elements import is_packed, prod, storage_type
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.registry import Ints, Number, Tensors, op
+from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
+
+QUANTIZE, DEQUANTIZE = Kernel.load("quantize"), Kernel.load("dequantize")
+QUANTIZE_EACH = Kernel.load("quantize", qparams_given="qparams_each")
+QUANTIZE_PACKED = Kernel.load("quantize", qparams_given="qparams_packed")
+DEQUANTIZE_EACH = Kernel.load("dequantize", qparams_given="qparams_each")
+DEQUANTIZE_PACKED = Kernel.load("dequantize", qparams_given="qparams_packed")
+CHOOSE_QPARAMS = Kernel.load("choose_qparams")
+CHOOSE_QPARAMS_EACH = Kernel.load("choose_qparams", zero_packed="zero_each")
+
+ASYMMETRIC, SYMMETRIC, NO_CLIPPING, CLOSER_END = range(4)
+MAPPINGS = {"ASYMMETRIC": ASYMMETRIC, "SYMMETRIC": SYMMETRIC, "SYMMETRIC_NO_CLIPPING_ERR": NO_CLIPPING}
+ALL = 1 << 16  # more threads than a workgroup has, so all of them
+SMALLEST_NORMAL = {"f32": 1.1754943508222875e-38, "f16": 6.103515625e-05}
+FLOAT_EPSILON = 2.0**-23
+RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
+BYTE = 0  # how a file writes uint8 where it names a dtype
+
+
+class Walk(NamedTuple):
+    """Sizes of the dimensions of blocks and, along each, how far the next scale is."""
+
+    sizes: Shape
+    strides: Shape
+
+
+# Between numbers and integers
+
+
+@op("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed::quantize_per_tensor.out")
+def quantize_per_tensor(
+    x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any, out: LiveTensor
+) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    yield _given(QUANTIZE, x, out, scale, zero_point, quant_min, quant_max)
+
+
+@op("quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed::quantize_per_tensor.Tensor_out")
+def quantize_per_tensor_tensor(
+    x: LiveTensor,
+    scale: LiveTensor,
+    zero_point: LiveTensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _quantize(x, scale, zero_point, Walk((), ()), quant_min, quant_max, out)
+
+
+@op("quantized_decomposed.quantize_per_channel.default", "quantized_decomposed::quantize_per_channel.out")
+def quantize_per_channel(
+    x: LiveTensor,
+    scales: LiveTensor,
+    zero_points: LiveTensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
+
+
+@op("quantized_decomposed.quantize_per_token.default", "quantized_decomposed::quantize_per_token.out")
+def quantize_per_token(
+    x: LiveTensor,
+    scales: LiveTensor,
+    zero_points: LiveTensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """Here, and only here, torch adds the zero point before it rounds."""
+    yield from _quantize(x, scales, zero_points, _tokens(x), quant_min, quant_max, out, ZERO_FIRST=True)
+
+
+@op("torchao.quantize_affine.default")
+def quantize_affine(
+    x: LiveTensor,
+    block_size: Ints,
+    scale: LiveTensor,
+    zero_point: LiveTensor | None,
+    output_dtype: Any,
+    quant_min: Number | None,
+    quant_max: Number | None,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    low, high = _range("uint8" if out.dtype == "uint8" else "int8", quant_min, quant_max)
+    yield from _quantize(x, scale, zero_point, _blocks(x, block_size), low, high, out)
+
+
+@op("quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed::dequantize_per_tensor.out")
+def dequantize_per_tensor(
+    x: LiveTensor,
+    scale: float,
+    zero_point: int,
+    quant_min: Any,
+    quant_max: Any,
+    dtype: Any,
+    out_dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    yield _given(DEQUANTIZE, x, out, scale, zero_point, 0, 0, SIGNED=x.dtype == "int8")
+
+
+@op("quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed::dequantize_per_tensor.Tensor_out")
+def dequantize_per_tensor_tensor(
+    x: LiveTensor,
+    scale: LiveTensor,
+    zero_point: LiveTensor,
+    quant_min: Any,
+    quant_max: Any,
+    dtype: Any,
+    out_dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _dequantize(x, scale, zero_point, Walk((), ()), out)
+
+
+@op("quantized_decomposed.dequantize_per_channel.default", "quantized_decomposed::dequantize_per_channel.out")
+def dequantize_per_channel(
+    x: LiveTensor,
+    scales: LiveTensor,
+    zero_points: LiveTensor | None,
+    axis: int,
+    quant_min: Any,
+    quant_max: Any,
+    dtype: Any,
+    out_dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _dequantize(x, scales, zero_points, _channels(x, axis), out)
+
+
+@op("quantized_decomposed.dequantize_per_token.default", "quantized_decomposed::dequantize_per_token.out")
+def dequantize_per_token(
+    x: LiveTensor,
+    scales: LiveTensor,
+    zero_points: LiveTensor,
+    quant_min: Any,
+    quant_max: Any,
+    dtype: Any,
+    output_dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _dequantize(x, scales, zero_points, _tokens(x), out)
+
+
+@op("torchao.dequantize_affine.default")
+def dequantize_affine(
+    x: LiveTensor,
+    block_size: Ints,
+    scale: LiveTensor,
+    zero_point: LiveTensor | None,
+    input_dtype: Any,
+    quant_min: Any,
+    quant_max: Any,
+    output_dtype: Any,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    yield from _dequantize(x, scale, zero_point, _blocks(x, block_size), out)
+
+
+def _given(
+    kernel: Kernel, x: LiveTensor, out: LiveTensor, scale: float, zero: int, low: int, high: int, **choices: Any
+) -> Dispatch:
+    words = ceil_div(x.numel, 4)
+    return kernel(
+        out, x, count=words, scale=scale, inverse=1.0 / scale, zero=zero, low=low, high=high, threads=words, **choices
+    )
+
+
+def _quantize(
+    x: LiveTensor,
+    scales: LiveTensor,
+    zeros: LiveTensor | None,
+    walk: Walk,
+    low: Number,
+    high: Number,
+    out: LiveTensor,
+    **choices: Any,
+) -> Iterator[Dispatch]:
+    kernels = QUANTIZE_EACH, QUANTIZE_PACKED
+    yield _looked_up(kernels, x, out, scales, zeros, walk, low=low, high=high, **choices)
+
+
+def _dequantize(
+    x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, walk: Walk, out: LiveTensor
+) -> Iterator[Dispatch]:
+    kernels = DEQUANTIZE_EACH, DEQUANTIZE_PACKED
+    yield _looked_up(kernels, x, out, scales, zeros, walk, low=0, high=0, SIGNED=x.dtype == "int8")
+
+
+def _looked_up(
+    kernels: tuple[Kernel, Kernel],
+    x: LiveTensor,
+    out: LiveTensor,
+    scales: LiveTensor,
+    zeros: LiveTensor | None,
+    walk: Walk,
+    **values: Any,
+) -> Dispatch:
+    out.shape = x.shape
+    needed = prod(size for size, stride in zip(*walk, strict=True) if stride)
+    for given in (scales,) if zeros is None else (scales, zeros):
+        if given.numel < needed:
+            raise ShapeError(f"{given.shape} scales or zero points are too few for {needed} blocks of {x.shape}")
+    if zeros is not None and zeros.dtype == "uint8":
+        raise UnsupportedError("zero points of dtype uint8; give them as int32")
+    sizes, (strides,) = merge_dims(walk.sizes, walk.strides)
+    each, packed = kernels
+    if zeros is None or not is_packed(zeros.dtype):
+        # An absent zero point still needs a buffer in its place; the scales are there and only read.
+        kernel, values["ZEROS"] = each, zeros is not None
+    else:
+        kernel = packed
+    words = ceil_div(x.numel, 4)
+    # Neighbours share a scale where a block is whole fours along the last dimension.
+    apart = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
+    return kernel(
+        out, x, scales, scales if zeros is None else zeros, count=words, elements=x.numel, rank=len(sizes),
+        sizes=sizes, strides=strides, LANES=apart, threads=words, **values,
+    )  # fmt: skip
+
+
+def _channels(x: LiveTensor, axis: int) -> Walk:
+    place = axis_of(axis, x.rank)
+    return Walk((prod(x.shape[:place]), x.shape[place], prod(x.shape[place + 1 :])), (0, 1, 0))
+
+
+def _tokens(x: LiveTensor) -> Walk:
+    return Walk((prod(x.shape[:-1]), x.shape[-1]), (1, 0))
+
+
+def _blocks(x: LiveTensor, block_size: Ints) -> Walk:
+    sizes, kept = _split(x, block_size)
+    strides = strides_of(tuple(size if keep else 1 for size, keep in zip(sizes, kept, strict=True)))
+    return Walk(sizes, tuple(stride if keep else 0 for stride, keep in zip(strides, kept, strict=True)))
+
+
+def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number, Number]:
+    """The range of the integers: as it is given, else all that the dtype has."""
+    least, most = RANGES[dtype]
+    return least if low is None else low, most if high is None else high
+
+
+def _split(x: LiveTensor, block_size: Ints) -> tuple[Shape, tuple[bool, ...]]:
+    """The shape of x with blocks as dimensions of their own, and which dimensions tell blocks apart."""
+    if len(block_size) != x.rank:
+        raise ShapeError(f"blocks of {block_size} do not have the rank of {x.shape}")
+    sizes: list[int] = []
+    kept: list[bool] = []
+    for size, block in zip(x.shape, block_size, strict=True):
+        if block != size and (block < 1 or size % block):
+            raise ShapeError(f"blocks of {block_size} do not divide {x.shape}")
+        if block == 1 or block == size:
+            sizes, kept = [*sizes, size], [*kept, block == 1]
+        else:
+            sizes, kept = [*sizes, size // block, block], [*kept, True, False]
+    return tuple(sizes), tuple(kept)
+
+
+# The choice of scales
+
+
+@op("torchao.choose_qparams_affine.default")
+def choose_qparams_affine(
+    x: LiveTensor,
+    mapping_type: str,
+    block_size: Ints,
+    target_dtype: Any,
+    quant_min: Number | None,
+    quant_max: Number | None,
+    eps: float | None,
+    scale_dtype: Any,
+    zero_point_dtype: Any,
+    keepdim: bool,
+    out: Tensors,
+) -> Iterator[Dispatch]:
+    """Per block, the scale and the zero point that spread its values, zero among them, over the whole range."""
+    scale, zero_point = out
+    if mapping_type not in MAPPINGS:
+        raise UnsupportedError(f"a mapping {mapping_type}; there are {', '.join(MAPPINGS)}")
+    unsigned = zero_point.dtype == "uint8" or target_dtype == BYTE
+    low, high = _range("uint8" if unsigned else "int8", quant_min, quant_max)
+    sizes, kept = _split(x, block_size)
+    if keepdim:
+        shape = tuple(size // block for size, block in zip(x.shape, block_size, strict=True))
+    else:
+        shape = _only(sizes, kept, True)
+        # A live size of one is a block of one, which counts as kept; the rank says whether it is.
+        while len(shape) > scale.rank and shape[-1] == 1:
+            shape = shape[:-1]
+    scale.shape = zero_point.shape = shape
+    smallest = SMALLEST_NORMAL[storage_type(x.dtype)] if eps is None else eps
+    yield _choose(x, sizes, kept, MAPPINGS[mapping_type], low, high, smallest, scale, zero_point)
+
+
+@op("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed::choose_qparams.Tensor_out")
+def choose_qparams(
+    x: LiveTensor, quant_min: int, quant_max: int, eps: float, dtype: Any, out: Tensors
+) -> Iterator[Dispatch]:
+    scale, zero_point = out
+    scale.shape = zero_point.shape = (1,)
+    yield _choose(x, x.shape, (False,) * x.rank, ASYMMETRIC, quant_min, quant_max, eps, scale, zero_point)
+
+
+@op(
+    "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+)
+def choose_qparams_per_token_asymmetric(x: LiveTensor, dtype: Any, out: Tensors) -> Iterator[Dispatch]:
+    scale, zero_point = out
+    scale.shape = zero_point.shape = (*x.shape[:-1], 1)
+    kept = (*(True for _ in x.shape[:-1]), False)
+    yield _choose(x, x.shape, kept, CLOSER_END, *RANGES["int8"], FLOAT_EPSILON, scale, zero_point)
+
+
+def _choose(
+    x: LiveTensor,
+    sizes: Shape,
+    kept: tuple[bool, ...],
+    mapping: int,
+    low: Number,
+    high: Number,
+    eps: float,
+    scale: LiveTensor,
+    zero_point: LiveTensor,
+) -> Dispatch:
+    packed = is_packed(zero_point.dtype)
+    steps = strides_of(sizes)
+    outer, (outer_steps,) = merge_dims(*(_only(row, kept, True) for row in (sizes, steps)))
+    inner, (inner_steps,) = merge_dims(*(_only(row, kept, False) for row in (sizes, steps)))
+    vector = 1
+    if inner_steps[-1:] == (1,) and all(number % 4 == 0 for number in (*outer_steps, inner[-1], *inner_steps[:-1])):
+        vector = 4
+        inner = (*inner[:-1], inner[-1] // 4)
+        inner_steps = (*(step // 4 for step in inner_steps[:-1]), 1)
+        outer_steps = tuple(step // 4 for step in outer_steps)
+    units, count = prod(outer), prod(inner)
+    rows = 4 if packed or units >= 4 else 1
+    padding = (0,) * (MAX_RANK - len(outer))
+    kernel = CHOOSE_QPARAMS if packed else CHOOSE_QPARAMS_EACH
+    return kernel(
+        scale, zero_point, x, units=units, count=count, kept_rank=len(outer), reduced_rank=len(inner), low=low,
+        high=high, eps=eps, middle=_toward_zero(high + low + 1), sizes=outer + padding + inner,
+        strides=outer_steps + padding + inner_steps, MAPPING=mapping, ROWS=rows, PARTS=ALL, VEC=vector,
+        groups=ceil_div(units, rows),
+    )  # fmt: skip
+
+
+def _only(row: Shape, kept: tuple[bool, ...], wanted: bool) -> Shape:
+    return tuple(number for number, keep in zip(row, kept, strict=True) if keep == wanted)
+
+
+def _toward_zero(doubled: Number) -> int:
+    return int(doubled / 2)
