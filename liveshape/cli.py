@@ -184,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--repeat", metavar="N", type=_positive, default=1, help="how often to run (default 1)")
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
+    running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
     running.add_argument("--num-executions", dest="repeat", type=_positive, help=argparse.SUPPRESS)
@@ -313,6 +314,7 @@ def _run_run(arguments: argparse.Namespace) -> int:
         output_file=arguments.output_file,
         show=arguments.print,
         as_json=arguments.json,
+        strict=arguments.strict,
     )
 
 

@@ -251,7 +251,7 @@ class Kernel:
             if kind != expected or kind not in allowed or by_element:
                 raise UnsupportedError(
                     f"kernel {self.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
-                    f"({tensor.name}); cast the tensor before export, or leave the operator out of the delegate"
+                    f"({tensor.name}); cast the tensor before export"
                 )
         if sum(sizes) > limits.max_bindings:
             raise UnsupportedError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
-from liveshape.graph.constants import pieces
+from liveshape.graph.constants import all_bytes, pieces
 from liveshape.graph.elements import is_packed, prod, storage_type
 
 _CHUNK = 4 << 20  # elements of a constant that are converted at a time
@@ -31,6 +31,11 @@ _ADVICE = {
     "M": "give numbers",
     "m": "give numbers",
 }
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The dtype of arrays of a tensor."""
+    return np.dtype(dtype)
 
 
 def checked(value: Any, given: Any, rows: int | None = None) -> Any:
@@ -191,6 +196,16 @@ def _short(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:12]}... ({len(text)} digits)"
 
 
+def as_dtype(name: str, array: Any, dtype: str) -> Any:
+    """A computed array in the dtype of the tensor that takes it; numbers that do not fit are an InputError."""
+    wanted = np.dtype(dtype)
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise InputError(f"{name} is {wanted}, {array.dtype} was computed")
+    return np.ascontiguousarray(array if array.dtype == wanted else _converted(name, array, wanted)).reshape(
+        array.shape
+    )
+
+
 def stored(array: Any, tensor: Tensor, half: bool) -> Any:
     """Host data as the device holds it, padded to whole words."""
     flat = array.reshape(-1)
@@ -208,6 +223,12 @@ def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
     dtype = np.dtype(tensor.dtype)
     for piece in pieces(tensor.constant, _CHUNK * dtype.itemsize):
         yield stored(np.frombuffer(piece, dtype), tensor, half)
+
+
+def as_array(tensor: Tensor) -> Any:
+    """A constant of the file on the host; nothing is copied."""
+    assert tensor.constant is not None
+    return np.frombuffer(all_bytes(tensor.constant), tensor.dtype, prod(tensor.max_shape)).reshape(tensor.max_shape)
 
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:
