@@ -206,7 +206,7 @@ class Program:
         return outputs_of(self._plan(method_name))
 
     def graph(self, method_name: str) -> Graph:
-        """A method as the device of the runtime runs it; what runs on the host instead is told in one warning.
+        """A method as the device of the runtime runs it.
 
         Example: `len(program.graph("forward").nodes)`.
         """
@@ -214,12 +214,7 @@ class Program:
         from liveshape.run.host import find_on_host
 
         runtime = self._runtime
-        made = lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict)
-        counts = Counter(node.name for node in made.nodes if node.host)
-        if counts:
-            names = ", ".join(f"{name} ({count} x)" for name, count in counts.items())
-            _LOG.warning("%s: no kernel computes %s: the host does, and the device waits for it", method_name, names)
-        return made
+        return lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
         """Not available: liveshape keeps no ETDump."""
@@ -256,10 +251,23 @@ class Program:
             return Method(plan, _Constants(lower(self.file, plan.name, self.data)), Memory(0, 0, 0, 0, 0, 0, 0))
         from liveshape.plan.compiling import compile
         from liveshape.run.executor import Executor
+        from liveshape.run.host import compile_with_host
 
-        device = self._runtime.device
-        compiled = compile(self.graph(plan.name), device.limits)
+        device, made = self._runtime.device, self.graph(plan.name)
+        compiled = (compile if self._runtime.strict else compile_with_host)(made, device.limits)
+        tell_host(compiled.graph)
         return Method(plan, Executor(compiled, device, progress=self._progress), memory_of(compiled))
+
+
+def tell_host(graph: Graph) -> None:
+    """One warning that names what the host computes, if it computes anything.
+
+    Example: `tell_host(program.graph("forward"))`.
+    """
+    counts = Counter(node.name for node in graph.nodes if node.host)
+    if counts:
+        names = ", ".join(f"{name} ({count} x)" for name, count in counts.items())
+        _LOG.warning("%s: no kernel computes %s: the host does, and the device waits for it", graph.name, names)
 
 
 class _Constants:

@@ -31,7 +31,7 @@ from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
 from liveshape.llm.turns import Turn, in_turn
-from liveshape.runtime import Memory, Program, Progress, Runtime
+from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
 
 
 class LanguageModel:
@@ -68,6 +68,7 @@ class LanguageModel:
         try:
             program = runtime.load_program(source.view)
             graph = program.graph("forward")
+            tell_host(graph)
             if half_cache:
                 graph = halve_caches(graph)
             made = token_graph(graph, constants_of(program))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def by_operator(problems: Iterable[Problem]) -> list[Lack]:
         Lack(
             row[0].operator,
             len(row),
-            tuple(dict.fromkeys(problem.reason for problem in row)),
+            tuple({_kind(problem.reason): problem.reason for problem in reversed(row)}.values())[::-1],
             tuple(dict.fromkeys(problem.node for problem in row)),
             _outside(row[0].operator),
         )
@@ -109,6 +110,11 @@ def portable_name(operator: str) -> str | None:
     else:
         ways = [f"{base}.{overload}_out", f"{base}.{_OUT_OF.get(overload, overload)}"]
     return next((name for way in ways if ops.callable_by_files(name := f"{namespace}::{way}") is not None), None)
+
+
+def _kind(reason: str) -> str:
+    """What reasons have in common that differ in the numbers of nodes, values and sizes alone."""
+    return re.sub(r"\d+", "", reason)
 
 
 def _listed(items: Sequence[str], most: int, between: str = ", ") -> str:

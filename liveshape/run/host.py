@@ -6,18 +6,21 @@ What a function gives is checked before any of it is written: its dtype, its bou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from liveshape.errors import InputError, PlanError
+from liveshape.errors import InputError, PlanError, UnsupportedError
 from liveshape.formats.dtypes import SCALAR_TYPES
+from liveshape.graph import Graph, Limits
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import OnHost
 from liveshape.ops.host import HostOperator
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Plan
 from liveshape.run.arrays import as_dtype, numpy_dtype, stored
 
 
@@ -105,6 +108,27 @@ def find_on_host(name: str) -> HostOperator | str:
     if name.startswith(("aten.", "aten::")):
         return "torch is not installed, which could compute it on the host"
     return "nothing on the host knows it"
+
+
+def compile_with_host(graph: Graph, limits: Limits) -> Plan:
+    """The plan of a graph, with nodes on the host that kernels refuse, where the host knows all of them.
+
+    Example: `compile_with_host(lower(program, "forward", {}), device.limits)`.
+    """
+    try:
+        return compile(graph, limits)
+    except UnsupportedError as error:
+        refused = {label for label, _ in error.details}
+        instead = {node.index: find_on_host(node.name) for node in graph.nodes if node.label in refused}
+        nodes = list(graph.nodes)
+        for index, found in instead.items():
+            node = nodes[index]
+            if isinstance(found, str) or (found.arity, found.mutates) != (len(node.args), node.mutates):
+                raise
+            nodes[index] = found.bind(index, node.label, node.args)
+        if not instead:
+            raise
+    return compile(replace(graph, nodes=tuple(nodes)), limits)
 
 
 @host("aten.cumprod.default", "aten::cumprod.out", inputs=3)

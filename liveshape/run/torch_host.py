@@ -24,32 +24,31 @@ def torch_operator(name: str) -> HostOperator | str:
 
     Example: `torch_operator("aten::linalg_inv_ex.inverse").inputs == 2`.
     """
-    operator = _overload(name)
-    if operator is None:
+    exported = _overload(name)
+    if exported is None:
         return "torch, which could compute it on the host, does not know it"
-    schema = operator._schema
-    inputs = [argument for argument in schema.arguments if not argument.is_out]
-    outs = [argument for argument in schema.arguments if argument.is_out]
-    if any("List" in str(each.type) for each in (*outs, *schema.returns)):
-        return "torch gives a list of tensors, which is not computed on the host"
-    count = len(outs) or len(schema.returns)
+    inputs = [argument for argument in exported._schema.arguments if not argument.is_out]
+    outs = [argument for argument in exported._schema.arguments if argument.is_out]
+    # The exporter wrote out-variants for operators that make their results, and those know the sizes of these.
+    operator = (_without_outs(exported, inputs) or exported) if outs else exported
+    given_back = outs or exported._schema.returns
     mutates = tuple(
         position for position, argument in enumerate(inputs) if argument.alias_info and argument.alias_info.is_write
     )
 
     def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
         given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
-        # Out-variants give a new tensor the size that the data has.
-        empty = [torch.empty(0, dtype=_kind(dtype)) for dtype, _ in zip(dtypes, outs, strict=False)]
         named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
-        named |= {argument.name: each for argument, each in zip(outs, empty, strict=True)}
+        if operator is exported:
+            named |= {each.name: torch.empty(0, dtype=_kind(kind)) for each, kind in zip(outs, dtypes, strict=False)}
         row = [each for argument, each in zip(inputs, given, strict=True) if not argument.kwarg_only]
         with torch.no_grad():
             results = operator(*row, **named)
         results = results if isinstance(results, (tuple, list)) else (results,)
         return [_array(each) for each in (*results, *(given[position] for position in mutates))]
 
-    return HostOperator(name, len(inputs), count != 1, mutates, call, "torch")
+    many = len(given_back) != 1 or "List" in str(given_back[0].type)
+    return HostOperator(name, len(inputs), many, mutates, call, "torch")
 
 
 def _overload(name: str) -> Any:
@@ -57,11 +56,21 @@ def _overload(name: str) -> Any:
     namespace, _, rest = name.partition("::") if "::" in name else name.partition(".")
     base, _, overload = rest.partition(".")
     found = getattr(getattr(torch.ops, namespace, None), base, None) if base else None
-    try:
-        operator = getattr(found, overload or "default", None)
-    except RuntimeError:
-        return None
+    operator = getattr(found, overload or "default", None)
     return operator if isinstance(operator, torch._ops.OpOverload) else None
+
+
+def _without_outs(operator: Any, inputs: Sequence[Any]) -> Any:
+    """The overload that makes its results, of the same arguments."""
+    wanted = [(argument.name, str(argument.type)) for argument in inputs]
+    packet = operator.overloadpacket
+    overloads = (getattr(packet, overload) for overload in packet.overloads())
+    found = (
+        each
+        for each in overloads
+        if wanted == [(argument.name, str(argument.type)) for argument in each._schema.arguments]
+    )
+    return next(found, None)
 
 
 def _kind(dtype: str | None) -> torch.dtype:

@@ -16,9 +16,8 @@ from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
-from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
-from liveshape.run.host import find_on_host
+from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
 
@@ -130,7 +129,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
     problems = lacking
     compiled: Plan | None = None
     try:
-        compiled = compile(simplified(graph, limits), limits)
+        compiled = compile_with_host(simplified(graph, limits), limits)
     except UnsupportedError as error:
         names = {node.label: node.name for node in graph.nodes}
         problems = lacking + [Problem(node, names.get(node, ""), reason) for node, reason in error.details]
@@ -155,7 +154,11 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         portable=dict(Counter(name for _, name in portable).most_common()),
         portable_between_delegates=dict(Counter(between).most_common()),
         problems=problems,
-        host=dict(Counter(node.name for node in graph.nodes if node.host).most_common()),
+        host=dict(
+            Counter(
+                node.name for node in (graph if compiled is None else compiled.graph).nodes if node.host
+            ).most_common()
+        ),
         constants=_constants(graph),
         reads=_reads(graph),
         memory=None if compiled is None else memory_of(compiled),
