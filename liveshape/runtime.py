@@ -164,6 +164,7 @@ class Program:
         self.file, self.data = file, data
         self._methods: dict[str, Method] = {}
         self._lock = threading.RLock()
+        self._told = False  # what is said once a file
 
     @property
     def method_names(self) -> set[str]:
@@ -256,6 +257,9 @@ class Program:
         device, made = self._runtime.device, self.graph(plan.name)
         compiled = (compile if self._runtime.strict else compile_with_host)(made, device.limits)
         tell_host(compiled.graph)
+        if not self._told and any(tensor.dtype == "bfloat16" for tensor in compiled.graph.tensors):
+            self._told = True
+            _LOG.warning("bfloat16 is computed and kept in float32, each result rounded; arrays come as float32")
         return Method(plan, Executor(compiled, device, progress=self._progress), memory_of(compiled))
 
 

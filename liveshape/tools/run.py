@@ -18,6 +18,7 @@ from liveshape.errors import InputError
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model
+from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
 
@@ -139,8 +140,8 @@ def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generato
     try:
         if info.dtype == "bool":
             return random.random(shape) < 0.5
-        if info.dtype.startswith("float"):
-            return random.standard_normal(shape).astype(info.dtype)
+        if info.dtype in ("bfloat16", "float16", "float32", "float64"):
+            return random.standard_normal(shape).astype(numpy_dtype(info.dtype))
         few = prod(shape) <= 1
         return np.asarray(random.integers(0, 1 if few else _INTEGERS_BELOW, shape)).astype(info.dtype)
     except TypeError as error:
@@ -188,10 +189,10 @@ def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
     """The plain numbers of a .bin, which must be as many as the shape has."""
     if not info.is_tensor:
         raise InputError(f"{info.name} is a number; give it as a .npy")
-    expected, size = prod(shape) * np.dtype(info.dtype).itemsize, os.path.getsize(path)
+    expected, size = prod(shape) * file_dtype(info.dtype).itemsize, os.path.getsize(path)
     if size != expected:
         raise InputError(f"{size} bytes, {info.dtype} of {shape_text(shape)} takes {expected}; give --input-shapes")
-    return np.fromfile(path, info.dtype).reshape(shape)
+    return np.fromfile(path, file_dtype(info.dtype)).reshape(shape)
 
 
 # Outputs

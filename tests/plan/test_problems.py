@@ -93,7 +93,8 @@ def test_the_advice_helps() -> None:
     import torch
     from executorch.exir.dialects._ops import ops as exir_ops
 
-    from tests.support.exporting import cached, lower as export
+    from tests.support.exporting import cached
+    from tests.support.exporting import lower as export
 
     def make() -> bytes:
         return export(torch.nn.Sigmoid(), (torch.randn(4),), operator_blocklist=[exir_ops.edge.aten.sigmoid.default])
