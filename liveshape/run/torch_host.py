@@ -87,7 +87,9 @@ def _given(argument: Any, value: Any) -> Any:
     if argument.name == "dtype":
         return _kind(SCALAR_TYPES[value])
     if isinstance(value, list):
-        return [_given(argument, item) for item in value]
+        items = [_given(argument, item) for item in value]
+        # A node that a kernel refused has its arguments as the kernel's operator reads them: one is a list of one.
+        return items if "List" in str(argument.type) else items[0]
     if isinstance(value, np.ndarray):
         tensor = torch.from_numpy(value.copy())  # the caller's arrays and the file's bytes stay as they are
         return tensor.float() if tensor.dtype == torch.float16 else tensor

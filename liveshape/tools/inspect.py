@@ -32,6 +32,15 @@ class DataRead:
 
 
 @dataclass(frozen=True)
+class HostNode:
+    """A node that the host computes, and the library that does."""
+
+    node: str
+    operator: str
+    library: str
+
+
+@dataclass(frozen=True)
 class Constants:
     """The data that a method takes from its files."""
 
@@ -54,7 +63,7 @@ class Report:
     portable: dict[str, int]
     portable_between_delegates: dict[str, int]
     problems: list[Problem]
-    host: dict[str, int]  # operators without a kernel, which the host computes
+    host: list[HostNode]  # what no kernel computes
     constants: Constants
     reads: list[DataRead]
     memory: Memory | None
@@ -154,11 +163,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         portable=dict(Counter(name for _, name in portable).most_common()),
         portable_between_delegates=dict(Counter(between).most_common()),
         problems=problems,
-        host=dict(
-            Counter(
-                node.name for node in (graph if compiled is None else compiled.graph).nodes if node.host
-            ).most_common()
-        ),
+        host=_host(graph if compiled is None else compiled.graph),
         constants=_constants(graph),
         reads=_reads(graph),
         memory=None if compiled is None else memory_of(compiled),
@@ -169,6 +174,11 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
+
+
+def _host(graph: Graph) -> list[HostNode]:
+    found = [(node, find_on_host(node.name)) for node in graph.nodes if node.host]
+    return [HostNode(node.label, node.name, by.library) for node, by in found if not isinstance(by, str)]
 
 
 def _state(plan: Plan) -> tuple[str, ...]:
@@ -239,7 +249,9 @@ def _print(report: Report, target: Target) -> None:
     ]
     print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
     lacking = {problem.operator for problem in report.problems}
-    notes = dict.fromkeys(report.host, "ON THE HOST: slow") | dict.fromkeys(lacking, "NOT SUPPORTED")
+    notes = dict.fromkeys((each.operator for each in report.host), "ON THE HOST: slow") | dict.fromkeys(
+        lacking, "NOT SUPPORTED"
+    )
     rows = [(name, count, notes.get(name, "")) for name, count in report.operators.items()]
     print_table(
         f"\n{report.name}: {counted(report.nodes, 'operator')}, {counted(report.delegates, 'delegate')}",
@@ -251,6 +263,9 @@ def _print(report: Report, target: Target) -> None:
         print(f"\n{report.name}: {parts} CANNOT RUN")
         for lack in by_operator(report.problems):
             print(f"  {lack}")
+    if report.host:
+        listing = [(each.node, each.library) for each in report.host]
+        print_table(f"\n{report.name}: no kernel, the device waits for the host", ("node", "computed by"), listing)
     constants = report.constants
     largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
     print(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
@@ -309,4 +324,4 @@ def _print_reads(report: Report) -> None:
     print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
 
 
-__all__ = ["Constants", "DataRead", "Report", "inspect", "study"]
+__all__ = ["Constants", "DataRead", "HostNode", "Report", "inspect", "study"]
