@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -101,13 +100,13 @@ def find_on_host(name: str) -> HostOperator | str:
     """
     if name in _NUMPY:
         return _NUMPY[name]
-    if find_spec("torch") is not None:
+    try:
         from liveshape.run.torch_host import torch_operator
-
-        return torch_operator(name)
-    if name.startswith(("aten.", "aten::")):
-        return "torch is not installed, which could compute it on the host"
-    return "nothing on the host knows it"
+    except ImportError:
+        if name.startswith(("aten.", "aten::")):
+            return "torch, which could compute it on the host, is not installed"
+        return "nothing on the host knows it"
+    return torch_operator(name)
 
 
 def compile_with_host(graph: Graph, limits: Limits) -> Plan:

@@ -29,6 +29,10 @@ def torch_operator(name: str) -> HostOperator | str:
         return "torch, which could compute it on the host, does not know it"
     inputs = [argument for argument in exported._schema.arguments if not argument.is_out]
     outs = [argument for argument in exported._schema.arguments if argument.is_out]
+    kinds = [str(argument.type) for argument in inputs]
+    if any("str" in kind for kind in kinds) and not any("Tensor" in kind for kind in kinds):
+        # Those look outside of the program: a file must not name another file.
+        return "torch does not compute it from tensors"
     # The exporter wrote out-variants for operators that make their results, and those know the sizes of these.
     operator = (_without_outs(exported, inputs) or exported) if outs else exported
     given_back = outs or exported._schema.returns

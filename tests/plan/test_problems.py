@@ -91,12 +91,13 @@ def test_a_real_file_is_told_what_leaving_the_delegate_does(monkeypatch: pytest.
 def test_the_advice_helps() -> None:
     """What `operator_blocklist` takes out of the delegate is called by the name that was promised."""
     import torch
-    from executorch.exir.dialects._ops import ops as exir_ops
 
     from tests.support.exporting import cached
     from tests.support.exporting import lower as export
 
     def make() -> bytes:
+        from executorch.exir.dialects._ops import ops as exir_ops
+
         return export(torch.nn.Sigmoid(), (torch.randn(4),), operator_blocklist=[exir_ops.edge.aten.sigmoid.default])
 
     with open_program(cached("problems_blocked", "sigmoid", make)) as program:

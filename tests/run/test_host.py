@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,30 @@ def test_what_a_kernel_refuses_runs_on_the_host() -> None:
         given = np.arange(size, dtype=np.uint8)
         executor.poison()
         np.testing.assert_array_equal(executor.execute([given])[0], given.clip(3, 7))
+
+
+def test_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = solved()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "liveshape.run.torch_host", raising=False)
+    find_on_host.cache_clear()
+    try:
+        found = find_on_host("aten::cumprod.out")
+        assert not isinstance(found, str)
+        assert found.library == "numpy"
+        assert find_on_host("aten::linalg_inv_ex.inverse") == (
+            "torch, which could compute it on the host, is not installed"
+        )
+        assert find_on_host("mine::own.out") == "nothing on the host knows it"
+        with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.inverse .*no kernel, and torch, .*is not installed"):
+            liveshape.load(path)
+    finally:
+        find_on_host.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["aten::from_file.out", "aten.from_file.default"])
+def test_no_operator_that_looks_outside_of_the_program(name: str) -> None:
+    assert find_on_host(name) == "torch does not compute it from tensors"
 
 
 # numpy and torch
