@@ -28,6 +28,7 @@ _EXAMPLES = """\
 examples:
   liveshape devices                                  what this machine offers
   liveshape inspect model.pte                        what is in a program and what it needs
+  liveshape ops conv                                 which operators there are
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model-folder                        talk to one
@@ -50,6 +51,14 @@ examples:
   liveshape inspect model.pte
   liveshape inspect model.pte --data weights.ptd --method decode
   liveshape inspect model.pte --json | jq '.methods[].problems'"""
+
+_OPS = """\
+NAMEs are whole names or parts of them; a whole name may be one that has no kernel and runs on the host.
+
+examples:
+  liveshape ops
+  liveshape ops softmax aten::mm.out
+  liveshape ops --json | jq -r '.[] | select(.kind == "portable").name'"""
 
 _RUN = """\
 Inputs are random unless given: floats are normal, integers small and not negative, single integers 0.
@@ -176,6 +185,11 @@ def _parser() -> argparse.ArgumentParser:
     inspecting = add("inspect", "show what is in a program and what it needs", _INSPECT, _run_inspect)
     _add_program(inspecting)
 
+    names = add("ops", "list the operators, their dtypes and kernels", _OPS, _run_ops, False)
+    names.add_argument("names", metavar="NAME", nargs="*", help="a name or a part of one")
+    names.add_argument("--json", action="store_true", help="print JSON")
+    names.add_argument("--markdown", action="store_true", help="print docs/operators.md")
+
     running = add("run", "run a program on given or random inputs", _RUN, _run_run)
     _add_program(running)
     running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
@@ -184,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--repeat", metavar="N", type=_positive, default=1, help="how often to run (default 1)")
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
+    running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
     running.add_argument("--num-executions", dest="repeat", type=_positive, help=argparse.SUPPRESS)
@@ -298,6 +313,12 @@ def _run_inspect(arguments: argparse.Namespace) -> int:
     )
 
 
+def _run_ops(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.ops import ops
+
+    return ops(arguments.names, as_json=arguments.json, as_markdown=arguments.markdown)
+
+
 def _run_run(arguments: argparse.Namespace) -> int:
     from liveshape.tools.run import run
 
@@ -313,6 +334,7 @@ def _run_run(arguments: argparse.Namespace) -> int:
         output_file=arguments.output_file,
         show=arguments.print,
         as_json=arguments.json,
+        strict=arguments.strict,
     )
 
 

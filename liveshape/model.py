@@ -90,14 +90,16 @@ def load(
     data_path: Path | Sequence[Path] | None = None,
     method: str = "forward",
     progress: Progress | None = None,
+    strict: bool = False,
 ) -> Model:
     """A method of a `.pte` as a callable. `device` is an index or a part of a name, as `liveshape devices` lists them.
 
     `data_path` is one `.ptd` or several; `progress(done, total)` is told the bytes of weights uploaded.
+    Operators without a kernel run on the host, slowly and with a warning, or are refused where `strict`.
 
     Example: `y = load("model.pte")(x)`.
     """
-    runtime = Runtime(device)
+    runtime = Runtime(device, strict=strict)
     program = runtime.load_program(path, data_path=data_path, progress=progress)
     try:
         return Model(runtime, program, method)

@@ -13,21 +13,18 @@ import functools
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from liveshape.errors import FormatError, InputError, NoAdapterError, UnsupportedError
 from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
 from liveshape.formats import Program as File
 from liveshape.formats.source import FileSource
 from liveshape.graph import Graph, Tensor
-from liveshape.graph.constants import all_bytes
-from liveshape.graph.elements import prod
 from liveshape.metadata import (
     MethodMeta,
     MethodNotFoundError,
@@ -167,6 +164,7 @@ class Program:
         self.file, self.data = file, data
         self._methods: dict[str, Method] = {}
         self._lock = threading.RLock()
+        self._told = False  # what is said once a file
 
     @property
     def method_names(self) -> set[str]:
@@ -208,6 +206,17 @@ class Program:
         """
         return outputs_of(self._plan(method_name))
 
+    def graph(self, method_name: str) -> Graph:
+        """A method as the device of the runtime runs it.
+
+        Example: `len(program.graph("forward").nodes)`.
+        """
+        from liveshape.lower.lowering import lower
+        from liveshape.run.host import find_on_host
+
+        runtime = self._runtime
+        return lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict)
+
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
         """Not available: liveshape keeps no ETDump."""
         raise UnsupportedError("liveshape writes no ETDump")
@@ -236,17 +245,33 @@ class Program:
         raise MethodNotFoundError(f"the program has no method {name!r}; it has {listing}")
 
     def _load(self, plan: ExecutionPlan) -> Method:
-        # The operators are needed to run a method, not to open a file.
-        from liveshape.lower.lowering import lower
-
         if is_constant(plan):
+            # The operators are needed to run a method, not to open a file.
+            from liveshape.lower.lowering import lower
+
             return Method(plan, _Constants(lower(self.file, plan.name, self.data)), Memory(0, 0, 0, 0, 0, 0, 0))
         from liveshape.plan.compiling import compile
         from liveshape.run.executor import Executor
+        from liveshape.run.host import compile_with_host
 
-        device = self._runtime.device
-        compiled = compile(lower(self.file, plan.name, self.data, device.limits), device.limits)
+        device, made = self._runtime.device, self.graph(plan.name)
+        compiled = (compile if self._runtime.strict else compile_with_host)(made, device.limits)
+        tell_host(compiled.graph)
+        if not self._told and any(tensor.dtype == "bfloat16" for tensor in compiled.graph.tensors):
+            self._told = True
+            _LOG.warning("bfloat16 is computed and kept in float32, each result rounded; arrays come as float32")
         return Method(plan, Executor(compiled, device, progress=self._progress), memory_of(compiled))
+
+
+def tell_host(graph: Graph) -> None:
+    """One warning that names what the host computes, if it computes anything.
+
+    Example: `tell_host(program.graph("forward"))`.
+    """
+    counts = Counter(node.name for node in graph.nodes if node.host)
+    if counts:
+        names = ", ".join(f"{name} ({count} x)" for name, count in counts.items())
+        _LOG.warning("%s: no kernel computes %s: the host does, and the device waits for it", graph.name, names)
 
 
 class _Constants:
@@ -261,18 +286,15 @@ class _Constants:
         return self
 
     def result(self) -> list[Any]:
-        return [_constant_array(value) if isinstance(value, Tensor) else value for value in self._graph.outputs]
+        from liveshape.run.arrays import as_array
+
+        return [as_array(value).copy() if isinstance(value, Tensor) else value for value in self._graph.outputs]
 
     async def result_async(self) -> list[Any]:
         return self.result()
 
     def close(self) -> None:
         """Nothing lies on a device."""
-
-
-def _constant_array(tensor: Tensor) -> Any:
-    flat = np.frombuffer(all_bytes(tensor.constant or memoryview(b"")), np.dtype(tensor.dtype), prod(tensor.max_shape))
-    return flat.reshape(tensor.max_shape).copy()
 
 
 class BackendRegistry:
@@ -315,10 +337,13 @@ class OperatorRegistry:
 class Runtime:
     """Loads programs onto one device, which is opened when the first method that computes is loaded.
 
+    An operator without a kernel runs on the host, slowly and with a warning; where `strict`, it is refused.
+
     Example: `Runtime(device="nvidia").load_program("model.pte")`.
     """
 
-    def __init__(self, device: Device | str | int | None = None) -> None:
+    def __init__(self, device: Device | str | int | None = None, *, strict: bool = False) -> None:
+        self.strict = strict
         self.backend_registry = BackendRegistry()
         self.operator_registry = OperatorRegistry()
         self._choice = device

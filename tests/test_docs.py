@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from liveshape.tools.operators import document
+from liveshape.tools.ops import markdown
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_list_of_operators_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "operators.md").read_text() == document()
+    assert (ROOT / "docs" / "operators.md").read_text() == markdown()
 
 
 def test_the_map_names_every_module() -> None:

@@ -14,6 +14,7 @@ from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
+from liveshape.lower.problems import by_operator
 from liveshape.tools.console import counted, print_table, size_text
 
 _NEEDED = ("torch", "torchao", "executorch", "tokenizers")
@@ -94,8 +95,8 @@ def _report(path: Path, seconds: float) -> None:
     print_table(f"{path.parent} in {seconds:.0f} s", ("file", "size"), shown)
     with open_program(path) as program:
         _, problems = examine(program, "forward", {})
-    for problem in problems:
-        print(f"warning: liveshape cannot run this yet: {problem}")
+    for lack in by_operator(problems):
+        print(f"warning: no kernel of liveshape runs this yet: {lack}")
 
 
 def _require_extra() -> None:

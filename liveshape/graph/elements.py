@@ -1,4 +1,4 @@
-"""How a tensor's elements lie in GPU memory: WGSL has no bytes, no 64-bit numbers and not always halves."""
+"""How a tensor's elements lie in GPU memory: WGSL has no bytes, no bfloat16, no 64 bits and not always halves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _STORAGE = {
     "float32": "f32",
     "float64": "f32",
     "float16": "f16",
+    "bfloat16": "f32",
     "int32": "i32",
     "int64": "i32",
     "bool": "u32",
@@ -29,6 +30,15 @@ def is_packed(dtype: str) -> bool:
     return dtype in _PACKED
 
 
+def is_rounded(dtype: str) -> bool:
+    """Whether what a kernel stores has to be rounded first: no type of WGSL is as coarse.
+
+    >>> is_rounded("bfloat16"), is_rounded("float16")
+    (True, False)
+    """
+    return dtype == "bfloat16"
+
+
 def storage_type(dtype: str, half: bool = True) -> str:
     """The WGSL type that holds one element (one packed word for int8 and uint8); without f16 halves widen to f32.
 
@@ -45,6 +55,8 @@ def stored_alike(one: str, other: str, half: bool = True) -> bool:
     >>> stored_alike("int64", "int32"), stored_alike("bool", "uint8")
     (True, False)
     """
+    if one != other and (is_rounded(one) or is_rounded(other)):
+        return False
     return storage_type(one, half) == storage_type(other, half) and is_packed(one) == is_packed(other)
 
 

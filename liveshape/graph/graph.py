@@ -91,6 +91,7 @@ class Node:
     gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
     along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): touched up to the newest row alone
     begins: int | None = None  # position in args: the row that the first new one becomes
+    host: bool = False  # no kernel computes it: the host does, from all that it reads
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:
@@ -168,16 +169,17 @@ class Graph:
 
     @cached_property
     def data_nodes(self) -> tuple[int, ...]:
-        """The nodes whose plan looks at data, so that they are due in every call."""
+        """The nodes whose plan looks at data."""
         return tuple(node.index for node in self.nodes if node.reads_data)
 
     @cached_property
     def volatile(self) -> tuple[int, ...]:
-        """The nodes to plan whenever they are reached: another one undoes what they set."""
+        """The nodes to plan whenever they are reached: they look at data, or another one undoes what they set."""
         return tuple(
             node.index
             for node in self.nodes
-            if any(
+            if node.reads_data
+            or any(
                 len(self.writers[value]) > 1 or (isinstance(value, SymInt) and value in node.inputs)
                 for value in node.written
             )

@@ -16,7 +16,7 @@ from typing import Any
 
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Limits
-from liveshape.graph.elements import is_packed, storage_type
+from liveshape.graph.elements import is_packed, is_rounded, storage_type
 from liveshape.graph.limits import segment_bytes
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.segments import segment_functions, use_segment_functions
@@ -93,11 +93,13 @@ class Variant:
     segment_bytes: int
     group_size: int
     parts: int = 1  # threads that share a unit
+    rounds: tuple[bool, ...] = ()  # per binding, whether what is written becomes bfloat16; none if empty
     siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
 
     @property
     def label(self) -> str:
         choices = [kind for _, kind in self.types] + [f"{name}={value}" for name, value in self.constants]
+        choices += ["bfloat16"] if self.rounds else []
         return f"{self.kernel.name}<{', '.join(choices)}>"
 
     @cached_property
@@ -119,18 +121,22 @@ class Variant:
         lines += [f"const {name}: {kind} = {constants[name]};" for name, (kind, _) in self.kernel.constants.items()]
         text = self.kernel.text
         declarations, slot = [], 0
-        for binding, count in zip(self.kernel.bindings, self.segments, strict=True):
+        rounded = self.rounds or (False,) * len(self.segments)
+        for binding, count, rounds in zip(self.kernel.bindings, self.segments, rounded, strict=True):
             access = "read_write" if binding.writes else "read"
             vector = (f"vec{width}" if width > 1 else "") if binding.vector == "V" else binding.vector
             element = f"{vector}<{binding.element}>" if vector else binding.element
-            names = [binding.name] if count == 1 else [f"{binding.name}_{part}" for part in range(count)]
+            by_function = count > 1 or rounds
+            names = [f"{binding.name}_{part}" for part in range(count)] if by_function else [binding.name]
             for name in names:
                 declarations.append(f"@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;")
                 slot += 1
-            if count > 1:
+            if by_function:
                 scalar = types.get(binding.element, binding.element)
                 per_segment = self.segment_bytes // (_SIZES[scalar] * (int(vector[3:]) if vector else 1))
-                declarations.append(segment_functions(binding.name, binding.writes, element, count, per_segment))
+                declarations.append(
+                    segment_functions(binding.name, binding.writes, element, count, per_segment, rounds)
+                )
                 text = use_segment_functions(text, binding.name)
         if self.kernel.fields:
             declarations.append(f"@group(0) @binding({slot}) var<uniform> params: Params;")
@@ -251,7 +257,7 @@ class Kernel:
             if kind != expected or kind not in allowed or by_element:
                 raise UnsupportedError(
                     f"kernel {self.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
-                    f"({tensor.name}); cast the tensor before export, or leave the operator out of the delegate"
+                    f"({tensor.name}); cast the tensor before export"
                 )
         if sum(sizes) > limits.max_bindings:
             raise UnsupportedError(
@@ -269,8 +275,17 @@ class Kernel:
             name: value if name == "VEC" else _literal(self.constants[name][0], value)
             for name, value in constants.items()
         }
+        bound = zip(self.bindings, dispatch.tensors, strict=True)
+        rounds = tuple(binding.writes and is_rounded(tensor.dtype) for binding, tensor in bound)
         return Variant(
-            self, tuple(types.items()), tuple(literals.items()), sizes, segment_bytes(limits), group_size, parts
+            self,
+            tuple(types.items()),
+            tuple(literals.items()),
+            sizes,
+            segment_bytes(limits),
+            group_size,
+            parts,
+            rounds if any(rounds) else (),
         )
 
     def _check_names(self, dispatch: Dispatch) -> None:

@@ -1,11 +1,16 @@
-"""What an operator may ask for beside a dispatch: temporary memory, or one element of data."""
+"""What an operator may ask for beside a dispatch: temporary memory, one element of data, or the host."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from liveshape.graph import Shape
-from liveshape.graph.live import LiveTensor
+from liveshape.graph.live import LiveScalar, LiveTensor
+
+# Arrays and numbers, and the dtype of each result (None for a number), to the results as arrays and numbers.
+HostFunction = Callable[[Sequence[Any], Sequence[str | None]], Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -22,3 +27,16 @@ class Read:
 
     tensor: LiveTensor
     element: int
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """Yielded by an operator that has no kernel: `function` is called on what `arguments` hold, and what it gives is
+    put where `written` lie. The live shapes and numbers of these come back, or None where nothing runs yet."""
+
+    function: HostFunction
+    arguments: tuple[Any, ...]
+    written: tuple[LiveTensor | LiveScalar, ...]
+
+
+Request = Read | OnHost

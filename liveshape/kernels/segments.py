@@ -1,4 +1,5 @@
-"""Bindings above the device's limit: a tensor in parts, reached through functions that find the part of an index.
+"""Bindings that are reached through functions: those above the device's limit, in parts, of which a function finds that
+of an index, and those of bfloat16, which is stored in f32 and rounded when it is.
 
 The text of a kernel is rewritten for it; it must be free of comments, which may hold brackets and names of bindings.
 """
@@ -10,17 +11,36 @@ import re
 from liveshape.errors import PlanError
 
 
-def segment_functions(name: str, writes: bool, element: str, count: int, per_segment: int) -> str:
-    """Accessors that find the segment of an index, for a tensor above the device's binding limit."""
+def segment_functions(name: str, writes: bool, element: str, count: int, per_segment: int, rounds: bool = False) -> str:
+    """Accessors that find the segment of an index, for a tensor above the device's binding limit.
+
+    Where it `rounds`, what is written becomes the nearest bfloat16, the even one of two.
+    """
+    value = f"{name}_rounded(v)" if rounds else "v"
+    rounding = f"{_rounding(name, element)}\n" if rounds else ""
+    if count == 1:
+        text = f"fn {name}_at(i: u32) -> {element} {{ return {name}_0[i]; }}"
+        return f"{rounding}{text}\nfn {name}_put(i: u32, v: {element}) {{ {name}_0[i] = {value}; }}"
     shift, mask = per_segment.bit_length() - 1, per_segment - 1
     cases = [f"case {part}u: {{ return {name}_{part}[i & {mask}u]; }}" for part in range(count - 1)]
     cases.append(f"default: {{ return {name}_{count - 1}[i & {mask}u]; }}")
     text = f"fn {name}_at(i: u32) -> {element} {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
     if writes:
-        cases = [f"case {part}u: {{ {name}_{part}[i & {mask}u] = v; }}" for part in range(count - 1)]
-        cases.append(f"default: {{ {name}_{count - 1}[i & {mask}u] = v; }}")
+        cases = [f"case {part}u: {{ {name}_{part}[i & {mask}u] = {value}; }}" for part in range(count - 1)]
+        cases.append(f"default: {{ {name}_{count - 1}[i & {mask}u] = {value}; }}")
         text += f"\nfn {name}_put(i: u32, v: {element}) {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
-    return text
+    return rounding + text
+
+
+def _rounding(name: str, element: str) -> str:
+    vector = re.match(r"vec\d", element)
+    bits = f"{vector.group()}<u32>" if vector else "u32"
+    return (
+        f"fn {name}_rounded(v: {element}) -> {element} {{ let bits = bitcast<{bits}>(v); "
+        f"let nearest = (bits + {bits}(0x7fffu) + ((bits >> {bits}(16u)) & {bits}(1u))) & {bits}(0xffff0000u); "
+        # By their bits: naga takes comparisons of numbers to be free of NaN.
+        f"return select(bitcast<{element}>(nearest), v, (bits & {bits}(0x7fffffffu)) > {bits}(0x7f800000u)); }}"
+    )
 
 
 def use_segment_functions(text: str, name: str) -> str:

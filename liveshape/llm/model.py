@@ -31,8 +31,7 @@ from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
 from liveshape.llm.turns import Turn, in_turn
-from liveshape.lower.lowering import lower
-from liveshape.runtime import Memory, Program, Progress, Runtime
+from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
 
 
 class LanguageModel:
@@ -68,7 +67,8 @@ class LanguageModel:
         program: Program | None = None
         try:
             program = runtime.load_program(source.view)
-            graph = lower(program.file, "forward", program.data, runtime.device.limits)
+            graph = program.graph("forward")
+            tell_host(graph)
             if half_cache:
                 graph = halve_caches(graph)
             made = token_graph(graph, constants_of(program))

@@ -12,19 +12,9 @@ from liveshape.formats import Program
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
+from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why a part of a program cannot run here."""
-
-    node: str
-    operator: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.reason}"
+from liveshape.ops.host import FindOnHost, HostOperator
 
 
 @dataclass(eq=False)
@@ -33,6 +23,7 @@ class Builder:
 
     program: Program
     data: Mapping[str, memoryview]
+    find_on_host: FindOnHost | None = None  # who computes what no kernel does
     nodes: list[Node] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -67,10 +58,24 @@ class Builder:
                 return source[key]
         raise FormatError(f"{label}: the file refers to data {key!r} that it does not hold; give its .ptd as data_path")
 
+    def entry(self, operator: str) -> ops.Op | HostOperator | str:
+        """What a file means by a name, on the device or else on the host; or why it is nothing."""
+        found = ops.callable_by_files(operator)
+        if found is not None:
+            return found
+        # Names of ours in a file are no operators of torch's, whatever the host has.
+        on_host = self.find_on_host if not operator.startswith(ops.INTERNAL) else None
+        way_out = "" if on_host is None else on_host(operator)
+        return f"no kernel{way_out and f', and {way_out}'}" if isinstance(way_out, str) else way_out
+
     def call(self, operator: str, label: str, args: tuple[Any, ...]) -> None:
         """Add a call that a file makes; a problem if there is no such operator."""
-        if ops.callable_by_files(operator) is None:
-            self.refuse(label, operator, f"operator {operator} is not supported")
+        entry = self.entry(operator)
+        if isinstance(entry, str):
+            self.refuse(label, operator, entry)
+        elif isinstance(entry, HostOperator):
+            # It has read everything before it writes anything, so it needs none of the copies below.
+            self.nodes.append(entry.bind(len(self.nodes), label, args))
         else:
             self.node(operator, label, args)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from liveshape import ops
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
@@ -86,8 +85,8 @@ class Delegate:
         """How many operators write each value, as their output or in place."""
         found: Counter[int] = Counter()
         for call in self.graph.chain:
-            entry = ops.callable_by_files(call.name)
-            changed = entry.mutates if entry and len(call.args) == len(entry.parameters) else ()
+            entry = self.builder.entry(call.name)
+            changed = () if isinstance(entry, str) or len(call.args) != entry.arity else entry.mutates
             places = {*call.args[-1:], *(call.args[position] for position in changed)}
             for index in places:
                 value = self.graph.values[index]

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from liveshape import ops
-from liveshape.errors import FormatError, UnsupportedError
+from liveshape.errors import FormatError
 from liveshape.formats import (
     DelegateCall,
     ExecutionPlan,
@@ -30,26 +29,40 @@ from liveshape.formats import (
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
 from liveshape.graph.elements import prod, supported
-from liveshape.lower.building import Builder, Problem
+from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, Delegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
+from liveshape.lower.problems import Problem, unsupported
+from liveshape.ops.host import FindOnHost
 
 
-def lower(program: Program, method: str, data: Mapping[str, memoryview], limits: Limits | None = None) -> Graph:
+def lower(
+    program: Program,
+    method: str,
+    data: Mapping[str, memoryview],
+    limits: Limits | None = None,
+    find_on_host: FindOnHost | None = None,
+    strict: bool = False,
+) -> Graph:
     """The graph of a method, fused, or an UnsupportedError that lists everything it has and we lack.
 
     `data` is the named data of `.ptd` files beside the program's own; `limits` are those of the device to fuse for.
+    `find_on_host` gives what computes operators without a kernel; where `strict`, these are refused all the same.
     """
-    graph, problems = examine(program, method, data)
+    graph, problems = examine(program, method, data, find_on_host)
+    if strict:
+        problems = problems + on_host(graph)
     if problems:
-        listing = "\n  ".join(str(problem) for problem in problems)
-        raise UnsupportedError(
-            f"{method} cannot run: {len(problems)} parts of it are not supported\n  {listing}\n"
-            "export with an operator_allowlist that leaves these to other operators, or see `liveshape inspect`"
-        )
+        raise unsupported(method, problems)
     return simplified(graph, limits)
+
+
+def on_host(graph: Graph) -> list[Problem]:
+    """The nodes that the host computes, as problems of who wants none of them."""
+    reason = "no kernel; the host can compute it, slowly: load without strict"
+    return [Problem(node.label, node.name, reason) for node in graph.nodes if node.host]
 
 
 def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
@@ -57,9 +70,11 @@ def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
     return fuse(share_subexpressions(graph), limits)
 
 
-def examine(program: Program, method: str, data: Mapping[str, memoryview]) -> tuple[Graph, list[Problem]]:
+def examine(
+    program: Program, method: str, data: Mapping[str, memoryview], find_on_host: FindOnHost | None = None
+) -> tuple[Graph, list[Problem]]:
     """The graph of a method with the unsupported parts left out, and what they are."""
-    builder = Builder(program, data)
+    builder = Builder(program, data, find_on_host)
     graph = _Lowering(program, program.method(method), builder).graph()
     if not builder.problems:
         _check_origins(graph)
@@ -153,10 +168,13 @@ class _Lowering:
             return [instruction.target]
         indices: tuple[int, ...] = ()
         if isinstance(instruction, KernelCall):
-            entry = ops.callable_by_files(instruction.op)
-            indices = instruction.args[len(entry.parameters) - 1 :] if entry else instruction.args[-1:]
-            if entry and len(instruction.args) >= len(entry.parameters):
-                indices += tuple(instruction.args[position] for position in entry.mutates)
+            entry = self.builder.entry(instruction.op)
+            if isinstance(entry, str):
+                indices = instruction.args[-1:]
+            else:
+                indices = instruction.args[entry.arity - 1 :]
+                if len(instruction.args) >= entry.arity:
+                    indices += tuple(instruction.args[position] for position in entry.mutates)
         elif isinstance(instruction, DelegateCall) and self.plan.delegates[instruction.delegate].id == BACKEND:
             count = len(self._parse(self.plan.delegates[instruction.delegate].blob).output_ids)
             indices = instruction.args[len(instruction.args) - count :]
@@ -214,20 +232,20 @@ class _Lowering:
     # Instructions
 
     def _kernel_call(self, call: KernelCall, label: str) -> None:
-        entry = ops.callable_by_files(call.op)
-        if entry is None:
-            self.builder.refuse(label, call.op, f"portable operator {call.op} is not supported")
+        entry = self.builder.entry(call.op)
+        if isinstance(entry, str):
+            self.builder.refuse(label, call.op, entry)
             return
         # Out-variants name their outputs as arguments and again as results.
-        count = len(entry.parameters) - 1
+        count = entry.arity - 1
         given: list[Any] = []
         for value in (self._value(index) for index in call.args[count:]):
             given.extend(value if isinstance(value, tuple) else (value,))
         outputs = tuple(dict.fromkeys(given))
-        if not entry.parameters[-1].many and len(outputs) != 1:
+        if not entry.many and len(outputs) != 1:
             raise FormatError(f"{label}: {len(call.args)} arguments given, {count} and one output expected")
         inputs = tuple(self._value(index) for index in call.args[:count])
-        self.builder.node(call.op, label, (*inputs, outputs if entry.parameters[-1].many else outputs[0]))
+        self.builder.call(call.op, label, (*inputs, outputs if entry.many else outputs[0]))
 
     def _parse(self, blob: memoryview) -> VkGraph:
         if id(blob) not in self.parsed:
@@ -276,4 +294,4 @@ def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
 _ITEM_FORMATS: dict[int, Any] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-__all__ = ["BACKEND", "Problem", "examine", "lower", "simplified"]
+__all__ = ["BACKEND", "Problem", "examine", "lower", "on_host", "simplified"]

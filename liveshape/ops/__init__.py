@@ -32,9 +32,10 @@ from liveshape.ops import (
     unary,
     views,
 )
-from liveshape.ops.registry import OPS, Op, callable_by_files, op
+from liveshape.ops.registry import INTERNAL, OPS, Op, callable_by_files, op
 
 __all__ = [
+    "INTERNAL",
     "OPS",
     "Op",
     "attention",

@@ -16,7 +16,7 @@ from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
 REDUCE = Kernel.load("reduce")
 EXTREMUM = Kernel.load("extremum")
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
-_KINDS = {"float16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
+_KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
 
 def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:

@@ -52,6 +52,16 @@ class Op:
     begins: int | None = None
     unless: int | None = None
 
+    @property
+    def arity(self) -> int:
+        """How many arguments a call has, the output counted as one."""
+        return len(self.parameters)
+
+    @property
+    def many(self) -> bool:
+        """Whether it gives a list."""
+        return self.parameters[-1].many
+
     def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
         """A node of this operator: checks the number and the types of its arguments, once."""
         if len(args) != len(self.parameters):
@@ -64,7 +74,7 @@ class Op:
             for position, (parameter, argument) in enumerate(zip(self.parameters, args, strict=True))
         )
         _check_output(label, self.parameters[-1], read[-1])
-        live = tuple(position for position, argument in enumerate(read[:-1]) if _is_live(argument))
+        live = tuple(position for position, argument in enumerate(read[:-1]) if is_live(argument))
         return Node(
             index=index,
             label=label,
@@ -198,7 +208,8 @@ def _check_output(label: str, parameter: Parameter, argument: Any) -> None:
         raise FormatError(f"{label}: the output must be {'a list of ' if parameter.many else ''}{names}")
 
 
-def _is_live(argument: Any) -> bool:
+def is_live(argument: Any) -> bool:
+    """Whether an argument is a live scalar, or a list with one."""
     if isinstance(argument, tuple):
         return any(isinstance(item, SymInt) for item in argument)
     return isinstance(argument, SymInt)

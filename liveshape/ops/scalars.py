@@ -8,7 +8,10 @@ from liveshape.ops.registry import Number
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 _FLOAT32_MAX = 3.4028234663852886e38
-_WHOLE = {"float32": False, "float64": False, "float16": False, "int32": True, "int64": True, "bool": True}
+_WHOLE = {
+    **dict.fromkeys(("float32", "float64", "float16", "bfloat16"), False),
+    **dict.fromkeys(("int32", "int64", "bool"), True),
+}
 
 
 def are_whole(*tensors: LiveTensor) -> bool:

@@ -12,7 +12,8 @@ from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.kernels.requests import Read, Scratch
+from liveshape.kernels.requests import Read, Request, Scratch
+from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
 from liveshape.plan.live import Live
@@ -123,20 +124,21 @@ def _check(live: Live) -> None:
 
     Data is not known yet, so a live scalar may contradict the bounds; the first call plans such a node anew.
     """
-    troubles: list[tuple[str, str]] = []
+    problems: list[Problem] = []
     for node in live.nodes:
         try:
             live.steps(node, _nothing_yet)
         except UnsupportedError as error:
-            troubles.append((node.node.label, str(error).removeprefix(f"{node.node.label}: ")))
+            reason = str(error).removeprefix(f"{node.node.label}: ")
+            problems.append(Problem(node.node.label, node.node.name, reason))
         except LiveshapeError:
             if not node.node.live:
                 raise
         else:
             _check_bounds(node)
         _back_to_bounds(node)
-    if troubles:
-        raise UnsupportedError("; ".join(f"{label}: {reason}" for label, reason in troubles), tuple(troubles))
+    if problems:
+        raise unsupported(live.plan.graph.name, problems)
     live.restore()
 
 
@@ -158,9 +160,9 @@ def _back_to_bounds(node: LiveNode) -> None:
         tensor.shape = tensor.max_shape
 
 
-def _nothing_yet(node: Node, request: Read) -> Any:
+def _nothing_yet(node: Node, request: Request) -> Any:
     """At build there is no data; zero is a position every program accepts, and the first call plans again."""
-    return 0
+    return 0 if isinstance(request, Read) else None
 
 
 def _routes(live: Live) -> tuple[Route, ...]:

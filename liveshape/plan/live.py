@@ -14,13 +14,13 @@ from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
 from liveshape.kernels import Dispatch, Kernel, Variant
-from liveshape.kernels.requests import Read, Scratch
+from liveshape.kernels.requests import Request, Scratch
 from liveshape.plan.groups import Group, LiveNode, LiveRoute, Traced
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import NodeClass, Plan
 from liveshape.plan.tracing import Trace, Untraceable
 
-Reader = Callable[[Node, Read], Any]
+Reader = Callable[[Node, Request], Any]
 Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
 
 
@@ -105,12 +105,9 @@ class Live:
                 group.shapes = None
 
     def begin(self) -> None:
-        """Start a call: loop counters are set back, and nodes that look at data are due even if no shape moved."""
-        graph = self.plan.graph
-        for symint in graph.carried:
+        """Start a call: loop counters are set back."""
+        for symint in self.plan.graph.carried:
             self._scalars[symint].value = symint.initial
-        for index in graph.data_nodes:
-            self.pending[index] = 1
 
     def walk(self, start: int, stop: int, read: Reader) -> None:
         """Plan every due node from `start` up to `stop`, in program order, each once.
@@ -353,7 +350,7 @@ def _flatten(kernel: Kernel, values: dict[str, Any]) -> list[Any]:
     return kernel.flatten(values)
 
 
-def _no_data(node: Node, request: Read) -> Any:
+def _no_data(node: Node, request: Request) -> Any:
     raise Untraceable("an element of data")
 
 

@@ -95,11 +95,16 @@ class Plan:
 
     @property
     def staging_bytes(self) -> int:
-        """One of the buffers that results are read through."""
+        """One of the buffers that results are read through, and what the host computes with."""
         outputs = self.graph.outputs
         ready = outputs if self.choices.ready is None else [outputs[place] for place in self.choices.ready]
-        shapes = [(value.dtype, prod(value.max_shape)) for value in ready if isinstance(value, Tensor)]
-        return max(sum(padded(storage_bytes(dtype, count, self.limits.half)) for dtype, count in shapes), 16)
+        on_host = [dict.fromkeys(node.inputs) for node in self.graph.nodes if node.host]
+        return max(16, *(sum(map(self._read_bytes, values)) for values in (ready, *on_host)))
+
+    def _read_bytes(self, value: Any) -> int:
+        if not isinstance(value, Tensor):
+            return 0
+        return padded(storage_bytes(value.dtype, prod(value.max_shape), self.limits.half))
 
     @property
     def kernels(self) -> frozenset[Variant]:

@@ -12,6 +12,7 @@ from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
+from liveshape.kernels.requests import Read
 from liveshape.plan.live import Live
 
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
@@ -29,7 +30,7 @@ def explore(live: Live, many: bool = True) -> int:
     inputs = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
     scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
     bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
-    looks = bool(scalars or graph.data_nodes)
+    looks = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
     ends = _ends_of_state(live) if looks else set()
     _try(live, 0)  # the bound, and the numbers of the file
     for setting in live.plan.choices.settings:
@@ -84,6 +85,6 @@ def _try(live: Live, number: int) -> None:
     """Plan every node that is due, as far as the program accepts the sizes."""
     live.begin()
     try:
-        live.walk(0, len(live.nodes), lambda node, request: number)
+        live.walk(0, len(live.nodes), lambda node, request: number if isinstance(request, Read) else None)
     except LiveshapeError:
         return

@@ -10,8 +10,9 @@ import numpy as np
 
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
-from liveshape.graph.constants import pieces
+from liveshape.graph.constants import all_bytes, pieces
 from liveshape.graph.elements import is_packed, prod, storage_type
+from liveshape.run.bfloat16 import rounded, widened
 
 _CHUNK = 4 << 20  # elements of a constant that are converted at a time
 _STORED: dict[str, np.dtype[Any]] = {
@@ -33,6 +34,26 @@ _ADVICE = {
 }
 
 
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The dtype of arrays of a tensor: bfloat16 comes and goes as float32, which holds its numbers.
+
+    >>> numpy_dtype("bfloat16"), numpy_dtype("int64")
+    (dtype('float32'), dtype('int64'))
+    """
+    return np.dtype("float32" if dtype == "bfloat16" else dtype)
+
+
+def file_dtype(dtype: str) -> np.dtype[Any]:
+    """The dtype of a tensor's bytes in a file: those of bfloat16 are numbers of 16 bits to numpy."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def from_file(data: Any, dtype: str) -> Any:
+    """Bytes of a file as the elements of a tensor; nothing is copied but bfloat16."""
+    array = np.frombuffer(data, file_dtype(dtype))
+    return widened(array) if dtype == "bfloat16" else array
+
+
 def checked(value: Any, given: Any, rows: int | None = None) -> Any:
     """An input as what the graph expects, or an InputError that says what was given and what is allowed.
 
@@ -42,8 +63,12 @@ def checked(value: Any, given: Any, rows: int | None = None) -> Any:
         return _number(value.name, value.kind, given)
     if not isinstance(value, Tensor):
         return _fixed(value, given)
+    if value.dtype == "bfloat16" and _attribute(given, "dtype") == "torch.bfloat16":
+        given = given.detach().float()
     array = _as_array(value.name, given)
-    wanted = np.dtype(value.dtype)
+    if value.dtype == "bfloat16":
+        array = _from_bfloat16(array)
+    wanted = numpy_dtype(value.dtype)
     loose = isinstance(given, _LOOSE)
     # The same numbers with their bytes the other way round are converted; other dtypes are for the caller to choose.
     swapped = array.dtype.newbyteorder("=") == wanted
@@ -59,7 +84,14 @@ def checked(value: Any, given: Any, rows: int | None = None) -> Any:
         raise InputError(f"{value.name}: {outside} is outside of a table of {rows} rows")
     if wanted == np.float64:
         _check_range(value.name, array, np.dtype(np.float32), "numbers are kept in 32 bits on the device")
-    return np.ascontiguousarray(array).reshape(array.shape)
+    return _in_rows(array, value.dtype)
+
+
+def _from_bfloat16(array: Any) -> Any:
+    """Numbers of 16 bits, as they are or in the dtype that other packages have for them, as float32."""
+    if array.dtype == np.uint16 or array.dtype.name == "bfloat16":
+        return widened(np.ascontiguousarray(array).view(np.uint16)).reshape(array.shape)
+    return array
 
 
 def check_shape(value: Tensor, shape: Shape) -> None:
@@ -191,6 +223,22 @@ def _short(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:12]}... ({len(text)} digits)"
 
 
+def as_dtype(name: str, array: Any, dtype: str) -> Any:
+    """A computed array in the dtype of the tensor that takes it; numbers that do not fit are an InputError."""
+    wanted = numpy_dtype(dtype)
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise InputError(f"{name} is {dtype}, {array.dtype} was computed")
+    converted = array if array.dtype == wanted else _converted(name, array, wanted)
+    return _in_rows(converted, dtype)
+
+
+def _in_rows(array: Any, dtype: str) -> Any:
+    """The elements in order, as exact as the dtype has them."""
+    # What is contiguous gets a dimension if it has none.
+    flat = np.ascontiguousarray(array).reshape(array.shape)
+    return rounded(flat) if dtype == "bfloat16" else flat
+
+
 def stored(array: Any, tensor: Tensor, half: bool) -> Any:
     """Host data as the device holds it, padded to whole words."""
     flat = array.reshape(-1)
@@ -205,15 +253,20 @@ def stored(array: Any, tensor: Tensor, half: bool) -> Any:
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
     """A constant as the device holds it, converted piece by piece so that only pieces are ever in host memory."""
     assert tensor.constant is not None
-    dtype = np.dtype(tensor.dtype)
-    for piece in pieces(tensor.constant, _CHUNK * dtype.itemsize):
-        yield stored(np.frombuffer(piece, dtype), tensor, half)
+    for piece in pieces(tensor.constant, _CHUNK * file_dtype(tensor.dtype).itemsize):
+        yield stored(from_file(piece, tensor.dtype), tensor, half)
+
+
+def as_array(tensor: Tensor) -> Any:
+    """A constant of the file on the host; nothing is copied."""
+    assert tensor.constant is not None
+    return from_file(all_bytes(tensor.constant), tensor.dtype).reshape(tensor.max_shape)
 
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:
     """The array of a live shape from bytes that were read back."""
     kind = np.dtype(tensor.dtype) if is_packed(tensor.dtype) else _STORED[storage_type(tensor.dtype, half)]
     if prod(shape) == 0:
-        return np.empty(shape, tensor.dtype)
+        return np.empty(shape, numpy_dtype(tensor.dtype))
     flat = np.frombuffer(data, kind, prod(shape), place)
-    return flat.astype(tensor.dtype, copy=False).reshape(shape)
+    return flat.astype(numpy_dtype(tensor.dtype), copy=False).reshape(shape)

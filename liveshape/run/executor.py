@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
 from liveshape.device.protocol import Buffer, Device, InputCopy
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor
-from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
-from liveshape.kernels.requests import Read
+from liveshape.kernels.requests import OnHost, Read, Request
 from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
-from liveshape.run.arrays import check_shape, checked, stored
+from liveshape.run.arrays import as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
+from liveshape.run.host import computed, tensors_in
 from liveshape.run.results import DeviceTensor, Staging, Transfer
 from liveshape.run.weights import Progress, Weights, upload
 
@@ -78,6 +76,7 @@ class Executor:
         self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
         self._cursor = 0  # the first node that has not been submitted
+        self._worked = False  # whether this turn of a loop computed anything
         self._ran = False  # whether a call has ended since then
         self._intact = True  # whether no call was cut short since then
 
@@ -107,11 +106,12 @@ class Executor:
         self._set_inputs(copies, given)
         live, end = self.live, len(self.graph.nodes)
         live.begin()
+        self._worked = False
         index = self._cursor = 0
         turns: dict[int, Any] = {}
         while index < end:
             stop = next((control for control in self.graph.controls if control >= index), end)
-            live.walk(index, stop, self._read)
+            live.walk(index, stop, self._answer)
             index = stop if stop == end else self._jump(self.graph.nodes[stop], turns)
         return self._finish(end, wanted)
 
@@ -124,7 +124,7 @@ class Executor:
             raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
         self._begin()
         self._cursor = start
-        self.live.walk(start, len(self.graph.nodes), self._read)
+        self.live.walk(start, len(self.graph.nodes), self._answer)
         return self._finish(len(self.graph.nodes), wanted)
 
     def set_scalar(self, symint: SymInt, value: Any) -> None:
@@ -199,19 +199,43 @@ class Executor:
             raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
         check_shape(value, given.shape)
 
+    def _answer(self, node: Node, request: Request) -> Any:
+        return self._read(node, request) if isinstance(request, Read) else self._on_host(node, request)
+
     def _read(self, node: Node, request: Read) -> Any:
         """One element, from the host's copy where there is one, else after running the graph up to the node."""
         tensor, element, shape = request.tensor.tensor, request.element, request.tensor.shape
         if element >= prod(shape):
             raise PlanError(f"element {element} is outside the live shape {shape}")
-        if not self.graph.writers[tensor]:
-            if tensor in self._given:
-                return self._given[tensor].reshape(-1)[element].item()
-            if tensor.constant is not None:
-                return np.frombuffer(all_bytes(tensor.constant), tensor.dtype)[element].item()
+        known = self._known(tensor)
+        if known is not None:
+            return known.reshape(-1)[element].item()
         self._run(self._cursor, node.index)
         self._cursor = node.index
         return self._fetch(tensor, element, (1,))[0].item()
+
+    def _known(self, tensor: Tensor) -> Any:
+        """What a tensor holds, if the host has it: what the caller gave or the file has, and no node writes."""
+        if self.graph.writers[tensor]:
+            return None
+        if tensor.constant is not None:
+            return as_array(tensor)
+        return self._given.get(tensor)
+
+    def _on_host(self, node: Node, request: OnHost) -> list[Any]:
+        """Run the graph up to a node, compute that here, and go on behind it with its results in memory."""
+        arrays = {live: self._known(live.tensor) for live in tensors_in(request.arguments)}
+        wanted = [live for live, array in arrays.items() if array is None]
+        rows = [(live.tensor, live.shape, self.buffer_of(live.tensor)) for live in wanted]
+        commands = self.encoder.commands(self.live, self._cursor, node.index)
+        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
+        self._cursor = node.index
+        arrays.update(zip(wanted, transfer.wait(), strict=True))
+        results = computed(request, arrays, self.plan.limits.half)
+        for live, data in results.data:
+            self.device.write(self.buffer_of(live.tensor), 0, data)
+        self._worked = True
+        return results.found
 
     def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
         """What a tensor holds now: its live elements, or those of `shape` from element `start` on."""
@@ -237,11 +261,12 @@ class Executor:
             condition = self._read(node, Read(self.live.tensor(condition), 0))
         elif isinstance(condition, SymInt):
             condition = self.live.scalar(condition).value
-        ran = self._run(self._cursor, node.index)
+        self._run(self._cursor, node.index)
         self._cursor = node.index + 1 if condition else int(target)
         if self._cursor <= node.index:
             # A turn that looked at no data and moved no number and no shape would be followed by the same for ever.
-            now = None if ran and self._looks_at_data(node) else self._moved()
+            now = None if self._worked and self._looks_at_data(node) else self._moved()
+            self._worked = False
             if now is not None and turns.get(node.index) == now:
                 raise PlanError(f"{node.label}: the loop back to node {target} makes no progress and would never end")
             turns[node.index] = now
@@ -252,18 +277,20 @@ class Executor:
         target = int(jump.args[1])
         nodes = [*self.graph.data_nodes, *self.graph.controls]
         return any(
-            isinstance(self.graph.nodes[index].args[0], Tensor) for index in nodes if target <= index <= jump.index
+            self.graph.nodes[index].host or isinstance(self.graph.nodes[index].args[0], Tensor)
+            for index in nodes
+            if target <= index <= jump.index
         )
 
     def _moved(self) -> tuple[Any, ...]:
         """Everything that planning depends on but data, to be compared with what it was."""
         return self.live.scalars(), [self.live.tensor(tensor).shape for tensor in self.graph.tensors]
 
-    def _run(self, start: int, stop: int) -> bool:
+    def _run(self, start: int, stop: int) -> None:
         commands = self.encoder.commands(self.live, start, stop)
         if commands:
             self.device.submit(commands, (), self.graph.name, self._take_input_copies())
-        return bool(commands)
+            self._worked = True
 
     def _finish(self, end: int, wanted: Sequence[int] | None) -> Pending:
         commands = self.encoder.commands(self.live, self._cursor, end)

@@ -14,9 +14,10 @@ from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
+from liveshape.lower.problems import by_operator
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
-from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
+from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, size_text
 
@@ -28,6 +29,15 @@ class DataRead:
     node: str
     tensor: str
     free: bool
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A node that the host computes, and the library that does."""
+
+    node: str
+    operator: str
+    library: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Report:
     portable: dict[str, int]
     portable_between_delegates: dict[str, int]
     problems: list[Problem]
+    host: list[HostNode]  # what no kernel computes
     constants: Constants
     reads: list[DataRead]
     memory: Memory | None
@@ -123,15 +134,16 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
 
     Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
     """
-    graph, problems = examine(file, plan.name, data)
+    graph, lacking = examine(file, plan.name, data, find_on_host)
+    problems = lacking
     compiled: Plan | None = None
     try:
-        compiled = compile(simplified(graph, limits), limits)
+        compiled = compile_with_host(simplified(graph, limits), limits)
     except UnsupportedError as error:
-        # Nodes are counted already; naming the operator again would count it twice.
-        problems = problems + [Problem(node, "", reason) for node, reason in error.details]
+        names = {node.label: node.name for node in graph.nodes}
+        problems = lacking + [Problem(node, names.get(node, ""), reason) for node, reason in error.details]
     except LiveshapeError as error:
-        problems = [*problems, Problem(graph.name, "", str(error))]
+        problems = [*lacking, Problem(graph.name, "", str(error))]
     # Arithmetic of live scalars is the host's and free; the rest are operators that the partitioner left out.
     portable = [
         (at, each.op)
@@ -140,7 +152,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
     ]
     calls = [at for at, each in enumerate(plan.instructions) if isinstance(each, DelegateCall)]
     between = [name for at, name in portable if calls and calls[0] < at < calls[-1]]
-    named = [node.name for node in graph.nodes] + [problem.operator for problem in problems if problem.operator]
+    named = [node.name for node in graph.nodes] + [problem.operator for problem in lacking if problem.operator]
     return Report(
         name=plan.name,
         inputs=inputs_of(plan),
@@ -151,6 +163,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         portable=dict(Counter(name for _, name in portable).most_common()),
         portable_between_delegates=dict(Counter(between).most_common()),
         problems=problems,
+        host=_host(graph if compiled is None else compiled.graph),
         constants=_constants(graph),
         reads=_reads(graph),
         memory=None if compiled is None else memory_of(compiled),
@@ -161,6 +174,11 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
+
+
+def _host(graph: Graph) -> list[HostNode]:
+    found = [(node, find_on_host(node.name)) for node in graph.nodes if node.host]
+    return [HostNode(node.label, node.name, by.library) for node, by in found if not isinstance(by, str)]
 
 
 def _state(plan: Plan) -> tuple[str, ...]:
@@ -190,7 +208,7 @@ def _reads(graph: Graph) -> list[DataRead]:
             not graph.writers[tensor] and (tensor in graph.given or tensor.constant is not None),
         )
         for node in graph.nodes
-        if (node.reads_data or node.control) and isinstance(tensor := node.args[0], Tensor)
+        if (node.reads_data or node.control) and not node.host and isinstance(tensor := node.args[0], Tensor)
     ]
 
 
@@ -231,16 +249,23 @@ def _print(report: Report, target: Target) -> None:
     ]
     print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
     lacking = {problem.operator for problem in report.problems}
-    rows = [(name, count, "NOT SUPPORTED" if name in lacking else "") for name, count in report.operators.items()]
+    notes = dict.fromkeys((each.operator for each in report.host), "ON THE HOST: slow") | dict.fromkeys(
+        lacking, "NOT SUPPORTED"
+    )
+    rows = [(name, count, notes.get(name, "")) for name, count in report.operators.items()]
     print_table(
         f"\n{report.name}: {counted(report.nodes, 'operator')}, {counted(report.delegates, 'delegate')}",
         ("operator", "count", ""),
         rows,
     )
     if report.problems:
-        listing = [(problem.node, problem.reason) for problem in report.problems]
-        print_table(f"\n{report.name}: {counted(len(listing), 'part')} CANNOT RUN", ("node", "reason"), listing)
-        print("  export with an operator_allowlist that leaves these out, or with other shapes or dtypes")
+        parts = counted(len(report.problems), "part")
+        print(f"\n{report.name}: {parts} CANNOT RUN")
+        for lack in by_operator(report.problems):
+            print(f"  {lack}")
+    if report.host:
+        listing = [(each.node, each.library) for each in report.host]
+        print_table(f"\n{report.name}: no kernel, the device waits for the host", ("node", "computed by"), listing)
     constants = report.constants
     largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
     print(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
@@ -299,4 +324,4 @@ def _print_reads(report: Report) -> None:
     print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
 
 
-__all__ = ["Constants", "DataRead", "Report", "inspect", "study"]
+__all__ = ["Constants", "DataRead", "HostNode", "Report", "inspect", "study"]

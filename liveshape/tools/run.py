@@ -18,6 +18,7 @@ from liveshape.errors import InputError
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model
+from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
 
@@ -42,13 +43,16 @@ def run(
     output_file: str | None = None,
     show: str = "summary",
     as_json: bool = False,
+    strict: bool = False,
 ) -> int:
     """Run a method `repeat` times and print what came out of the last run; 0 if it ran.
+
+    Where `strict`, a program with an operator that only the host computes is refused.
 
     Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
     """
     _check_output_file(output_file)
-    runtime = Runtime(device)
+    runtime = Runtime(device, strict=strict)
     with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
         # A wrong shape is told before any weight is uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
@@ -136,8 +140,8 @@ def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generato
     try:
         if info.dtype == "bool":
             return random.random(shape) < 0.5
-        if info.dtype.startswith("float"):
-            return random.standard_normal(shape).astype(info.dtype)
+        if info.dtype in ("bfloat16", "float16", "float32", "float64"):
+            return random.standard_normal(shape).astype(numpy_dtype(info.dtype))
         few = prod(shape) <= 1
         return np.asarray(random.integers(0, 1 if few else _INTEGERS_BELOW, shape)).astype(info.dtype)
     except TypeError as error:
@@ -185,10 +189,10 @@ def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
     """The plain numbers of a .bin, which must be as many as the shape has."""
     if not info.is_tensor:
         raise InputError(f"{info.name} is a number; give it as a .npy")
-    expected, size = prod(shape) * np.dtype(info.dtype).itemsize, os.path.getsize(path)
+    expected, size = prod(shape) * file_dtype(info.dtype).itemsize, os.path.getsize(path)
     if size != expected:
         raise InputError(f"{size} bytes, {info.dtype} of {shape_text(shape)} takes {expected}; give --input-shapes")
-    return np.fromfile(path, info.dtype).reshape(shape)
+    return np.fromfile(path, file_dtype(info.dtype)).reshape(shape)
 
 
 # Outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -175,11 +176,34 @@ def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pyte
 
     monkeypatch.delitem(OPS, "aten.add.Tensor")
     monkeypatch.delitem(OPS, "et_vk.rms_norm.default")
+    for room in ("tools.inspect", "run.host"):
+        monkeypatch.setattr(f"liveshape.{room}.find_on_host", lambda name: "nothing on the host knows it")
     code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
     assert code == 4
     assert "2 parts CANNOT RUN" in out
-    assert "aten.add.Tensor (node" in out
+    assert "1 x aten.add.Tensor (node" in out
+    assert "outside of the delegate it would run" in out
+    assert "outside of the delegate either" in out
     assert call(capsys, "run", several())[0] == 4
+
+
+def test_what_the_host_computes_is_shown_and_can_be_refused(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.ops import OPS
+
+    monkeypatch.delitem(OPS, "aten.add.Tensor")
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
+    assert code == 0
+    assert re.search(r"aten.add.Tensor\s+1\s+ON THE HOST", out)
+    assert re.search(r"aten.add.Tensor \(node \d+\)\s+torch", out)
+    report = json.loads(call(capsys, "inspect", several(), "--method", "forward", "--json")[1])
+    assert [(each["operator"], each["library"]) for each in report["methods"][0]["host"]] == [
+        ("aten.add.Tensor", "torch")
+    ]
+    assert call(capsys, "run", several(), "--print", "none")[0] == 0
+    code, _, err = call(capsys, "run", several(), "--strict")
+    assert code == 4
+    assert "1 x aten.add.Tensor" in err
+    assert "load without strict" in err
 
 
 def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +214,7 @@ def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pyt
         raise UnsupportedError("not this one; nor that one")
 
     monkeypatch.setattr(Kernel, "variant", refuse)
+    monkeypatch.setattr("liveshape.run.host.find_on_host", lambda name: "nothing on the host knows it")
     code, out, _ = call(capsys, "inspect", several(), "--method", "forward", "--json")
     problems = json.loads(out)["methods"][0]["problems"]
     assert code == 4
@@ -360,7 +385,7 @@ def test_arguments_that_are_none(
 
 def test_inputs_that_have_no_random_form() -> None:
     assert make_inputs([TensorInfo("input 0", "NoneType", (), False)], None, None) == [None]
-    for dtype in ("str", "tuple", "complex32", "bfloat16"):
+    for dtype in ("str", "tuple", "complex32", "float8_e5m2"):
         with pytest.raises(liveshape.InputError, match="input 0"):
             make_inputs([TensorInfo("input 0", dtype, (2,), False)], None, None)
     with pytest.raises(liveshape.InputError, match="smaller --input-shapes"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from liveshape.plan import plan
 from liveshape.plan.compiling import check_resume, compile
 from liveshape.plan.live import Live
 from liveshape.run.executor import Executor
+from liveshape.run.host import find_on_host
 from tests.graphs.program import Program, Ref
 from tests.support.chains import Chain
 
@@ -43,6 +45,7 @@ class Choices:
     tracing: bool = True
     limits: str = ""
     warm: bool = False  # compile every route before the first call; else each is compiled when it is met
+    host: float = 0.0  # the share of nodes that the host computes, of those that torch knows by the same arguments
 
 
 class Interrupt(BaseException):
@@ -88,6 +91,18 @@ def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dic
     return simplified(graph, limits) if fusion else graph, found
 
 
+def moved_to_host(graph: Graph, share: float, chance: random.Random) -> Graph:
+    """The same graph with some nodes computed by the host instead of their kernels."""
+    nodes = list(graph.nodes)
+    for node in graph.nodes:
+        # The dtype of a cast is that of its result here, and nobody tells torch.
+        chosen = chance.random() < share and node.name != "aten._to_copy.default"
+        found = find_on_host(node.name) if chosen else ""
+        if not isinstance(found, str) and (found.arity, found.mutates) == (len(node.args), node.mutates):
+            nodes[node.index] = found.bind(node.index, node.label, node.args)
+    return replace(graph, nodes=tuple(nodes))
+
+
 class Run:
     """A program on a device under some choices."""
 
@@ -98,6 +113,7 @@ class Run:
         self.program = program
         self.device = device_of(choices.limits)
         self.graph, self.values = graph_of(program, self.device.limits, choices.fusion)
+        self.graph = moved_to_host(self.graph, choices.host, random.Random(program.seed))
         self.points = [] if resume is None else resume(self._resume_points())
         chosen = plan.Choices(
             aliasing=choices.aliasing,

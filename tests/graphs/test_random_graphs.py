@@ -104,6 +104,22 @@ def check_interrupted(program: Program, chance: random.Random) -> None:
     run.close()
 
 
+def check_host(program: Program, chance: random.Random) -> None:
+    """With nodes computed by the host: between kernels, in loops and branches, on states, and where a call resumes."""
+    calls, states, _ = expected(program)
+    choices = Choices(
+        aliasing=chance.random() < 0.8, fusion=False, classes=chance.random() < 0.8, host=chance.choice((0.1, 0.4, 1.0))
+    )
+    run = Run(program, choices, lambda points: sorted(chance.sample(points, min(1, len(points)))))
+    for turn in range(program.count):
+        results = run.call(turn)
+        check_close(results, calls[turn], f"{choices}, call {turn}")
+        for point in run.points:
+            check_same(run.resume(point), results, f"{choices}, call {turn} resumed at node {point}")
+    check_close(run.states(), states, f"{choices}, states")
+    run.close()
+
+
 def seeds(share: float) -> list[int]:
     """The first seed of each batch; at least one."""
     return list(range(SEED, SEED + max(BATCH, int(COUNT * share)), BATCH))
@@ -165,6 +181,11 @@ def test_the_end_of_a_call_runs_again(first: int) -> None:
 @pytest.mark.parametrize("first", seeds(0.5))
 def test_an_interrupted_call_leaves_nothing_behind(first: int) -> None:
     run_batch(check_interrupted, first)
+
+
+@pytest.mark.parametrize("first", seeds(0.25))
+def test_what_the_host_computes_is_never_seen(first: int) -> None:
+    assert run_batch(check_host, first)["refused"] == 0
 
 
 def test_a_wrong_result_is_found_and_shrunk() -> None:

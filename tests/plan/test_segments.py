@@ -24,7 +24,7 @@ PLAIN = frozenset({"f32", "f16", "i32", "u32"})
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_every_binding_of_every_kernel_can_be_split(name: str) -> None:
+def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> None:
     """Rewriting read comments as code: `reduce` did not parse."""
     kernel, device = KERNELS[name], open_device()
     if kernel.needs_half and not device.limits.half:
@@ -44,6 +44,13 @@ def test_every_binding_of_every_kernel_can_be_split(name: str) -> None:
         segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
         variant = Variant(kernel, tuple(types.items()), tuple(constants.items()), segments, 1 << 20, kernel.group_size)
         device._device.create_shader_module(code=variant.source)
+    rounds = tuple(
+        binding.writes and types.get(binding.element, binding.element) == "f32" for binding in kernel.bindings
+    )
+    for parts in (1, 2) if any(rounds) else ():
+        segments = tuple(parts if each else 1 for each in rounds)
+        row = (tuple(types.items()), tuple(constants.items()), segments, 1 << 20, kernel.group_size)
+        device._device.create_shader_module(code=Variant(kernel, *row, rounds=rounds).source)
 
 
 @pytest.mark.parametrize("limit", [1000, 1008, 1024, 2992, 3008, 4096, 5000])

@@ -196,7 +196,7 @@ def test_unsupported_parts_are_all_named_at_load(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.delitem(OPS, "aten.add.Tensor")
     monkeypatch.delitem(OPS, "et_vk.rms_norm.default")
-    program = Runtime.get().load_program(several())
+    program = Runtime(strict=True).load_program(several())
     with pytest.raises(UnsupportedError, match=r"rms_norm[\s\S]*aten\.add"):
         program.load_method("forward")
     assert program.load_method("get_max_seq_len")() == [LENGTH]

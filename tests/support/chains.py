@@ -12,6 +12,7 @@ from liveshape.graph import Graph, Node, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
+from liveshape.run.host import find_on_host
 
 
 class Chain:
@@ -47,6 +48,13 @@ class Chain:
         """Add a node; its output is the last argument, and comes back."""
         index = len(self.nodes)
         self.nodes.append(ops.OPS[operator].bind(index, f"{operator} (node {index})", args))
+        return args[-1]
+
+    def on_host(self, operator: str, *args: Any) -> Any:
+        """Add a node that the host computes, even where a kernel could; what it gives comes back."""
+        found = find_on_host(operator)
+        assert not isinstance(found, str), found
+        self.nodes.append(found.bind(len(self.nodes), f"{operator} (node {len(self.nodes)})", args))
         return args[-1]
 
     def graph(self, *outputs: Any, name: str = "chain") -> Graph:

@@ -46,12 +46,16 @@ def lower_methods(
     methods: Mapping[str, MethodSource],
     constant_methods: dict[str, Any] | None = None,
     delegate: bool = True,
+    rare: bool = False,
     **partitioner_options: Any,
 ) -> bytes:
-    """One file with several methods; `constant_methods` become plans that only return a value."""
+    """One file with several methods; `constant_methods` become plans that only return a value.
+
+    Operators outside of torch's core set are an error of the exporter unless `rare`.
+    """
     with quiet():
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
-        from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+        from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
         from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
     with quiet(), quick():
         exported = {
@@ -62,6 +66,7 @@ def lower_methods(
             exported,
             partitioner={name: [VulkanPartitioner(**partitioner_options)] for name in exported} if delegate else None,
             constant_methods=constant_methods,
+            compile_config=EdgeCompileConfig(_check_ir_validity=False) if rare else None,
         )
         # Sizes that come from the data have no hint; the declared range gives their bound.
         config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())

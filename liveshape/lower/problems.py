@@ -1,0 +1,122 @@
+"""What cannot run, told by operator: how often, why, and whether leaving it out of the delegate would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from liveshape import ops
+from liveshape.errors import UnsupportedError
+from liveshape.ops.registry import INTERNAL
+
+_MOST_NODES, _MOST_REASONS = 3, 3  # that a line names
+# Overloads whose out-variant is not called `<overload>_out`.
+_OUT_OF = {"default": "out", "Tensor": "out", "dim": "out", "dim_IntList": "IntList_out"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a part of a program cannot run here; `operator` is empty where it is a tensor."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Lack:
+    """All problems with one operator. `outside` says whether it would run outside of the delegate, None if that makes
+    no difference: it is there already, or is no operator."""
+
+    operator: str
+    count: int
+    reasons: tuple[str, ...]
+    nodes: tuple[str, ...]
+    outside: bool | None
+
+    def __str__(self) -> str:
+        reasons = _listed(self.reasons, _MOST_REASONS, "; ")
+        if not self.operator:
+            return f"{_listed(self.nodes, _MOST_NODES)}: {reasons}"
+        nodes = [node.removeprefix(self.operator).strip(" ()") or node for node in self.nodes]
+        text = f"{self.count} x {self.operator} ({_listed(nodes, _MOST_NODES)}): {reasons}"
+        return text if self.outside is None else f"{text}; {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """What leaving it out of the delegate does, in words."""
+        if self.outside is None:
+            return ""
+        if not self.outside:
+            return "it would not run outside of the delegate either"
+        blocked = f"VulkanPartitioner(operator_blocklist=[exir_ops.edge.{self.operator}])"
+        return f"outside of the delegate it would run: export with {blocked}"
+
+
+def by_operator(problems: Iterable[Problem]) -> list[Lack]:
+    """The problems of each operator as one, the most frequent first.
+
+    Example: `[lack.count for lack in by_operator(problems)]`.
+    """
+    groups: dict[str, list[Problem]] = {}
+    for problem in problems:
+        # Tensors are told apart by what is wrong with them.
+        groups.setdefault(problem.operator or f" {problem.reason}", []).append(problem)
+    found = [
+        Lack(
+            row[0].operator,
+            len(row),
+            tuple({_kind(problem.reason): problem.reason for problem in reversed(row)}.values())[::-1],
+            tuple(dict.fromkeys(problem.node for problem in row)),
+            _outside(row[0].operator),
+        )
+        for row in groups.values()
+    ]
+    return sorted(found, key=lambda lack: -lack.count)
+
+
+def unsupported(name: str, problems: Sequence[Problem]) -> UnsupportedError:
+    """The error for a method with these problems; its details have every node.
+
+    Example: `raise unsupported("forward", problems)`.
+    """
+    lines = "\n  ".join(str(lack) for lack in by_operator(problems))
+    parts = "1 part of it is" if len(problems) == 1 else f"{len(problems)} parts of it are"
+    details = tuple((problem.node, problem.reason) for problem in problems)
+    return UnsupportedError(f"{name} cannot run: {parts} not supported\n  {lines}", details)
+
+
+def _outside(operator: str) -> bool | None:
+    if "." not in operator or "::" in operator or operator.startswith(INTERNAL):
+        return None
+    # One generator serves both names: what it refuses within the delegate it refuses outside, too.
+    return operator not in ops.OPS and portable_name(operator) is not None
+
+
+def portable_name(operator: str) -> str | None:
+    """The name that a program calls an operator of a delegate by where it is left outside, if that can run.
+
+    >>> portable_name("aten.mm.default"), portable_name("aten.select_copy.int"), portable_name("et_vk.none.default")
+    ('aten::mm.out', 'aten::select_copy.int_out', None)
+    """
+    namespace, _, rest = operator.partition(".")
+    base, _, overload = rest.rpartition(".")
+    if base.endswith("_"):
+        ways = [base if overload == "default" else rest]
+    else:
+        ways = [f"{base}.{overload}_out", f"{base}.{_OUT_OF.get(overload, overload)}"]
+    return next((name for way in ways if ops.callable_by_files(name := f"{namespace}::{way}") is not None), None)
+
+
+def _kind(reason: str) -> str:
+    """What reasons have in common that differ in the numbers of nodes, values and sizes alone."""
+    return re.sub(r"\d+", "", reason)
+
+
+def _listed(items: Sequence[str], most: int, between: str = ", ") -> str:
+    more = f"{between}and {len(items) - most} more" if len(items) > most else ""
+    return between.join(items[:most]) + more

@@ -1,0 +1,29 @@
+"""bfloat16 on the host, for which numpy has no dtype: the upper half of a float32, in files as 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def widened(bits: Any) -> Any:
+    """Numbers of 16 bits as float32.
+
+    >>> widened(np.array([0x3F80, 0xC000], np.uint16))
+    array([ 1., -2.], dtype=float32)
+    """
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def rounded(array: Any) -> Any:
+    """Each float32 as the nearest number that bfloat16 has, the even one of two; NaN stays NaN.
+
+    >>> rounded(np.array([1.001, 1.004, -3.0], np.float32))
+    array([ 1.       ,  1.0078125, -3.       ], dtype=float32)
+    """
+    # Numbers in a row wrap without a word; a single one would warn.
+    bits = array.reshape(-1).view(np.uint32)
+    last = (bits >> np.uint32(16)) & np.uint32(1)
+    nearest = ((bits + (last + np.uint32(0x7FFF))) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(array), array, nearest.reshape(array.shape))

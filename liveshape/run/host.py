@@ -1,0 +1,159 @@
+"""Operators without a kernel on the host: numpy for a few, torch for the rest where it is installed.
+
+What a function gives is checked before any of it is written: its dtype, its bound, and that it fits the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from liveshape.errors import InputError, PlanError, UnsupportedError
+from liveshape.formats.dtypes import SCALAR_TYPES
+from liveshape.graph import Graph, Limits
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels.requests import OnHost
+from liveshape.ops.host import HostOperator
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Plan
+from liveshape.run.arrays import as_dtype, numpy_dtype, stored
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the host found: shapes and numbers in order, and the bytes of the tensors."""
+
+    found: list[Any]
+    data: list[tuple[LiveTensor, Any]]
+
+
+def tensors_in(arguments: Sequence[Any]) -> Iterator[LiveTensor]:
+    """The tensors among arguments, those in lists too."""
+    for each in arguments:
+        if isinstance(each, LiveTensor):
+            yield each
+        elif isinstance(each, tuple):
+            yield from tensors_in(each)
+
+
+def computed(request: OnHost, arrays: Mapping[LiveTensor, Any], half: bool) -> Results:
+    """Call a function on what its arguments hold; everything that it gives fits where it goes, or this raises."""
+
+    def held(argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            return [held(item) for item in argument]
+        return arrays[argument] if isinstance(argument, LiveTensor) else argument
+
+    dtypes = [value.dtype if isinstance(value, LiveTensor) else None for value in request.written]
+    given = request.function([held(argument) for argument in request.arguments], dtypes)
+    if len(given) != len(request.written):
+        raise PlanError(f"{len(given)} results were computed, the program takes {len(request.written)}")
+    found: list[Any] = []
+    data: dict[LiveTensor, Any] = {}
+    for value, result in zip(request.written, given, strict=True):
+        if isinstance(value, LiveTensor):
+            array = np.asarray(result)
+            value.tensor.check(array.shape)
+            try:
+                data[value] = stored(as_dtype(value.name, array, value.dtype), value.tensor, half)
+            except InputError as error:
+                raise PlanError(str(error)) from error
+            found.append(array.shape)
+        else:
+            found.append(_number(value.name, value.symint.kind, result))
+    return Results(found, [(tensor, each) for tensor, each in data.items() if each.size])
+
+
+def _number(name: str, kind: type, result: Any) -> Any:
+    number = kind(result)
+    if kind is int and not -(1 << 31) <= number < 1 << 31:
+        raise PlanError(f"{name}: the number {number} does not fit 32 bits")
+    return number
+
+
+_NUMPY: dict[str, HostOperator] = {}
+
+
+def host(*names: str, inputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function of arrays and numbers that gives an array under exported names with so many arguments.
+
+    Example: `@host("aten.trace.default", "aten::trace.out", inputs=1)`.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            _NUMPY[name] = HostOperator(name, inputs, False, (), lambda given, _: [function(*given)], "numpy")
+        return function
+
+    return register
+
+
+@cache
+def find_on_host(name: str) -> HostOperator | str:
+    """What computes an operator on the host: numpy for a few names, torch where it is installed; or why nothing does.
+
+    Example: `find_on_host("aten::cumprod.out").library == "numpy"`.
+    """
+    if name in _NUMPY:
+        return _NUMPY[name]
+    try:
+        from liveshape.run.torch_host import torch_operator
+    except ImportError:
+        if name.startswith(("aten.", "aten::")):
+            return "torch, which could compute it on the host, is not installed"
+        return "nothing on the host knows it"
+    return torch_operator(name)
+
+
+def compile_with_host(graph: Graph, limits: Limits) -> Plan:
+    """The plan of a graph, with nodes on the host that kernels refuse, where the host knows all of them.
+
+    Example: `compile_with_host(lower(program, "forward", {}), device.limits)`.
+    """
+    try:
+        return compile(graph, limits)
+    except UnsupportedError as error:
+        refused = {label for label, _ in error.details}
+        instead = {node.index: find_on_host(node.name) for node in graph.nodes if node.label in refused}
+        nodes = list(graph.nodes)
+        for index, found in instead.items():
+            node = nodes[index]
+            if isinstance(found, str) or (found.arity, found.mutates) != (len(node.args), node.mutates):
+                raise
+            nodes[index] = found.bind(index, node.label, node.args)
+        if not instead:
+            raise
+    return compile(replace(graph, nodes=tuple(nodes)), limits)
+
+
+@host("aten.cumprod.default", "aten::cumprod.out", inputs=3)
+def cumprod(x: Any, dim: int, dtype: Any) -> Any:
+    # Integers give 64 bits unless another dtype is asked for.
+    kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    wide = x.astype(kind if dtype is None else numpy_dtype(SCALAR_TYPES[dtype]))
+    return np.cumprod(wide, dim, wide.dtype) if x.ndim else wide
+
+
+@host("aten.trace.default", "aten::trace.out", inputs=1)
+def trace(x: Any) -> Any:
+    return np.trace(x)
+
+
+@host("aten.gcd.default", "aten::gcd.out", inputs=2)
+def gcd(a: Any, b: Any) -> Any:
+    return np.gcd(a, b)
+
+
+@host("aten.heaviside.default", "aten::heaviside.out", inputs=2)
+def heaviside(x: Any, at_zero: Any) -> Any:
+    return np.heaviside(x, at_zero)
+
+
+@host("aten.linalg_cross.default", "aten::linalg_cross.out", inputs=3)
+def linalg_cross(a: Any, b: Any, dim: int) -> Any:
+    a, b = np.broadcast_arrays(a, b)
+    return np.cross(a, b, axis=dim)

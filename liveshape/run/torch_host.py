@@ -1,0 +1,107 @@
+"""Operators of torch for nodes that no kernel computes: the schema of an exported name says what its arguments are.
+
+The only file beside `export/` that imports torch; it is loaded when a program has such a node and torch is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from liveshape.formats.dtypes import SCALAR_TYPES
+from liveshape.ops.host import HostOperator
+
+# Where and in which order elements lie is not torch's to say here.
+_PLACES = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
+_NUMBERS = {"int": int, "float": float, "bool": bool}
+
+
+def torch_operator(name: str) -> HostOperator | str:
+    """The operator that torch has under an exported name, portable or of a delegate; or why it has none.
+
+    Example: `torch_operator("aten::linalg_inv_ex.inverse").inputs == 2`.
+    """
+    exported = _overload(name)
+    if exported is None:
+        return "torch, which could compute it on the host, does not know it"
+    inputs = [argument for argument in exported._schema.arguments if not argument.is_out]
+    outs = [argument for argument in exported._schema.arguments if argument.is_out]
+    kinds = [str(argument.type) for argument in inputs]
+    if any("str" in kind for kind in kinds) and not any("Tensor" in kind for kind in kinds):
+        # Those look outside of the program: a file must not name another file.
+        return "torch does not compute it from tensors"
+    # The exporter wrote out-variants for operators that make their results, and those know the sizes of these.
+    operator = (_without_outs(exported, inputs) or exported) if outs else exported
+    given_back = outs or exported._schema.returns
+    mutates = tuple(
+        position for position, argument in enumerate(inputs) if argument.alias_info and argument.alias_info.is_write
+    )
+
+    def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
+        given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
+        named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
+        if operator is exported:
+            named |= {each.name: torch.empty(0, dtype=_kind(kind)) for each, kind in zip(outs, dtypes, strict=False)}
+        row = [each for argument, each in zip(inputs, given, strict=True) if not argument.kwarg_only]
+        with torch.no_grad():
+            results = operator(*row, **named)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        return [_array(each) for each in (*results, *(given[position] for position in mutates))]
+
+    many = len(given_back) != 1 or "List" in str(given_back[0].type)
+    return HostOperator(name, len(inputs), many, mutates, call, "torch")
+
+
+def _overload(name: str) -> Any:
+    """`aten::index.Tensor_out`, `aten::relu_` and `aten.relu.default` as what torch calls."""
+    namespace, _, rest = name.partition("::") if "::" in name else name.partition(".")
+    base, _, overload = rest.partition(".")
+    found = getattr(getattr(torch.ops, namespace, None), base, None) if base else None
+    operator = getattr(found, overload or "default", None)
+    return operator if isinstance(operator, torch._ops.OpOverload) else None
+
+
+def _without_outs(operator: Any, inputs: Sequence[Any]) -> Any:
+    """The overload that makes its results, of the same arguments."""
+    wanted = [(argument.name, str(argument.type)) for argument in inputs]
+    packet = operator.overloadpacket
+    overloads = (getattr(packet, overload) for overload in packet.overloads())
+    found = (
+        each
+        for each in overloads
+        if wanted == [(argument.name, str(argument.type)) for argument in each._schema.arguments]
+    )
+    return next(found, None)
+
+
+def _kind(dtype: str | None) -> torch.dtype:
+    """What torch computes a dtype in: few operators take halves on the host, and float32 holds them."""
+    kind = getattr(torch, dtype or "float32")
+    assert isinstance(kind, torch.dtype)
+    return torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+
+
+def _given(argument: Any, value: Any) -> Any:
+    """A value as the schema wants it: files keep floats as integers where they are equal."""
+    if argument.name in _PLACES or value is None:
+        return None
+    if argument.name == "dtype":
+        return _kind(SCALAR_TYPES[value])
+    if isinstance(value, list):
+        items = [_given(argument, item) for item in value]
+        # A node that a kernel refused has its arguments as the kernel's operator reads them: one is a list of one.
+        return items if "List" in str(argument.type) else items[0]
+    if isinstance(value, np.ndarray):
+        tensor = torch.from_numpy(value.copy())  # the caller's arrays and the file's bytes stay as they are
+        return tensor.float() if tensor.dtype == torch.float16 else tensor
+    kind = str(argument.type).removeprefix("Optional[").removeprefix("List[").rstrip("]")
+    if kind == "Tensor":
+        return torch.tensor(value)
+    return _NUMBERS.get(kind, lambda number: number)(value)
+
+
+def _array(result: Any) -> Any:
+    return result.contiguous().numpy() if isinstance(result, torch.Tensor) else result

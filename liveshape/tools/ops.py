@@ -1,0 +1,217 @@
+"""`liveshape ops`: every name that a file may call, with the dtypes and kernels that registry and kernels say it has.
+
+`liveshape ops --markdown > docs/operators.md` writes the list of the documents.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from liveshape.errors import InputError
+from liveshape.graph import SymInt
+from liveshape.kernels import Kernel
+from liveshape.ops import OPS, Op, callable_by_files
+from liveshape.run.host import find_on_host
+from liveshape.tools.console import counted, print_json, print_table
+
+_TITLE = """# Operators
+
+Written by `liveshape ops --markdown`; do not edit. Names with a dot are those of Vulkan delegates, names with `::`
+those of portable calls in the outer program; both run the same generator on the GPU, at whatever shapes are live.
+Dtypes are those that the kernels declare: what they read, and after an arrow what they write where that differs; an
+operator may take fewer. Floats are float32, float64, float16 and bfloat16, ints are int32 and int64. Numbers are
+computed on the host and cost nothing; \\* marks operators whose plan looks at data, which waits for the device unless
+the host has it. An operator that is not listed runs on the host where numpy or torch knows it, with a warning;
+`strict` refuses that.
+"""
+
+# What a WGSL type holds; a kernel that says u32 itself, and not by a name of its own, reads packed bytes or bits.
+_DTYPES = {
+    "f32": ("float32", "float64", "bfloat16"),
+    "f16": ("float16",),
+    "i32": ("int32", "int64"),
+    "u32": ("bool",),
+}
+_PACKED = ("int8", "uint8")
+_ORDER = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool", *_PACKED)
+_SCALAR = "number"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A name that a file may call."""
+
+    name: str
+    kind: str  # delegate or portable
+    family: str  # the file of liveshape/ops that has it, or the library that computes it on the host
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+    kernels: tuple[str, ...]  # files of liveshape/kernels/wgsl
+    dynamic: bool  # whether it follows live shapes
+    reads_data: bool  # whether its plan looks at values
+    host: bool  # whether the host computes it
+
+
+def ops(names: Sequence[str] = (), *, as_json: bool = False, as_markdown: bool = False) -> int:
+    """Print the operators whose names have one of `names` in them, all by default; 0 if there is any.
+
+    Example: `ops(["conv"], as_json=True)`.
+    """
+    if as_markdown:
+        print(markdown(), end="")
+        return 0
+    found = listed(names)
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        rows = [(each.name, each.kind, _dtypes(each), ", ".join(each.kernels), _note(each)) for each in found]
+        print_table(counted(len(found), "operator"), ("name", "kind", "dtypes", "kernels", ""), rows)
+    return 0
+
+
+def listed(names: Sequence[str] = ()) -> list[Operator]:
+    """The operators of these names or parts of names; a whole name may be one that only the host computes.
+
+    Example: `[each.kernels for each in listed(["aten.mm.default"])] == [("matmul_rows", "matmul_tiled")]`.
+    """
+    known = [name for name in sorted(OPS) if callable_by_files(name)]
+    if not names:
+        return [described(OPS[name]) for name in known]
+    found: dict[str, Operator] = {}
+    for part in names:
+        matching = {name: described(OPS[name]) for name in known if part in name}
+        on_host = find_on_host(part) if not matching else ""
+        if not isinstance(on_host, str):
+            matching = {part: Operator(part, _kind(part), on_host.library, (), (), (), True, True, True)}
+        if not matching:
+            raise InputError(f"no operator has {part!r} in its name, and the host knows none of that name")
+        found |= matching
+    return list(found.values())
+
+
+def described(entry: Op) -> Operator:
+    """What the registry and the kernels say of an operator.
+
+    Example: `described(OPS["aten::mm.out"]).gives`.
+    """
+    kernels = _kernels_of(entry.run)
+    takes = [kind for kernel in kernels for kind in _types(kernel, writes=False)]
+    gives = [kind for kernel in kernels for kind in _types(kernel, writes=True)]
+    if SymInt in entry.parameters[-1].kinds:
+        gives = [_SCALAR]
+    return Operator(
+        name=entry.name,
+        kind=_kind(entry.name),
+        family=entry.run.__module__.rsplit(".", 1)[-1],
+        takes=_sorted(takes) or (_SCALAR,),
+        gives=_sorted(gives) or (_SCALAR,),
+        kernels=tuple(dict.fromkeys(file for kernel in kernels for file in kernel.name.split("+"))),
+        dynamic=True,
+        reads_data=entry.reads_data,
+        host=False,
+    )
+
+
+def markdown() -> str:
+    """The list as a document: a table for each family, a row for each generator.
+
+    Example: `Path("docs/operators.md").write_text(markdown())`.
+    """
+    families: dict[str, dict[Any, list[Operator]]] = {}
+    for each in listed():
+        families.setdefault(each.family, {}).setdefault(OPS[each.name].run, []).append(each)
+    sections = []
+    for family in sorted(families):
+        rows = sorted(families[family].values(), key=lambda row: row[0].name)
+        lines = [f"## {family}", "", "| names | dtypes | kernels |", "| --- | --- | --- |"]
+        for row in rows:
+            names = ", ".join(f"`{each.name}`" for each in row)
+            mark = " \\*" if row[0].reads_data else ""
+            lines.append(f"| {names}{mark} | {_dtypes(row[0])} | {', '.join(row[0].kernels)} |")
+        sections.append("\n".join(lines))
+    return "\n".join([_TITLE, "\n\n".join(sections)]) + "\n"
+
+
+def _kind(name: str) -> str:
+    return "portable" if "::" in name else "delegate"
+
+
+def _note(operator: Operator) -> str:
+    if operator.host:
+        return f"ON THE HOST, by {operator.family}: slow"
+    return "reads data" if operator.reads_data else ""
+
+
+def _dtypes(operator: Operator) -> str:
+    takes, gives = _in_short(operator.takes), _in_short(operator.gives)
+    return takes if takes == gives else f"{takes} → {gives}"
+
+
+def _in_short(dtypes: Sequence[str]) -> str:
+    text = ", ".join(dtypes)
+    return text.replace("float32, float64, float16, bfloat16", "floats").replace("int32, int64", "ints")
+
+
+def _sorted(dtypes: Iterable[str]) -> tuple[str, ...]:
+    found = set(dtypes)
+    return tuple(dtype for dtype in (*_ORDER, _SCALAR) if dtype in found)
+
+
+def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
+    """The dtypes of the tensors that a kernel reads or writes."""
+    for binding in kernel.bindings:
+        if binding.writes is writes:
+            if binding.element == "u32":
+                yield from _PACKED
+            for kind in kernel.allowed.get(binding.element, (binding.element,)):
+                names = [kind] if kind in _DTYPES else list(_DTYPES)  # a name without a list takes every type
+                yield from (dtype for name in names for dtype in _DTYPES[name] if binding.element != "u32")
+
+
+@cache
+def _kernels_of(function: Any) -> tuple[Kernel, ...]:
+    """The kernels that a generator names, itself or through what it calls, in the order of their names."""
+    found: dict[str, Kernel] = {}
+    seen: set[int] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Kernel):
+            found[value.name] = value
+        elif isinstance(value, types.FunctionType):
+            if value.__module__.startswith("liveshape.ops"):
+                waiting += _named_in(value)
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (tuple, list)):
+            waiting += value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            waiting += vars(value).values()
+    return tuple(found[name] for name in sorted(found))
+
+
+def _named_in(function: types.FunctionType) -> list[Any]:
+    """Everything that the text of a function names: globals, what it closes over, and its defaults."""
+    names: set[str] = set()
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [value for value in values if isinstance(value, types.ModuleType)]
+    values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
+    closed = inspect.getclosurevars(function).nonlocals.values()
+    return [*values, *closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+__all__ = ["Operator", "described", "listed", "markdown", "ops"]
