@@ -1,4 +1,4 @@
-"""What an operator may ask for beside a dispatch: temporary memory, or one element of data."""
+"""What an operator may ask for beside a dispatch: temporary memory, one element of data, or which call this is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Read:
-    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number."""
+    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number.
+
+    Where the tensor is its own temporary memory, the steps that it yielded before run before.
+    """
 
     tensor: LiveTensor
     element: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Yielded by an operator that draws numbers: how many calls there were comes back, so that each draws others."""
+
+
+Request = Read | Turn

@@ -14,8 +14,9 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_values
+from liveshape.ops.counting import put_masked, select_masked
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
@@ -27,7 +28,7 @@ INDEX_PUT = Kernel.load("index_put")
 INDEX_ADD = Kernel.load("index_add")
 EMBEDDING_Q4 = Kernel.load("embedding_q4")
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 
 @op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"))
@@ -90,9 +91,13 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
     )  # fmt: skip
 
 
-@op("aten.index.Tensor", "aten::index.Tensor_out")
+@op("aten.index.Tensor", "aten::index.Tensor_out", masks="indices")
 def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     """x[i, j, :, ...]: the indices broadcast together and take the place of the dimensions they index."""
+    mask = _mask(indices)
+    if mask is not None:
+        yield from select_masked(x, indices[mask], mask, out)
+        return
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     apart = axes != tuple(range(axes[0], axes[0] + len(axes)))
@@ -112,6 +117,10 @@ def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
 
 @op("aten.index_put.default", "aten::index_put.out")
 def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: bool, out: LiveTensor) -> Steps:
+    mask = _mask(indices)
+    if mask is not None and not accumulate:
+        yield from put_masked(x, indices[mask], mask, values, out)
+        return
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     if axes != tuple(range(axes[0], axes[0] + len(axes))):
@@ -161,12 +170,18 @@ def _invalid(x: LiveTensor) -> float:
     return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
 
 
+def _mask(indices: Tensors) -> int | None:
+    """The dimension that a mask begins at, where it is the only index."""
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    return given[0] if len(given) == 1 and indices[given[0]].dtype == "bool" else None
+
+
 def _indexed_axes(x: LiveTensor, indices: Tensors) -> Shape:
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if not axes or len(indices) > x.rank:
         raise ShapeError(f"{len(axes)} indices given for {x.shape}")
     if any(indices[axis].dtype == "bool" for axis in axes):
-        raise UnsupportedError("a mask selects as many elements as the data says; use where, or export without it")
+        raise UnsupportedError("a mask beside other indices, or one that is added to, is not supported; use where")
     return axes
 
 

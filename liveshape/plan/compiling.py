@@ -12,7 +12,7 @@ from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
-from liveshape.kernels.requests import Read, Scratch
+from liveshape.kernels.requests import Request, Scratch
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
 from liveshape.plan.live import Live
@@ -158,7 +158,7 @@ def _back_to_bounds(node: LiveNode) -> None:
         tensor.shape = tensor.max_shape
 
 
-def _nothing_yet(node: Node, request: Read) -> Any:
+def _nothing_yet(node: Node, request: Request) -> Any:
     """At build there is no data; zero is a position every program accepts, and the first call plans again."""
     return 0
 

@@ -17,7 +17,7 @@ from liveshape.errors import InputError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
-from liveshape.kernels.requests import Read
+from liveshape.kernels.requests import Read, Request, Turn
 from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
 from liveshape.run.arrays import check_shape, checked, stored
@@ -199,17 +199,23 @@ class Executor:
             raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
         check_shape(value, given.shape)
 
-    def _read(self, node: Node, request: Read) -> Any:
-        """One element, from the host's copy where there is one, else after running the graph up to the node."""
+    def _read(self, node: Node, request: Request) -> Any:
+        """One element, from the host's copy where there is one, else after running the graph up to the node.
+
+        What no node writes and nobody gives is temporary memory of the node, which its own steps so far fill.
+        """
+        if isinstance(request, Turn):
+            return self.calls
         tensor, element, shape = request.tensor.tensor, request.element, request.tensor.shape
         if element >= prod(shape):
             raise PlanError(f"element {element} is outside the live shape {shape}")
-        if not self.graph.writers[tensor]:
+        own = tensor not in self.graph.writers
+        if not own and not self.graph.writers[tensor]:
             if tensor in self._given:
                 return self._given[tensor].reshape(-1)[element].item()
             if tensor.constant is not None:
                 return np.frombuffer(all_bytes(tensor.constant), tensor.dtype)[element].item()
-        self._run(self._cursor, node.index)
+        self._run(self._cursor, node.index + own)
         self._cursor = node.index
         return self._fetch(tensor, element, (1,))[0].item()
 

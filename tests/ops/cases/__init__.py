@@ -4,6 +4,7 @@ from tests.ops.cases import (
     attention,
     binary,
     compare,
+    counting,
     creation,
     indexing,
     matmul,
@@ -14,6 +15,7 @@ from tests.ops.cases import (
     rotary,
     scan,
     softmax,
+    sorting,
     unary,
     views,
 )
@@ -27,6 +29,7 @@ CASES = [
     *quantized.CASES,
     *reduction.CASES,
     *softmax.CASES,
+    *sorting.CASES,
     *scan.CASES,
     *rotary.CASES,
     *attention.CASES,
@@ -34,4 +37,5 @@ CASES = [
     *unary.CASES,
     *compare.CASES,
     *creation.CASES,
+    *counting.CASES,
 ]

@@ -1,0 +1,15 @@
+// An element as a number of 32 bits that orders like it, whatever its KIND; a NaN is above every number.
+override KIND: u32 = 0;
+
+const FLOAT = 0u;
+const SIGNED = 1u;
+
+// include float_keys
+
+fn element_key(value: T_math) -> u32 {
+    if (KIND == FLOAT) {
+        return key_of(f32(value));
+    }
+    let bits = bitcast<u32>(value);
+    return select(bits, bits ^ 0x80000000u, KIND == SIGNED);
+}
