@@ -13,3 +13,9 @@ fn element_key(value: T_math) -> u32 {
     let bits = bitcast<u32>(value);
     return select(bits, bits ^ 0x80000000u, KIND == SIGNED);
 }
+
+// The same, falling where the `least` is the best; a NaN is the best whichever is asked for.
+fn extreme_key(value: T_math, least: bool) -> u32 {
+    let key = element_key(value);
+    return select(key, ~key, least && !(KIND == FLOAT && key == NAN_KEY));
+}

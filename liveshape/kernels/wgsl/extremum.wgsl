@@ -23,11 +23,6 @@ fn combine(a: Total, b: Total) -> Total {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-fn rank_of(value: T_math) -> u32 {
-    let key = element_key(value);
-    return select(key, ~key, LEAST && !(KIND == FLOAT && key == NAN_KEY));
-}
-
 // include element_keys
 // include parts
 // include reduced_walk
@@ -42,7 +37,7 @@ fn main(
     let start = start_of(min(unit, params.units - 1u));
     var best = Total(0u, 0xffffffffu);
     for (var j = part_of(lane); j < params.count; j += SHARE) {
-        best = combine(best, Total(rank_of(T_math(x[start + walk(j)])), j));
+        best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), LEAST), j));
     }
     best = across_parts(lane, best);
     if (unit < params.units && part_of(lane) == 0u) {
