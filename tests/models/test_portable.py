@@ -1,4 +1,4 @@
-"""Programs whose results are in order, or as large as the data says, exported whole and run at live sizes against torch."""
+"""Exported programs whose results are in order, or as large as the data says, at every live size against torch."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ class PortableProgram(TestProgram):
 
     def pte(self) -> Path:
         source = self.source()
-        make = lambda: lower_portable(source.module, source.args, source.dynamic_shapes)  # noqa: E731
-        return cached(self.name, self.source_key(), make)
+        return cached(
+            self.name,
+            self.source_key(),
+            lambda: lower_portable(source.module, source.args, source.dynamic_shapes),
+        )
 
 
 def at_most(found: torch.Tensor, bound: int) -> torch.Tensor:

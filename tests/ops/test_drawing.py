@@ -1,4 +1,4 @@
-"""Random numbers: of the right kind, others in every call and for every tensor, and the same in a program loaded anew."""
+"""Random numbers: of the right kind, others in every call and for every tensor, the same in a program loaded anew."""
 
 from __future__ import annotations
 
