@@ -31,7 +31,7 @@ def _draw(
     function: str, shape: Shape, out: LiveTensor, low: int = 0, span: int = 1, high: float = 0.0
 ) -> Generator[Dispatch | Turn, Any, None]:
     """Fill out with draws; `low` and `span` are of whole numbers, `high` is the chance of a flag."""
-    turn: int = yield Turn()
+    turn: int = (yield Turn()) or 0  # none while nothing runs yet
     out.shape = shape
     yield DRAW(
         out,

@@ -117,6 +117,20 @@ class Scattered(nn.Module):
         )
 
 
+class Spectrum(nn.Module):
+    """A spectrogram as audio models begin with it, and a filter that goes there and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(16))
+
+    def forward(self, x, wave):
+        there = torch.fft.rfft(x, n=8)
+        frames = torch.stft(wave, 16, 4, window=self.window, center=False, return_complex=True)
+        power = torch.view_as_real(frames).square().sum(-1)
+        return torch.fft.irfft(there, n=8), torch.view_as_real(there.transpose(0, 1)), power
+
+
 class Recommender(nn.Module):
     """DLRM in small: bags of sparse features, products of them with the dense ones, and a layer."""
 
@@ -143,6 +157,7 @@ PROGRAMS = [
     ),
     PortableProgram("portable/unique", Unique, (IDS,), {"S": (2, MAX)}),
     PortableProgram("portable/scattered", Scattered, (ROWS, IDS), {"S": (2, MAX)}),
+    PortableProgram("portable/spectrum", Spectrum, (Input(("rows", 5)), Input(("16*rows",))), {"rows": (2, MAX)}),
     PortableProgram(
         "portable/recommender", Recommender, (ROWS, Input(("S", 3), torch.int64, integers(0, 10))), {"S": (2, MAX)}
     ),

@@ -12,10 +12,6 @@ MISSING = {
     "aten::max_pool2d_with_indices_backward.grad_input": "a gradient: files that train use the delegate's operators",
     **dict.fromkeys(
         (
-            "aten::_conj_physical.out",
-            "aten::_fft_c2r.out",
-            "aten::_fft_r2c.out",
-            "aten::view_as_real_copy.out",
             "aten::_adaptive_avg_pool2d.out",
             "aten::_upsample_bilinear2d_aa.out",
             "aten::avg_pool2d.out",

@@ -8,6 +8,7 @@ from tests.ops.cases import (
     counting,
     creation,
     distances,
+    fourier,
     indexing,
     matmul,
     movement,
@@ -46,4 +47,5 @@ CASES = [
     *bags.CASES,
     *distances.CASES,
     *portable.CASES,
+    *fourier.CASES,
 ]
