@@ -18,10 +18,11 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
+from liveshape.ops.lookup import look_up
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
-from liveshape.ops.sorting import keyed_pairs, sorted_pairs
+from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
+from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_walk, sorted_pairs
 
 FLAGS = Kernel.load("flags")
 CHANGES = Kernel.load("changes")
@@ -31,6 +32,7 @@ COORDINATES = Kernel.load("coordinates")
 SELECTED = Kernel.load("selected")
 MASKED_PUT = Kernel.load("masked_put")
 UNIQUE_PUT = Kernel.load("unique_put")
+ROW_CHANGES = Kernel.load("row_changes")
 SPAN = 4096  # elements that one workgroup adds up
 
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
@@ -185,21 +187,54 @@ def repeat_interleave(repeats: LiveTensor, output_size: int | None, out: LiveTen
 
 
 def _unique(x: LiveTensor, inverse: bool, lengths: bool, out: Tensors, *, in_order: bool) -> Steps:
-    bound = prod(x.max_shape)
+    """The elements of x, one of each, and if asked for which of them each is, and how often it occurs."""
     pairs = yield from (sorted_pairs(x, None) if in_order else keyed_pairs(x))
-    counts = yield from _room(bound, x.numel)
+    counts = yield from _room(prod(x.max_shape), x.numel)
     yield CHANGES(counts.sums, pairs, count=counts.size, FLOATS=KINDS[x.dtype] == 0, threads=counts.size)
     yield from counts.add_up()
     total = yield from counts.total(out[0].max_shape[0])
     out[0].shape = (total,)
-    out[1].shape = x.shape if inverse else (0,)
+    yield _of_runs("VALUE", out[0], x, pairs, counts, total)
+    yield from _described(x.shape, inverse, lengths, out, x, pairs, counts, total)
+
+
+def _unique_rows(x: LiveTensor, dim: int, inverse: bool, lengths: bool, out: Tensors, *, in_order: bool) -> Steps:
+    """The same of all that has one index along a dimension."""
+    axis = axis_of(dim, x.rank)
+    pairs = yield from ordered_rows(x, axis, in_order=in_order)
+    counts = yield from _room(x.max_shape[axis], x.shape[axis])
+    picks: LiveTensor = yield Scratch("int32", (out[0].max_shape[axis],))
+    yield ROW_CHANGES(counts.sums, pairs, x, count=counts.size, **row_walk(x, axis), threads=counts.size)
+    yield from counts.add_up()
+    total = yield from counts.total(out[0].max_shape[axis])
+    picks.shape = (total,)
+    yield _of_runs("PLACE", picks, x, pairs, counts, total)
+    out[0].shape = (*x.shape[:axis], total, *x.shape[axis + 1 :])
+    yield look_up(out[0], x, picks, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+    yield from _described((x.shape[axis],), inverse, lengths, out, x, pairs, counts, total)
+
+
+def _described(
+    shape: Shape,
+    inverse: bool,
+    lengths: bool,
+    out: Tensors,
+    x: LiveTensor,
+    pairs: LiveTensor,
+    counts: Counts,
+    total: int,
+) -> Iterator[Dispatch]:
+    """The run that each element is in, and the length of each run; nothing where it is not asked for."""
+    out[1].shape = shape if inverse else (0,)
     out[2].shape = (total,) if lengths else (0,)
-    for place, (result, count) in enumerate(zip(out, (total, x.numel, total), strict=True)):
-        if (True, inverse, lengths)[place]:
-            yield UNIQUE_PUT(
-                result, x, pairs, counts.sums, counts.totals, count=count, OP=("VALUE", "RUN", "LENGTH")[place],
-                **counts.numbers, threads=count,
-            )  # fmt: skip
+    if inverse:
+        yield _of_runs("RUN", out[1], x, pairs, counts, counts.size)
+    if lengths:
+        yield _of_runs("LENGTH", out[2], x, pairs, counts, total)
+
+
+def _of_runs(what: str, out: LiveTensor, x: LiveTensor, pairs: LiveTensor, counts: Counts, count: int) -> Dispatch:
+    return UNIQUE_PUT(out, x, pairs, counts.sums, counts.totals, count=count, OP=what, **counts.numbers, threads=count)
 
 
 @op("aten._unique2.default", "aten::_unique2.out", reads_data=True)
@@ -210,6 +245,12 @@ def unique(x: LiveTensor, is_sorted: Any, inverse: bool, lengths: bool, out: Ten
 
 @op("aten.unique_consecutive.default", "aten::unique_consecutive.out", reads_data=True)
 def unique_consecutive(x: LiveTensor, inverse: bool, lengths: bool, dim: int | None, out: Tensors) -> Steps:
-    if dim is not None and x.rank != 1:
-        raise UnsupportedError(f"unique_consecutive along dimension {dim} of {x.shape}; only over all elements")
-    yield from _unique(x, inverse, lengths, out, in_order=False)
+    if dim is None:
+        yield from _unique(x, inverse, lengths, out, in_order=False)
+    else:
+        yield from _unique_rows(x, dim, inverse, lengths, out, in_order=False)
+
+
+@op("aten.unique_dim.default", "aten::unique_dim.out", reads_data=True)
+def unique_dim(x: LiveTensor, dim: int, is_sorted: Any, inverse: bool, lengths: bool, out: Tensors) -> Steps:
+    yield from _unique_rows(x, dim, inverse, lengths, out, in_order=True)

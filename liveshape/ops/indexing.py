@@ -11,17 +11,17 @@ from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
-from liveshape.graph.elements import prod, storage_type
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_values
 from liveshape.ops.counting import put_masked, select_masked
+from liveshape.ops.lookup import invalid_of, look_up
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
 
-INDEX_SELECT = Kernel.load("index_select")
 GATHER = Kernel.load("gather")
 LINEAR_INDEX = Kernel.load("linear_index")
 INDEX_PUT = Kernel.load("index_put")
@@ -37,7 +37,7 @@ def embedding(
 ) -> Iterator[Dispatch]:
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
-    yield _look_up(out, weight, indices, 1, rows, width)
+    yield look_up(out, weight, indices, 1, rows, width)
 
 
 @op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))
@@ -57,7 +57,7 @@ def embedding_q4gsw(
     out.shape = (*indices.shape, width)
     yield EMBEDDING_Q4(
         out, weight, scales, indices, count=out.numel, width=width, size=rows, row_bytes=row_bytes, group=group_size,
-        row_scales=row_scales, invalid=_invalid(out), HIGH_FIRST=not is_linear_weight, threads=out.numel,
+        row_scales=row_scales, invalid=invalid_of(out), HIGH_FIRST=not is_linear_weight, threads=out.numel,
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) ->
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
     size = x.shape[axis] if x.rank else 1
     out.shape = (*lead, index.numel, *tail) if x.rank else ()
-    yield _look_up(out, x, index, prod(lead), size, prod(tail))
+    yield look_up(out, x, index, prod(lead), size, prod(tail))
 
 
 @op("aten.gather.default", "aten::gather.out")
@@ -87,7 +87,7 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
     count = index.numel
     yield GATHER(
         out, x, index, count=count, rank=len(sizes), size=x.shape[axis] if x.rank else 1,
-        stride=strides[axis] if x.rank else 1, invalid=_invalid(x), sizes=sizes, strides=merged, threads=count,
+        stride=strides[axis] if x.rank else 1, invalid=invalid_of(x), sizes=sizes, strides=merged, threads=count,
     )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     picked = broadcast_shapes(*(index.shape for index in chosen))
     out.shape = (*x.shape[:first], *picked, *x.shape[past:])
     outer, size, inner = prod(x.shape[:first]), prod(x.shape[first:past]), prod(x.shape[past:])
-    yield _look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
+    yield look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
 
 
 @op("aten.index_put.default", "aten::index_put.out")
@@ -145,29 +145,6 @@ def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: b
 @op("aten.index_put_.default", "aten::index_put_", mutates=("x",))
 def index_put_(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: bool, out: LiveTensor) -> Steps:
     yield from index_put(x, indices, values, accumulate, out)
-
-
-def _look_up(
-    out: LiveTensor,
-    x: LiveTensor,
-    index: LiveTensor,
-    outer: int,
-    size: int,
-    inner: int,
-    picks: int = -1,
-    wrap: bool = False,
-) -> Dispatch:
-    picks = index.numel if picks < 0 else picks
-    vector = 4 if inner % 4 == 0 else 1
-    count = outer * picks * (inner // vector)
-    return INDEX_SELECT(
-        out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=_invalid(x),
-        WRAP=wrap, VEC=vector, threads=count,
-    )  # fmt: skip
-
-
-def _invalid(x: LiveTensor) -> float:
-    return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
 
 
 def _mask(indices: Tensors) -> int | None:

@@ -23,6 +23,7 @@ from liveshape.ops.shapes import axis_of, ceil_div
 SORT_CHUNKS = Kernel.load("sort_chunks")
 SORT_MERGE = Kernel.load("sort_merge")
 SORT_PUT = Kernel.load("sort_put")
+ROWS_MERGE = Kernel.load("rows_merge")
 CHUNK = 512  # of sort_chunks.wgsl
 
 Steps = Generator[Dispatch | Scratch, Any, None]
@@ -61,14 +62,36 @@ def keyed_pairs(x: LiveTensor) -> Generator[Dispatch | Scratch, Any, LiveTensor]
     return pairs
 
 
-def _blocks(pairs: LiveTensor, x: LiveTensor, length: int, inner: int, block: int, descending: bool) -> Dispatch:
+def row_walk(x: LiveTensor, axis: int) -> dict[str, Any]:
+    """The params of row_order.wgsl: a row is all that has one index along the axis."""
+    rows, inner = _row(x, axis)
+    return {"rows": rows, "columns": x.numel // rows if rows else 0, "inner": inner, "KIND": _kind(x)}
+
+
+def ordered_rows(x: LiveTensor, axis: int, *, in_order: bool) -> Generator[Dispatch | Scratch, Any, LiveTensor]:
+    """Pairs whose second numbers are the rows of x, as their elements order them or as they are."""
+    pairs: LiveTensor = yield Scratch("int32", (x.max_shape[axis], 2))
+    spare: LiveTensor = yield Scratch("int32", (x.max_shape[axis], 2))
+    walk = row_walk(x, axis)
+    rows, width = walk["rows"], 0
+    while width == 0 or (in_order and width < rows):
+        yield ROWS_MERGE(spare, pairs, x, count=rows, width=width, **walk, threads=rows)
+        pairs, spare, width = spare, pairs, width * 2 if width else 1
+    return pairs
+
+
+def _kind(x: LiveTensor) -> int:
     if x.dtype not in KINDS:
         raise UnsupportedError(f"a sort of {x.dtype} is not supported; cast to int32 or a float before export")
+    return KINDS[x.dtype]
+
+
+def _blocks(pairs: LiveTensor, x: LiveTensor, length: int, inner: int, block: int, descending: bool) -> Dispatch:
     row_blocks = ceil_div(length, block)
     blocks = x.numel // length * row_blocks if length else 0
     return SORT_CHUNKS(
         pairs, x, blocks=blocks, row_blocks=row_blocks, block=block, length=length, inner=inner,
-        DESCENDING=descending, KIND=KINDS[x.dtype], groups=ceil_div(blocks * block, CHUNK),
+        DESCENDING=descending, KIND=_kind(x), groups=ceil_div(blocks * block, CHUNK),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.ops import drawing
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
 from liveshape.runtime import Memory, Runtime, memory_of
@@ -187,10 +188,15 @@ def _reads(graph: Graph) -> list[DataRead]:
         DataRead(
             node.label,
             tensor.name,
-            not graph.writers[tensor] and (tensor in graph.given or tensor.constant is not None),
+            # What gives a tensor reads how large it is, which its own kernels count.
+            not any(isinstance(value, Tensor) for value in node.written)
+            and not graph.writers[tensor]
+            and (tensor in graph.given or tensor.constant is not None),
         )
         for node in graph.nodes
-        if (node.reads_data or node.control) and isinstance(tensor := node.args[0], Tensor)
+        if (node.reads_data or node.control)
+        and node.name not in drawing.NAMES
+        and isinstance(tensor := node.args[0], Tensor)
     ]
 
 

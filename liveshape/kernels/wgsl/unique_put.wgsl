@@ -1,10 +1,11 @@
-// Of the runs of equal pairs: the element of x that each begins with, its LENGTH, or the run that each element is in.
+// Of the runs of equal pairs: the element of x that each begins with, its place, its LENGTH, or the RUN of each element.
 override WG: u32 = 64;
 override OP: u32 = VALUE;
 
 const VALUE = 0u;
 const RUN = 1u;
 const LENGTH = 2u;
+const PLACE = 3u;
 
 struct Params {
     count: u32,
@@ -23,6 +24,8 @@ struct Params {
 fn each(i: u32) {
     if (OP == VALUE) {
         out[i] = TOut(x[u32(pairs[element_of(i)].y)]);
+    } else if (OP == PLACE) {
+        out[i] = TOut(pairs[element_of(i)].y);
     } else if (OP == LENGTH) {
         out[i] = TOut(element_of(i + 1u) - element_of(i));
     } else {

@@ -120,6 +120,22 @@ def unique(kind: str, make: Any, shape: Callable[[int], tuple[int, ...]], op: st
     return OpCase(f"{op} {make.__name__} {kind} {len(shape(3))}", f"aten::{op}.out", args_at, golden, **EXACT, **more)
 
 
+def unique_rows(kind: str, make: Any, shape: Callable[[int], tuple[int, ...]], dim: int, op: str) -> OpCase:
+    """Rows of which many are equal."""
+    consecutive = "consecutive" in op
+
+    def args_at(size: int) -> list[Any]:
+        full = shape(size)
+        asked = [True, True, dim] if consecutive else [dim, True, True, True]
+        return [In(kind, full, make), *asked, [Out(kind, full), Out("int64", (full[dim],)), Out("int64", (full[dim],))]]
+
+    def golden(x: torch.Tensor, size: int) -> Any:
+        found = torch.unique_consecutive if consecutive else torch.unique
+        return found(x, return_inverse=True, return_counts=True, dim=dim)
+
+    return OpCase(f"{op} {dim} of {shape(7)} {kind}", f"aten::{op}.out", args_at, golden, **EXACT)
+
+
 CASES = [
     nonzero("bool", lambda s: (s, 5)),
     nonzero("float32", lambda s: (s,), odd),
@@ -143,4 +159,7 @@ CASES = [
     unique("bool", sparse, lambda s: (s, 2), "_unique2"),
     unique("int64", few, lambda s: (s, 64), "_unique2", sizes=MANY),
     unique("float32", odd, lambda s: (s,), "unique_consecutive"),
+    unique_rows("float32", sparse, lambda s: (s, 3), 0, "unique_dim"),
+    unique_rows("int32", sparse, lambda s: (2, s, 2), 1, "unique_dim"),
+    unique_rows("float32", sparse, lambda s: (s, 1), 0, "unique_consecutive"),
 ]
