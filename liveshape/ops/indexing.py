@@ -21,6 +21,7 @@ from liveshape.ops.lookup import invalid_of, look_up
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
+from liveshape.ops.sorting import sorted_pairs
 
 GATHER = Kernel.load("gather")
 LINEAR_INDEX = Kernel.load("linear_index")
@@ -132,12 +133,13 @@ def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: b
     shape = (*x.shape[:first], *picked, *x.shape[past:])
     if broadcast_shapes(values.shape, shape) != shape:
         raise ShapeError(f"values {values.shape} do not broadcast to the indexed {shape}")
+    where = (yield from sorted_pairs(linear, None)) if accumulate else linear
     out.shape = x.shape
     yield from copy_values(x, out)
     sizes, (strides,) = merge_dims(shape, broadcast_strides(values.shape, shape))
     kernel, count = (INDEX_ADD, x.numel) if accumulate else (INDEX_PUT, prod(shape))
     yield kernel(
-        out, linear, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
+        out, where, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
         size=prod(x.shape[first:past]), rank=len(sizes), sizes=sizes, strides=strides, threads=count,
     )  # fmt: skip
 
@@ -170,7 +172,7 @@ def _linear(
         return chosen[0]
     bound = broadcast_shapes(*(index.max_shape for index in chosen))
     linear: LiveTensor = yield Scratch("int32", bound)
-    shape = broadcast_shapes(*(index.shape for index in chosen))
+    linear.shape = shape = broadcast_shapes(*(index.shape for index in chosen))
     for position, (axis, index) in enumerate(zip(axes, chosen, strict=True)):
         sizes, (strides,) = merge_dims(shape, broadcast_strides(index.shape, shape))
         yield LINEAR_INDEX(
