@@ -7,9 +7,10 @@ from executorch.runtime import Runtime
 from liveshape.ops import OPS
 
 _ELSEWHERE = "is being written"
+_GRADIENT = "a gradient: programs that train use the delegate's operators"
 MISSING = {
-    "aten::convolution_backward.out": "a gradient: files that train use the delegate's operators",
-    "aten::max_pool2d_with_indices_backward.grad_input": "a gradient: files that train use the delegate's operators",
+    "aten::convolution_backward.out": _GRADIENT,
+    "aten::max_pool2d_with_indices_backward.grad_input": _GRADIENT,
     **dict.fromkeys(
         (
             "aten::_adaptive_avg_pool2d.out",

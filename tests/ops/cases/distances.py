@@ -32,4 +32,4 @@ def pdist(p: float) -> OpCase:
     )
 
 
-CASES = [*(cdist("float32", p) for p in (0.0, 1.0, 2.0, 3.5, math.inf)), cdist("float16", 2.0), pdist(2.0), pdist(0.5)]
+CASES = [*(cdist("float32", p) for p in (0.0, 2.0, 3.5, math.inf)), cdist("float16", 2.0), pdist(1.0)]
