@@ -168,16 +168,17 @@ class Graph:
 
     @cached_property
     def data_nodes(self) -> tuple[int, ...]:
-        """The nodes whose plan looks at data, so that they are due in every call."""
+        """The nodes whose plan looks at data."""
         return tuple(node.index for node in self.nodes if node.reads_data)
 
     @cached_property
     def volatile(self) -> tuple[int, ...]:
-        """The nodes to plan whenever they are reached: another one undoes what they set."""
+        """The nodes to plan whenever they are reached: they look at data, or another one undoes what they set."""
         return tuple(
             node.index
             for node in self.nodes
-            if any(
+            if node.reads_data
+            or any(
                 len(self.writers[value]) > 1 or (isinstance(value, SymInt) and value in node.inputs)
                 for value in node.written
             )

@@ -105,12 +105,9 @@ class Live:
                 group.shapes = None
 
     def begin(self) -> None:
-        """Start a call: loop counters are set back, and nodes that look at data are due even if no shape moved."""
-        graph = self.plan.graph
-        for symint in graph.carried:
+        """Start a call: loop counters are set back."""
+        for symint in self.plan.graph.carried:
             self._scalars[symint].value = symint.initial
-        for index in graph.data_nodes:
-            self.pending[index] = 1
 
     def walk(self, start: int, stop: int, read: Reader) -> None:
         """Plan every due node from `start` up to `stop`, in program order, each once.
