@@ -43,12 +43,15 @@ def embedding_bag(
         raise ShapeError(f"weights {per_sample_weights.shape} do not match the indices {indices.shape}")
     (rows, width), bags = weight.shape, offsets.numel - include_last_offset
     found, bag_of, sizes, origins = out
+    # With a padding row torch takes another way, which knows no last offset.
+    stops = include_last_offset and padding_idx < 0
 
     def bag(function: str, result: LiveTensor) -> Dispatch:
         return EMBEDDING_BAG(
             result, weight, indices, offsets, weight if per_sample_weights is None else per_sample_weights,
             count=result.numel, bags=bags, indices=indices.numel, rows=rows, width=width, padding=padding_idx,
-            invalid=float("nan"), OP=function, WEIGHTS=per_sample_weights is not None, threads=result.numel,
+            invalid=float("nan"), OP=function, WEIGHTS=per_sample_weights is not None,
+            LAST=stops, threads=result.numel,
         )  # fmt: skip
 
     found.shape = (bags, width)

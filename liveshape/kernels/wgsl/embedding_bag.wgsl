@@ -4,6 +4,7 @@
 override WG: u32 = 64;
 override OP: u32 = SUM;
 override WEIGHTS: bool = false;
+override LAST: bool = false; // whether the offsets end with where sums stop; sizes and maxima go on to the last index
 
 const SUM = 0u;
 const MEAN = 1u;
@@ -57,6 +58,10 @@ fn each(i: u32) {
     let width = select(params.width, 1u, OP == SIZE);
     let bag = i / width;
     let column = i % width;
+    var stop = params.indices;
+    if (LAST && (OP == SUM || OP == MEAN)) {
+        stop = u32(max(offsets[bag + 1u], 0));
+    }
     var total = 0.0;
     var rows = 0u;
     var origin = 0;
@@ -66,7 +71,7 @@ fn each(i: u32) {
             continue;
         }
         rows++;
-        if (OP == SIZE) {
+        if (OP == SIZE || place >= stop) {
             continue;
         }
         var value = params.invalid;
