@@ -14,7 +14,7 @@ demo: .venv/.run adapter
 test: .venv/.test adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: .venv/.test adapter lint
+test-all: .venv/.models adapter lint
 	LIVESHAPE_FUZZ=5000 $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 lint: .venv/.test
@@ -35,6 +35,12 @@ adapter: .venv/.run
 .venv/.test: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[test]'
 	@touch $@ .venv/.run
+
+# torchvision's own torch would take the place of ours; its models are Python and need none of its library.
+.venv/.models: .venv/.test
+	$(BIN)/python -m pip install -q -e '.[models]'
+	$(BIN)/python -m pip install -q --no-deps 'torchvision>=0.20'
+	@touch $@
 
 clean:
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -102,6 +102,12 @@ def main() -> None:
         move_length(turn)
         plan()
 
+    def whole_step() -> None:
+        plan()
+        prepare()
+
+    step = median_us(whole_step, move_scalar, options.repeats)
+    table.add_row("planning, params and commands, one scalar moved", f"{step:.1f} us")
     laid = median_us(prepare, replan, options.repeats)
     table.add_row("params and commands after S moved", f"{laid:.0f} us ({laid / count:.2f} us per node)")
     commands = executor.encoder.commands(live, 0, count)

@@ -1,20 +1,18 @@
-"""Operators that write regions of their output: concatenation, padding, and copies into a part of a tensor."""
+"""Operators that write regions of their output: concatenation, and copies into a part of a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.errors import ShapeError
 from liveshape.graph import Shape
-from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
-from liveshape.ops.registry import Ints, Number, Tensors, op
+from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import (
-    MAX_RANK,
     axis_of,
     broadcast_strides,
     index_in,
@@ -22,8 +20,6 @@ from liveshape.ops.shapes import (
     strides_of,
     without,
 )
-
-PAD = Kernel.load("pad")
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -65,55 +61,6 @@ def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     for position, part in enumerate(parts):
         target = position * strides[axis], without(strides, axis)
         yield from copy_strided(part, out, shape, (0, strides_of(shape)), target)
-
-
-@op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out")
-def constant_pad_nd(x: LiveTensor, pad: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    if len(pad) % 2 or len(pad) > 2 * x.rank:
-        raise ShapeError(f"pad {pad} does not fit the {x.rank} dimensions of {x.shape}")
-    whole = x.rank - len(pad) // 2
-    # Pairs of before and after, the last dimension first.
-    before = (0,) * whole + tuple(reversed(pad[0::2]))
-    after = (0,) * whole + tuple(reversed(pad[1::2]))
-    shape = tuple(low + size + high for low, size, high in zip(before, x.shape, after, strict=True))
-    if any(size < 0 for size in shape):
-        raise ShapeError(f"pad {pad} cuts more than {x.shape} has")
-    out.shape = shape
-    if not any(pad):
-        yield from copy_values(x, out)
-        return
-    if is_packed(x.dtype):
-        raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
-    sizes, starts, extents = _merge_whole(shape, before, x.shape)
-    integer = storage_type(out.dtype) in ("i32", "u32")
-    count = prod(shape)
-    yield PAD(
-        out,
-        x,
-        count=count,
-        rank=len(sizes),
-        high=value // 65536 if integer else 0,
-        low=value % 65536 if integer else value,
-        sizes=sizes,
-        before=starts,
-        extents=extents,
-        INTEGER=integer,
-        threads=count,
-    )
-
-
-def _merge_whole(shape: Shape, before: Shape, extents: Shape) -> tuple[Shape, Shape, Shape]:
-    """Merge every dimension that nothing is added to or cut from into the one outside of it."""
-    merged: list[tuple[int, int, int]] = []
-    for size, low, extent in zip(shape, before, extents, strict=True):
-        if merged and low == 0 and size == extent:
-            merged[-1] = (merged[-1][0] * size, merged[-1][1] * size, merged[-1][2] * size)
-        else:
-            merged.append((size, low, extent))
-    if len(merged) > MAX_RANK:
-        raise UnsupportedError(f"padding {len(merged)} dimensions of {shape}, kernels take {MAX_RANK}")
-    sizes, starts, lengths = zip(*merged, strict=True)
-    return sizes, starts, lengths
 
 
 @op("aten.slice_scatter.default", "aten::slice_scatter.out")

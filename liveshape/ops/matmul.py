@@ -32,14 +32,21 @@ def product(
     *,
     transposed: bool,
     addend: LiveTensor | None = None,
+    addend_strides: Shape | None = None,
     alpha: Number = 1,
     beta: Number = 1,
+    low: float = 0.0,
+    high: float = 0.0,
+    CLAMP: bool = False,
 ) -> Iterator[Dispatch]:
-    """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once."""
+    """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once.
+
+    The addend is broadcast unless its strides are given; the result may be clamped.
+    """
     if beta == 0:
         addend = None  # as in torch: a NaN that is multiplied by nothing does not count
-    strides: Shape = (0, 0, 0)
-    if addend is not None:
+    strides = addend_strides or (0, 0, 0)
+    if addend is not None and addend_strides is None:
         strides = broadcast_strides(addend.shape, (batch, rows, columns))
     values: dict[str, Any] = {
         "batch": batch,
@@ -53,6 +60,9 @@ def product(
         "addend_column_stride": strides[2],
         "alpha": alpha,
         "beta": beta,
+        "low": low,
+        "high": high,
+        "CLAMP": CLAMP,
         "TRANSPOSED": transposed,
         "ADDEND": addend is not None,
     }
@@ -68,10 +78,20 @@ def product(
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
+    tile, tiles = tiling(batch, rows, columns)
+    yield MATMUL_TILED(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+
+
+def tiling(batch: int, rows: int, columns: int) -> tuple[int, int]:
+    """The rows of a tile, and how many tiles these are: large ones, unless they would be too few.
+
+    >>> tiling(1, 4096, 4096), tiling(1, 49, 512)
+    ((64, 4096), (16, 32))
+    """
     tile = 64
     while tile > 16 and (rows <= tile // 2 or _tiles(batch, rows, columns, tile) < ENOUGH_TILES):
         tile = tile // 2
-    yield MATMUL_TILED(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=_tiles(batch, rows, columns, tile))
+    return tile, _tiles(batch, rows, columns, tile)
 
 
 def _tiles(batch: int, rows: int, columns: int, tile: int) -> int:

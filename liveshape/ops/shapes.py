@@ -114,6 +114,15 @@ def without(values: Shape, axis: int) -> Shape:
     return values[:axis] + values[axis + 1 :]
 
 
+def in_three(sizes: Shape, missing: int = 1) -> Shape:
+    """One to three sizes as those of depth, height and width.
+
+    >>> in_three((5, 7))
+    (1, 5, 7)
+    """
+    return (missing,) * (3 - len(sizes)) + sizes
+
+
 def index_in(index: int, size: int) -> int:
     """An index counted from the front, or a ShapeError where it lies outside."""
     if not -size <= index < size:

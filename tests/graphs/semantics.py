@@ -23,6 +23,9 @@ MOVES = {"liveshape.move", "executorch_prim::et_copy_index.tensor", "update_cach
 # Operators that leave a part of their output as it was, and so get it last.
 KEEPING = {"liveshape.record"}
 
+# Operators with a quotient whose last bits are seen; they take how far it is off.
+NUDGED = {"torchao.choose_qparams_affine.default"}
+
 
 def _plain() -> None:
     for name in ("tanh", "sigmoid", "relu", "abs", "neg", "sin", "cos", "exp", "square", "erf", "atan", "sign"):
@@ -168,10 +171,14 @@ def _embedding_q4(weight: Tensor, scales: Tensor, group: int, ids: Tensor, is_li
 
 
 @meaning("torchao.choose_qparams_affine.default")
-def _choose_qparams(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """As torchao has it for asymmetric int8 by rows, in float32 as there: a zero point is a matter of rounding."""
+def _choose_qparams(x: Tensor, *_: Any, nudge: float) -> tuple[Tensor, Tensor]:
+    """As torchao has it for asymmetric int8 by rows, in float32 as there: a zero point is a matter of rounding.
+
+    The ends of a row of which one is minus the other lie in the middle of two steps, so the last bit of the scale
+    decides which of the two keeps its step; GPUs divide to about two of these. `nudge` is what the scale is off.
+    """
     low, high = x.float().amin(-1).clamp(max=0), x.float().amax(-1).clamp(min=0)
-    scale = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).tiny)
+    scale = ((high - low) / 255 * (1 + nudge)).clamp(min=torch.finfo(torch.float32).tiny)
     return scale.double(), (-128 - torch.round(low / scale)).clamp(-128, 127).long()
 
 

@@ -17,9 +17,9 @@ from liveshape.formats import open_program
 from liveshape.lower.lowering import lower
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from tests.models.test_programs import assert_right, live_sizes
 from tests.support.exporting import cached, quick, quiet
 from tests.support.programs import MAX, Input, TestProgram, integers
+from tests.support.sweeping import assert_right, live_sizes
 
 
 def lower_portable(module: nn.Module, args: tuple[Any, ...], dynamic_shapes: Any) -> bytes:

@@ -207,6 +207,7 @@ def programs() -> dict[str, TestProgram]:
     from tests.support.families import (
         arithmetic,
         attention,
+        convolution,
         matmul,
         mixed,
         movement,
@@ -220,6 +221,7 @@ def programs() -> dict[str, TestProgram]:
 
     families = (normalization, arithmetic, unary, views, movement, matmul, reductions, selection, symbolic, mixed)
     families += (attention,)
+    families += (convolution,)
     found = [program for family in families for program in family.PROGRAMS]
     by_name = {program.name: program for program in found}
     assert len(by_name) == len(found), "two programs share a name"

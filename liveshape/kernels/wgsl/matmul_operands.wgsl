@@ -15,12 +15,16 @@ struct Params {
     addend_column_stride: u32,
     alpha: f32,
     beta: f32,
+    low: f32,
+    high: f32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
 @group(0) @binding(2) var<storage, read> weight: array<V>;
 @group(0) @binding(3) var<storage, read> addend: array<T>;
 @group(0) @binding(4) var<uniform> params: Params;
+
+// include clamped
 
 fn x_one(i: u32) -> f32 {
     return V_at(V_math(x[i / V_lanes]), i % V_lanes);
@@ -79,5 +83,5 @@ fn put(batch: u32, row: u32, column: u32, product: f32) {
             + column * params.addend_column_stride;
         value += params.beta * f32(addend[place]);
     }
-    out[(batch * params.rows + row) * params.columns + column] = T(value);
+    out[(batch * params.rows + row) * params.columns + column] = T(clamped(value));
 }

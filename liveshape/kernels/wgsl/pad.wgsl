@@ -1,5 +1,9 @@
-// out is x shifted by `before` in every dimension, and a constant where that lies outside of x.
+// out is x shifted by `before` in every dimension; outside of x it is a constant, the mirror image of x or its border.
+const CONSTANT = 0u;
+const REFLECT = 1u;
+const REPLICATE = 2u;
 override WG: u32 = 64;
+override FILL: u32 = CONSTANT;
 override INTEGER: bool = false; // an integer constant comes in two halves that f32 holds exactly
 
 struct Params {
@@ -24,8 +28,13 @@ fn each(i: u32) {
         let dim = axis - 1u;
         let size = params.sizes[dim >> 2u][dim & 3u];
         let extent = params.extents[dim >> 2u][dim & 3u];
-        let index = i32(rest % size) - params.before[dim >> 2u][dim & 3u];
+        var index = i32(rest % size) - params.before[dim >> 2u][dim & 3u];
         rest = rest / size;
+        if (FILL == REFLECT) {
+            index = extent - 1 - abs(extent - 1 - abs(index));
+        } else if (FILL == REPLICATE) {
+            index = clamp(index, 0, extent - 1);
+        }
         inside = inside && index >= 0 && index < extent;
         source += index * stride;
         stride *= extent;

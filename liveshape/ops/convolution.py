@@ -1,0 +1,279 @@
+"""Convolutions of one, two and three dimensions: each is a product with a walk, and none of them unfolds its input.
+
+The output channels of a group are rows, the pixels of the batch columns, and the weight [channels, taps] is the left
+factor as the file has it. Where a window is one pixel, or the whole image, there is nothing to walk and it is a plain
+product. Where a channel sees one channel there is no depth to speak of, and that has a kernel of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple
+
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Shape
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.matmul import FEW_ROWS, TILE_COLUMNS, product, tiling
+from liveshape.ops.registry import Ints, Number, op
+from liveshape.ops.scalars import float_of
+from liveshape.ops.shapes import ceil_div
+
+TILED = Kernel.load("matmul_tiled", matmul_factors="convolution_factors")
+DEPTHWISE = Kernel.load("convolution_depthwise")
+COMBINE = Kernel.load("convolution_combine")
+
+AXES = 3  # of the kernels: fewer dimensions have a size of one in front
+LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get
+FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
+SPLIT_DEPTH = 256  # what a tile should have of the depth at least
+DEPTH_STEP = 16  # how the depth of a tile goes
+MOST_SPLITS = 16
+SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
+TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+class Window(NamedTuple):
+    """How a kernel goes over its input, three numbers each."""
+
+    kernel: Shape
+    stride: Shape
+    padding: Shape
+    dilation: Shape
+    transposed: bool
+
+    def outputs(self, extents: Shape, more: Shape) -> Shape:
+        """The size of the result; a transposed one may be asked for `more` of it."""
+        spans = tuple(dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilation, strict=True))
+        axes = zip(extents, spans, self.stride, self.padding, more, strict=True)
+        if self.transposed:
+            return tuple((size - 1) * step - 2 * pad + span + extra for size, span, step, pad, extra in axes)
+        return tuple((size + 2 * pad - span) // step + 1 for size, span, step, pad, _ in axes)
+
+
+class Layer(NamedTuple):
+    """A convolution at its live sizes; `end` is the clamp that follows."""
+
+    x: LiveTensor
+    weight: LiveTensor
+    bias: LiveTensor | None
+    out: LiveTensor
+    window: Window
+    extents: Shape
+    outputs: Shape
+    groups: int
+    end: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a group."""
+        return self.out.shape[1] // self.groups
+
+    @property
+    def depth(self) -> int:
+        """What a sum is made of."""
+        return self.x.shape[1] // self.groups * prod(self.window.kernel)
+
+    @property
+    def walk(self) -> dict[str, Any]:
+        """What the kernels are told: sizes with their product, and steps."""
+        return {
+            "extents": (*self.extents, prod(self.extents)),
+            "outputs": (*self.outputs, prod(self.outputs)),
+            "kernel": (*self.window.kernel, prod(self.window.kernel)),
+            "stride": self.window.stride,
+            "padding": self.window.padding,
+            "dilation": self.window.dilation,
+        }
+
+    @property
+    def addend(self) -> LiveTensor:
+        """An absent bias still needs a buffer in its place; the weight is there and only read."""
+        return self.weight if self.bias is None else self.bias
+
+
+@op("aten.convolution.default", "aten::convolution.out")
+def convolution(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    out: LiveTensor,
+) -> Steps:
+    yield from conv_with_clamp(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, None, None, out
+    )
+
+
+@op("et_vk.conv_with_clamp.default")
+def conv_with_clamp(
+    x: LiveTensor,
+    weight: LiveTensor,
+    bias: LiveTensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    output_min: Number | None,
+    output_max: Number | None,
+    out: LiveTensor,
+) -> Steps:
+    rank = x.rank - 2
+    if not 1 <= rank <= AXES:
+        raise UnsupportedError(f"a convolution of {x.shape}: inputs [batch, channels, 1 to 3 sizes] are what there is")
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    _check(x, weight, bias, channels, groups, transposed)
+    kernel = _three(weight.shape[2:], rank, 1)
+    window = Window(kernel, _three(stride, rank, 1), _three(padding, rank, 0), _three(dilation, rank, 1), transposed)
+    extents = _three(x.shape[2:], rank, 1)
+    outputs = window.outputs(extents, _three(output_padding, rank, 0))
+    # As in torch: of no images at all, a transposed convolution may give an image of nothing.
+    least = 0 if transposed and x.shape[0] == 0 else 1
+    if any(size < least for size in outputs):
+        raise ShapeError(
+            f"a kernel of {weight.shape[2:]} with padding {padding} and dilation {dilation} finds no place in the live "
+            f"sizes {x.shape[2:]}; larger inputs have an output"
+        )
+    out.shape = (x.shape[0], channels, *outputs[AXES - rank :])
+    end = {
+        "low": -math.inf if output_min is None else float_of(output_min),
+        "high": math.inf if output_max is None else float_of(output_max),
+        "CLAMP": output_min is not None or output_max is not None,
+    }
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end)
+    # Asked for before the live sizes choose a way, as any of them may come to need it.
+    sums: LiveTensor | None = None
+    if layer.depth >= 2 * SPLIT_DEPTH:
+        most = 2 * SPLIT_TILES * TILE_ELEMENTS
+        sums = yield Scratch("float32", (min(most, MOST_SPLITS * prod(out.max_shape)),))
+    yield from _planned(layer, sums)
+
+
+def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
+    x, weight, bias, out, window, extents, outputs, groups, end = layer
+    batch, channels = out.shape[:2]
+    pixels = prod(outputs)
+    plain = groups == 1 and not window.transposed and not any(window.padding)
+    if plain and window.kernel == extents:
+        yield from product(x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, **end)
+    elif plain and prod(window.kernel) == prod(window.stride) == 1 and not _gain(layer):
+        yield from product(
+            weight, x, out, batch, channels, pixels, layer.depth, transposed=False,
+            addend=bias, addend_strides=(0, 1, 0), **end,
+        )  # fmt: skip
+    elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:
+        fours = ceil_div(outputs[2], 4)
+        count = batch * channels * outputs[0] * outputs[1] * fours
+        yield DEPTHWISE(
+            out, x, weight, layer.addend,
+            count=count, fours=fours, channels=channels, multiple=layer.rows,
+            **layer.walk, **end, BIAS=bias is not None,
+            WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
+        )  # fmt: skip
+    else:
+        yield from _tiled(layer, sums)
+
+
+def _gain(layer: Layer) -> bool:
+    """Whether windows of one pixel gain by tiles of a walk: small images fill these together, and they may be split."""
+    batch, pixels = layer.out.shape[0], prod(layer.outputs)
+    if layer.rows <= FEW_ROWS:
+        return False
+    apart, together = batch * ceil_div(pixels, TILE_COLUMNS), ceil_div(batch * pixels, TILE_COLUMNS)
+    return 2 * together <= apart or _tiles(layer, 1, pixels).splits > 1
+
+
+def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
+    """The tiles of a product, by phases where it is transposed; few deep ones share the depth and are added up."""
+    x, weight, bias, out, window, _, outputs, groups, end = layer
+    tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
+    if window.transposed:
+        common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
+        tap_step = tuple(step // divisor for step, divisor in zip(window.stride, common, strict=True))
+        pace = tuple(step // divisor for step, divisor in zip(window.dilation, common, strict=True))
+        phases = prod(window.stride)
+        pixels = prod(ceil_div(size, step) for size, step in zip(outputs, window.stride, strict=True))
+    tiles = _tiles(layer, phases, pixels)
+    splits = 1 if sums is None else tiles.splits
+    values: dict[str, Any] = {
+        "batch": x.shape[0],
+        "divisions": groups,
+        "rows": layer.rows,
+        "channels": x.shape[1] // groups,
+        "columns": x.shape[0] * pixels,
+        "splits": splits,
+        "split_depth": ceil_div(layer.depth, splits * DEPTH_STEP) * DEPTH_STEP,
+        "split_stride": out.numel,
+        "tap_step": tap_step,
+        "pace": pace,
+        **layer.walk,
+        "TRANSPOSED": window.transposed,
+        "TILE_ROWS": tiles.rows,
+        "TILE_COLUMNS": tiles.columns,
+        "VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1,
+        "groups": tiles.number * splits,
+    }
+    if sums is None or splits == 1:
+        yield TILED(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
+        return
+    yield TILED(sums, x, weight, layer.addend, **values, low=0.0, high=0.0)
+    yield COMBINE(
+        out, sums, layer.addend, count=out.numel, splits=splits, channels=out.shape[1], pixels=prod(outputs),
+        **end, BIAS=bias is not None, threads=out.numel,
+    )  # fmt: skip
+
+
+class Tiles(NamedTuple):
+    """The size of a tile, how many there are, and how many times that if they share the depth."""
+
+    rows: int
+    columns: int
+    number: int
+    splits: int
+
+
+def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
+    batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
+    if layer.rows <= LOW_TILE:
+        height, width = LOW_TILE, 2 * TILE_COLUMNS
+        number = batch * ceil_div(columns, width)
+    else:
+        width = TILE_COLUMNS
+        height, number = tiling(batch, layer.rows, columns)
+    splits = 1
+    while splits < MOST_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH:
+        splits = splits * 2
+    return Tiles(height, width, number, splits)
+
+
+def _three(values: Ints, rank: int, neutral: int) -> Shape:
+    """Numbers of the dimensions that there are, or one for all of them, behind those of the ones that are not there."""
+    if len(values) not in (1, rank):
+        raise ShapeError(f"{values} should be one number, or one for each of the {rank} dimensions of the kernel")
+    return (neutral,) * (AXES - rank) + (values if len(values) == rank else values * rank)
+
+
+def _check(
+    x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, channels: int, groups: int, transposed: bool
+) -> None:
+    """The kernels trust these sizes: nothing else keeps them inside the tensors."""
+    fits = weight.rank == x.rank and groups >= 1 and channels % groups == 0 and x.shape[1] % groups == 0
+    if not fits or x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
+        raise ShapeError(
+            f"a weight {weight.shape} in {groups} groups does not fit an input {x.shape}; it takes "
+            f"{'[channels, channels of the output / groups, ...]' if transposed else '[..., channels / groups, ...]'}"
+        )
+    if bias is not None and bias.shape != (channels,):
+        raise ShapeError(f"the bias {bias.shape} of a convolution to {channels} channels should be ({channels},)")

@@ -1,0 +1,158 @@
+"""Pictures at another size: the nearest element, or a weighted sum of those around the place it has in the original."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from liveshape.errors import ShapeError
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.registry import Ints, op
+from liveshape.ops.scalars import float_of
+from liveshape.ops.shapes import in_three
+
+RESAMPLE = Kernel.load("resample")
+_FAR = 1 << 20
+
+Scales = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """How elements are weighted, in how many dimensions."""
+
+    kind: str
+    dims: int
+    antialias: bool = False
+
+
+def _scale(filter: Filter, size: int, wanted: int, aligned: bool, given: float | None) -> float:
+    """How far a step in the result goes in x: rounded to f32 it is what PyTorch computes in f32."""
+    if aligned:
+        return (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+    # In two dimensions PyTorch's nearest takes these sizes at their word, whatever factor is given with them.
+    if filter.kind == "NEAREST" and filter.dims == 2 and wanted in (size, 2 * size):
+        return size / wanted
+    return 1.0 / given if given is not None and given > 0.0 else size / wanted
+
+
+def _resample(
+    x: LiveTensor, filter: Filter, output_size: Ints, aligned: bool, scales: Scales, out: LiveTensor
+) -> Iterator[Dispatch]:
+    dims = filter.dims
+    if x.rank != dims + 2 or len(output_size) != dims:
+        raise ShapeError(f"{x.shape} cannot be resampled to {output_size}; a batch, channels and {dims} sizes fit")
+    sizes = x.shape[-dims:]
+    if any(size < 1 for size in (*sizes, *output_size)):
+        raise ShapeError(f"a picture of {sizes} cannot be resampled to {output_size}")
+    out.shape = x.shape[:-dims] + output_size
+    steps = tuple(
+        float_of(_scale(filter, size, wanted, aligned, given))
+        for size, wanted, given in zip(sizes, output_size, scales, strict=True)
+    )
+    yield RESAMPLE(
+        out,
+        x,
+        sizes=in_three(sizes),
+        outs=in_three(output_size),
+        scales=(1.0,) * (3 - dims) + steps,
+        count=out.numel,
+        FILTER=filter.kind,
+        DIMS=dims,
+        ALIGNED=aligned,
+        ANTIALIAS=filter.antialias,
+        threads=out.numel,
+    )
+
+
+def _resample_by(
+    x: LiveTensor,
+    filter: Filter,
+    output_size: Ints | None,
+    aligned: bool,
+    factors: tuple[float, ...] | None,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """To a size, or by factors of the live one."""
+    if output_size is not None:
+        yield from _resample(x, filter, output_size, aligned, (None,) * filter.dims, out)
+    elif factors is not None and len(factors) == filter.dims and all(0.0 < factor < _FAR for factor in factors):
+        found = tuple(math.floor(size * factor) for size, factor in zip(x.shape[-filter.dims :], factors, strict=True))
+        yield from _resample(x, filter, found, aligned, factors, out)
+    else:
+        raise ShapeError(f"{x.shape} is to be resampled by {factors}; a size or {filter.dims} factors below {_FAR} fit")
+
+
+def _portable(name: str) -> tuple[str, ...]:
+    """The portable name of the form with factors, where PyTorch has one."""
+    return (f"aten::{name}.vec_out",) if name in ("upsample_nearest2d", "upsample_bilinear2d") else ()
+
+
+def _register_nearest(name: str, filter: Filter) -> None:
+    @op(f"aten.{name}.vec", *_portable(name))
+    def by(
+        x: LiveTensor, output_size: Ints | None, factors: tuple[float, ...] | None, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield from _resample_by(x, filter, output_size, False, factors, out)
+
+    def one(x: LiveTensor, output_size: Ints, scale: float | None, out: LiveTensor) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, False, (scale,), out)
+
+    def two(
+        x: LiveTensor, output_size: Ints, down: float | None, along: float | None, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, False, (down, along), out)
+
+    def three(
+        x: LiveTensor,
+        output_size: Ints,
+        deep: float | None,
+        down: float | None,
+        along: float | None,
+        out: LiveTensor,
+    ) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, False, (deep, down, along), out)
+
+    op(f"aten.{name}.default", f"aten::{name}.out")((one, two, three)[filter.dims - 1])
+
+
+def _register_smooth(name: str, filter: Filter) -> None:
+    @op(f"aten.{name}.vec", *_portable(name))
+    def by(
+        x: LiveTensor, output_size: Ints | None, aligned: bool, factors: tuple[float, ...] | None, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield from _resample_by(x, filter, output_size, aligned, factors, out)
+
+    def one(
+        x: LiveTensor, output_size: Ints, aligned: bool, scale: float | None, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, aligned, (scale,), out)
+
+    def two(
+        x: LiveTensor, output_size: Ints, aligned: bool, down: float | None, along: float | None, out: LiveTensor
+    ) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, aligned, (down, along), out)
+
+    def three(
+        x: LiveTensor,
+        output_size: Ints,
+        aligned: bool,
+        deep: float | None,
+        down: float | None,
+        along: float | None,
+        out: LiveTensor,
+    ) -> Iterator[Dispatch]:
+        yield from _resample(x, filter, output_size, aligned, (deep, down, along), out)
+
+    op(f"aten.{name}.default", f"aten::{name}.out")((one, two, three)[filter.dims - 1])
+
+
+for _dims in (1, 2, 3):
+    _register_nearest(f"upsample_nearest{_dims}d", Filter("NEAREST", _dims))
+    _register_nearest(f"_upsample_nearest_exact{_dims}d", Filter("NEAREST_EXACT", _dims))
+    _register_smooth(f"upsample_{('linear', 'bilinear', 'trilinear')[_dims - 1]}{_dims}d", Filter("LINEAR", _dims))
+_register_smooth("upsample_bicubic2d", Filter("CUBIC", 2))
+_register_smooth("_upsample_bilinear2d_aa", Filter("LINEAR", 2, antialias=True))
+_register_smooth("_upsample_bicubic2d_aa", Filter("CUBIC", 2, antialias=True))

@@ -1,0 +1,24 @@
+"""Whole models of every kind with random weights, against torch at their bound and at smaller live sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from liveshape.device.webgpu import open_device
+from tests.models.zoo import sequences, vision
+from tests.support.programs import TestProgram
+from tests.support.sweeping import live_rows, loaded, sweep_program
+
+# Those that are written here and small; the others come from packages that only `make test-all` installs.
+TINY = {"unet", "detector", "recommender", "lstm", "gru"}
+MODELS = [
+    pytest.param(program, marks=[] if program.name in TINY else [pytest.mark.slow], id=program.name)
+    for program in (*vision.PROGRAMS, *sequences.PROGRAMS)
+]
+
+
+@pytest.mark.parametrize("program", MODELS)
+def test_model(program: TestProgram) -> None:
+    rows = live_rows(program, np.random.default_rng(1))
+    sweep_program(program, loaded(program, open_device()), [*rows, *reversed(rows)])

@@ -1,0 +1,1 @@
+"""Whole models with random weights, each as a program with live sizes; the packages they come from are optional."""
