@@ -11,6 +11,7 @@ _STORAGE = {
     "float64": "f32",
     "float16": "f16",
     "bfloat16": "f32",
+    "complex64": "f32",
     "int32": "i32",
     "int64": "i32",
     "bool": "u32",
@@ -18,6 +19,7 @@ _STORAGE = {
     "uint8": "u32",
 }
 _PACKED = frozenset({"int8", "uint8"})
+_COMPLEX = frozenset({"complex64"})  # two numbers an element, the real part first
 
 
 def supported(dtype: str) -> bool:
@@ -39,8 +41,15 @@ def is_rounded(dtype: str) -> bool:
     return dtype == "bfloat16"
 
 
+def is_complex(dtype: str) -> bool:
+    """Whether an element is two numbers, so that only a kernel made for it can read them."""
+    return dtype in _COMPLEX
+
+
 def storage_type(dtype: str, half: bool = True) -> str:
-    """The WGSL type that holds one element (one packed word for int8 and uint8); without f16 halves widen to f32.
+    """The WGSL type that holds one element (a packed word of int8 and uint8, a part of a complex one).
+
+    Without f16 halves widen to f32.
 
     >>> storage_type("int64"), storage_type("float16", half=False)
     ('i32', 'f32')
@@ -57,7 +66,8 @@ def stored_alike(one: str, other: str, half: bool = True) -> bool:
     """
     if one != other and (is_rounded(one) or is_rounded(other)):
         return False
-    return storage_type(one, half) == storage_type(other, half) and is_packed(one) == is_packed(other)
+    alike = is_packed(one) == is_packed(other) and is_complex(one) == is_complex(other)
+    return alike and storage_type(one, half) == storage_type(other, half)
 
 
 def storage_bytes(dtype: str, numel: int, half: bool = True) -> int:
@@ -68,6 +78,8 @@ def storage_bytes(dtype: str, numel: int, half: bool = True) -> int:
     """
     if dtype in _PACKED:
         return numel
+    if dtype in _COMPLEX:
+        return numel * 8
     return numel * (2 if storage_type(dtype, half) == "f16" else 4)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from liveshape.errors import PlanError, UnsupportedError
 from liveshape.graph import Limits
-from liveshape.graph.elements import is_packed, is_rounded, storage_type
+from liveshape.graph.elements import is_complex, is_packed, is_rounded, storage_type
 from liveshape.graph.limits import segment_bytes
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.segments import segment_functions, use_segment_functions
@@ -253,7 +253,7 @@ class Kernel:
             kind = storage_type(tensor.dtype, limits.half)
             expected = binding.element if binding.element in _CONCRETE else types.setdefault(binding.element, kind)
             allowed = self.allowed.get(binding.element, (expected,))
-            by_element = binding.element not in _CONCRETE and is_packed(tensor.dtype)
+            by_element = binding.element not in _CONCRETE and (is_packed(tensor.dtype) or is_complex(tensor.dtype))
             if kind != expected or kind not in allowed or by_element:
                 raise UnsupportedError(
                     f"kernel {self.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "

@@ -1,4 +1,4 @@
-"""What an operator may ask for beside a dispatch: temporary memory, one element of data, or the host."""
+"""What an operator may ask for beside a dispatch: temporary memory, an element of data, the host, the count of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Read:
-    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number."""
+    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number.
+
+    Where the tensor is its own temporary memory, the steps that it yielded before run before.
+    """
 
     tensor: LiveTensor
     element: int
@@ -39,4 +42,9 @@ class OnHost:
     written: tuple[LiveTensor | LiveScalar, ...]
 
 
-Request = Read | OnHost
+@dataclass(frozen=True)
+class Turn:
+    """Yielded by an operator that draws numbers: how many calls there were comes back, so that each draws others."""
+
+
+Request = Read | OnHost | Turn

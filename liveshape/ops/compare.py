@@ -1,13 +1,16 @@
-"""What decides: compares, logic, bits, and where, with broadcasting."""
+"""What decides: compares, logic, bits, where and masks, with broadcasting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
 from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.creation import fill
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, whole_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
@@ -70,12 +73,31 @@ def _register_bitwise(name: str, function: str) -> None:
         yield from binary_scalar(function, x, value, out)
 
 
+def _register_shift(side: str) -> None:
+    name, other = f"bitwise_{side}_shift", f"__{side[0]}shift__"
+
+    @op(
+        f"aten.{name}.Tensor", f"aten::{name}.Tensor_out", f"aten.{other}.Tensor", f"aten::{other}.Tensor_out"
+    )  # fmt: skip
+    def shift(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+        yield from binary(f"{side.upper()}_SHIFT", a, b, out)
+
+    @op(
+        f"aten.{name}.Tensor_Scalar", f"aten::{name}.Tensor_Scalar_out",
+        f"aten.{other}.Scalar", f"aten::{other}.Scalar_out",
+    )  # fmt: skip
+    def shift_by(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
+        yield from binary_scalar(f"{side.upper()}_SHIFT", x, value, out)
+
+
 for _name, _function in _COMPARES.items():
     _register_compare(_name, _function)
 for _name in ("logical_and", "logical_or", "logical_xor"):
     _register_logical(_name, _name.upper())
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     _register_bitwise(_name, _name.upper())
+for _name in ("left", "right"):
+    _register_shift(_name)
 
 
 @op("aten.logical_not.default", "aten::logical_not.out")
@@ -94,3 +116,17 @@ def where(condition: LiveTensor, a: LiveTensor, b: LiveTensor, out: LiveTensor) 
     are_whole(condition, a, b, out)
     out.shape = shape = broadcast_shapes(condition.shape, a.shape, b.shape)
     yield WHERE(out, condition, a, b, **broadcast_walk(shape, condition.shape, a.shape, b.shape))
+
+
+@op("aten.masked_fill.Tensor", "aten::masked_fill.Tensor_out")
+def masked_fill_tensor(x: LiveTensor, mask: LiveTensor, value: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from where(mask, value, x, out)
+
+
+@op("aten.masked_fill.Scalar", "aten::masked_fill.Scalar_out")
+def masked_fill(
+    x: LiveTensor, mask: LiveTensor, value: Number, out: LiveTensor
+) -> Generator[Dispatch | Scratch, Any, None]:
+    filling: LiveTensor = yield Scratch(out.dtype, ())
+    yield from fill((), value, filling)
+    yield from where(mask, filling, x, out)

@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Shape
-from liveshape.graph.elements import is_packed, prod, stored_alike
+from liveshape.graph.elements import is_complex, is_packed, prod, stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
@@ -16,6 +16,7 @@ from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 CONVERT = Kernel.load("convert")
 PACKED_COPY = Kernel.load("packed_copy")
 STRIDED_COPY = Kernel.load("strided_copy")
+PAIR_COPY = Kernel.load("strided_copy", strided_elements="strided_pairs")
 TRANSPOSE = Kernel.load("transpose")
 _TILE = 32  # of transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
@@ -35,6 +36,10 @@ def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
             raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; cast through float32 before export")
         words = ceil_div(count, 4)
         return _copy_packed(x, out, count, (words,), (0, (1,)), (0, (1,)), words=True)
+    if is_complex(x.dtype) or is_complex(out.dtype):
+        if x.dtype != out.dtype:
+            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; take its parts by view_as_real")
+        return _copy_pairs(x, out, (count,), (0, (1,)), (0, (1,)))
     vectors = ceil_div(count, 4)
     to_bool = out.dtype == "bool" and x.dtype != "bool"
     return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
@@ -62,6 +67,9 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
     sizes, (reads, writes) = merge_dims(shape, source[1], target[1])
     if not sizes:
         sizes, reads, writes = (1,), (1,), (1,)
+    if is_complex(x.dtype):
+        yield _copy_pairs(x, out, sizes, (source[0], reads), (target[0], writes))
+        return
     starts = source[0], target[0]
     if starts == (0, 0) and reads == writes == (1,) and count == out.numel:
         yield _copy_flat(x, out, count)
@@ -107,6 +115,15 @@ def _copy_packed(
     return PACKED_COPY(
         out, x, count=number, elements=count, rank=len(sizes), source_start=source[0], target_start=target[0],
         sizes=sizes, source_strides=source[1], target_strides=target[1], WORDS=words, threads=number,
+    )  # fmt: skip
+
+
+def _copy_pairs(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place, target: Place) -> Dispatch:
+    """Complex elements one by one."""
+    count = prod(sizes)
+    return PAIR_COPY(
+        out, x, count=count, rank=len(sizes), source_start=source[0], target_start=target[0], sizes=sizes,
+        source_strides=source[1], target_strides=target[1], threads=count,
     )  # fmt: skip
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.copies import as_dtype, copy_strided
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
-from liveshape.ops.shapes import ceil_div
+from liveshape.ops.shapes import ceil_div, strides_of
 
 FILL = Kernel.load("fill")
 
@@ -68,6 +70,15 @@ def full_like_out(x: LiveTensor, value: Number, memory_format: Any, out: LiveTen
 @op("aten::fill.Scalar_out")
 def fill_out(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
+
+
+@op("aten.fill.Tensor", "aten::fill.Tensor_out")
+def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Generator[Dispatch | Scratch, Any, None]:
+    if value.numel != 1:
+        raise ShapeError(f"a tensor is filled with one element, {value.shape} was given")
+    one = yield from as_dtype(value, out.dtype)
+    out.shape = shape = x.shape
+    yield from copy_strided(one, out, shape, (0, (0,) * x.rank), (0, strides_of(shape)))
 
 
 @op("aten.zeros.default")

@@ -11,22 +11,24 @@ from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
-from liveshape.graph.elements import prod, storage_type
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_values
+from liveshape.ops.counting import put_masked, select_masked
+from liveshape.ops.lookup import invalid_of, look_up
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
+from liveshape.ops.sorting import sorted_pairs
 
-INDEX_SELECT = Kernel.load("index_select")
 GATHER = Kernel.load("gather")
 LINEAR_INDEX = Kernel.load("linear_index")
 INDEX_PUT = Kernel.load("index_put")
 INDEX_ADD = Kernel.load("index_add")
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 
 @op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"))
@@ -35,7 +37,7 @@ def embedding(
 ) -> Iterator[Dispatch]:
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
-    yield _look_up(out, weight, indices, 1, rows, width)
+    yield look_up(out, weight, indices, 1, rows, width)
 
 
 @op("aten.index_select.default", "aten::index_select.out")
@@ -46,7 +48,7 @@ def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) ->
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
     size = x.shape[axis] if x.rank else 1
     out.shape = (*lead, index.numel, *tail) if x.rank else ()
-    yield _look_up(out, x, index, prod(lead), size, prod(tail))
+    yield look_up(out, x, index, prod(lead), size, prod(tail))
 
 
 @op("aten.gather.default", "aten::gather.out")
@@ -64,13 +66,17 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
     count = index.numel
     yield GATHER(
         out, x, index, count=count, rank=len(sizes), size=x.shape[axis] if x.rank else 1,
-        stride=strides[axis] if x.rank else 1, invalid=invalid_value(x), sizes=sizes, strides=merged, threads=count,
+        stride=strides[axis] if x.rank else 1, invalid=invalid_of(x), sizes=sizes, strides=merged, threads=count,
     )  # fmt: skip
 
 
-@op("aten.index.Tensor", "aten::index.Tensor_out")
+@op("aten.index.Tensor", "aten::index.Tensor_out", masks="indices")
 def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     """x[i, j, :, ...]: the indices broadcast together and take the place of the dimensions they index."""
+    mask = _mask(indices)
+    if mask is not None:
+        yield from select_masked(x, indices[mask], mask, out)
+        return
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     apart = axes != tuple(range(axes[0], axes[0] + len(axes)))
@@ -85,11 +91,15 @@ def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     picked = broadcast_shapes(*(index.shape for index in chosen))
     out.shape = (*x.shape[:first], *picked, *x.shape[past:])
     outer, size, inner = prod(x.shape[:first]), prod(x.shape[first:past]), prod(x.shape[past:])
-    yield _look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
+    yield look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
 
 
 @op("aten.index_put.default", "aten::index_put.out")
 def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: bool, out: LiveTensor) -> Steps:
+    mask = _mask(indices)
+    if mask is not None and not accumulate:
+        yield from put_masked(x, indices[mask], mask, values, out)
+        return
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
     if axes != tuple(range(axes[0], axes[0] + len(axes))):
@@ -101,12 +111,13 @@ def index_put(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: b
     shape = (*x.shape[:first], *picked, *x.shape[past:])
     if broadcast_shapes(values.shape, shape) != shape:
         raise ShapeError(f"values {values.shape} do not broadcast to the indexed {shape}")
+    where = (yield from sorted_pairs(linear, None)) if accumulate else linear
     out.shape = x.shape
     yield from copy_values(x, out)
     sizes, (strides,) = merge_dims(shape, broadcast_strides(values.shape, shape))
     kernel, count = (INDEX_ADD, x.numel) if accumulate else (INDEX_PUT, prod(shape))
     yield kernel(
-        out, linear, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
+        out, where, values, count=count, picks=prod(picked), inner=prod(x.shape[past:]),
         size=prod(x.shape[first:past]), rank=len(sizes), sizes=sizes, strides=strides, threads=count,
     )  # fmt: skip
 
@@ -116,28 +127,10 @@ def index_put_(x: LiveTensor, indices: Tensors, values: LiveTensor, accumulate: 
     yield from index_put(x, indices, values, accumulate, out)
 
 
-def _look_up(
-    out: LiveTensor,
-    x: LiveTensor,
-    index: LiveTensor,
-    outer: int,
-    size: int,
-    inner: int,
-    picks: int = -1,
-    wrap: bool = False,
-) -> Dispatch:
-    picks = index.numel if picks < 0 else picks
-    vector = 4 if inner % 4 == 0 else 1
-    count = outer * picks * (inner // vector)
-    return INDEX_SELECT(
-        out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=invalid_value(x),
-        WRAP=wrap, VEC=vector, threads=count,
-    )  # fmt: skip
-
-
-def invalid_value(x: LiveTensor) -> float:
-    """What stands for an element that does not exist."""
-    return float("nan") if storage_type(x.dtype) in ("f32", "f16") else 0.0
+def _mask(indices: Tensors) -> int | None:
+    """The dimension that a mask begins at, where it is the only index."""
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    return given[0] if len(given) == 1 and indices[given[0]].dtype == "bool" else None
 
 
 def _indexed_axes(x: LiveTensor, indices: Tensors) -> Shape:
@@ -145,7 +138,7 @@ def _indexed_axes(x: LiveTensor, indices: Tensors) -> Shape:
     if not axes or len(indices) > x.rank:
         raise ShapeError(f"{len(axes)} indices given for {x.shape}")
     if any(indices[axis].dtype == "bool" for axis in axes):
-        raise UnsupportedError("a mask selects as many elements as the data says; use where, or export without it")
+        raise UnsupportedError("a mask beside other indices, or one that is added to, is not supported; use where")
     return axes
 
 
@@ -157,7 +150,7 @@ def _linear(
         return chosen[0]
     bound = broadcast_shapes(*(index.max_shape for index in chosen))
     linear: LiveTensor = yield Scratch("int32", bound)
-    shape = broadcast_shapes(*(index.shape for index in chosen))
+    linear.shape = shape = broadcast_shapes(*(index.shape for index in chosen))
     for position, (axis, index) in enumerate(zip(axes, chosen, strict=True)):
         sizes, (strides,) = merge_dims(shape, broadcast_strides(index.shape, shape))
         yield LINEAR_INDEX(

@@ -174,6 +174,21 @@ def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) 
     yield from copy_strided(x, out, out.shape, (0, reads), (0, strides_of(out.shape)))
 
 
+@op("aten.as_strided_copy.default", "aten::as_strided_copy.out")
+def as_strided_copy(
+    x: LiveTensor, size: Ints, stride: Ints, storage_offset: int | None, out: LiveTensor
+) -> Iterator[Dispatch]:
+    start = 0 if storage_offset is None else storage_offset
+    if len(size) != len(stride):
+        raise ShapeError(f"{len(size)} sizes {size} and {len(stride)} strides {stride} were given")
+    ends = [(extent - 1) * step for extent, step in zip(size, stride, strict=True)]
+    first, last = start + sum(end for end in ends if end < 0), start + sum(end for end in ends if end > 0)
+    out.shape = size
+    if out.numel and (first < 0 or last >= x.numel):
+        raise ShapeError(f"sizes {size} with strides {stride} from {start} on reach outside of the {x.numel} elements")
+    yield from copy_strided(x, out, size, (start, stride), (0, strides_of(size)))
+
+
 @op("aten.diagonal_copy.default", "aten::diagonal_copy.out")
 def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)

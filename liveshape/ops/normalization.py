@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.errors import ShapeError
+from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.reduction import share_parts
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.binary import binary_scalar
+from liveshape.ops.reduction import MEAN, reduce, share_parts, var
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("rms_norm")
 LAYER_NORM = Kernel.load("layer_norm")
@@ -119,12 +122,64 @@ def batch_norm(
     out: Tensors,
 ) -> Iterator[Dispatch]:
     """The two saved statistics are empty: nothing was measured."""
+    yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
+
+
+@op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out")
+def batch_norm_legit(
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    mean: LiveTensor,
+    variance: LiveTensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+    out: Tensors,
+) -> Iterator[Dispatch]:
+    """By what was measured before: ExecuTorch's own kernel has nothing else either."""
+    if training:
+        raise UnsupportedError("batch norm that updates its running statistics is not supported; export in eval mode")
+    yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
+
+
+@op("aten._native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit.no_stats_out")
+def batch_norm_no_stats(
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    training: Any,
+    momentum: Any,
+    eps: float,
+    out: Tensors,
+) -> Generator[Dispatch | Scratch, Any, None]:
+    """By the mean and variance of x itself, which are saved: the mean, and one over the deviation."""
+    result, mean, scale = out
+    variance: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))
+    shifted: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))
+    dims = (0, *range(2, x.rank))
+    yield from reduce(MEAN, x, dims, False, mean)
+    yield from var(x, dims, 0, False, variance)
+    yield _by_channel(x, weight, bias, mean, variance, eps, result)
+    yield from binary_scalar("ADD", variance, eps, shifted)
+    yield from unary("RSQRT", shifted, scale)
+
+
+def _by_channel(
+    x: LiveTensor,
+    weight: LiveTensor | None,
+    bias: LiveTensor | None,
+    mean: LiveTensor,
+    variance: LiveTensor,
+    eps: float,
+    out: LiveTensor,
+) -> Dispatch:
     channels, span = x.shape[1], prod(x.shape[2:])
     _check_affine((channels,), weight, bias, mean, variance)
-    out[0].shape = x.shape
+    out.shape = x.shape
     vector = 4 if span % 4 == 0 else 1
-    yield BATCH_NORM(
-        out[0],
+    return BATCH_NORM(
+        out,
         x,
         mean,
         variance,

@@ -8,7 +8,7 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.indexing import invalid_value
+from liveshape.ops.lookup import invalid_of
 from liveshape.ops.registry import op
 
 QUANTIZED_EMBEDDING = Kernel.load("quantized_embedding")
@@ -148,7 +148,7 @@ def _embedding(
     # An absent zero point still needs a buffer in its place; the scales are there and only read.
     return QUANTIZED_EMBEDDING(
         out, weight, scales, scales if zeros is None else zeros, indices, count=out.numel, width=width, size=rows,
-        row_bytes=row_bytes, group=group, row_scales=row_scales, invalid=invalid_value(out),
+        row_bytes=row_bytes, group=group, row_scales=row_scales, invalid=invalid_of(out),
         offset=0 if weight.dtype == "uint8" and bits == 8 else 1 << (bits - 1), BITS=bits, ZEROS=zeros is not None,
         threads=out.numel, **choices,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
 REDUCE = Kernel.load("reduce")
 EXTREMUM = Kernel.load("extremum")
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
-_KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
+KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
 
 def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
 
 def _walks(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor) -> dict[str, Any]:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
-    if x.dtype not in _KINDS:
+    if x.dtype not in KINDS:
         raise UnsupportedError(f"a reduction of {x.dtype} is not supported; cast to int32 or a float before export")
     axes = [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
     if len(set(axes)) != len(axes):
@@ -80,7 +80,7 @@ def _extremum(
     if walks["count"] == 0:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
     for out, index in outputs:
-        yield EXTREMUM(out, x, **walks, LEAST=least, INDEX=index, KIND=_KINDS[x.dtype])
+        yield EXTREMUM(out, x, **walks, LEAST=least, INDEX=index, KIND=KINDS[x.dtype])
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out")

@@ -51,6 +51,7 @@ class Op:
     along: tuple[tuple[int, int], ...] = ()
     begins: int | None = None
     unless: int | None = None
+    masks: int | None = None
 
     @property
     def arity(self) -> int:
@@ -83,13 +84,18 @@ class Op:
             args=read,
             live=live,
             alias=self.alias,
-            reads_data=self.reads_data,
+            reads_data=self.reads_data or self._counts(read),
             control=self.control,
             mutates=self.mutates,
             gathers=self.gathers,
             along=() if self.unless is not None and read[self.unless] is not None else self.along,
             begins=self.begins,
         )
+
+    def _counts(self, args: tuple[Any, ...]) -> bool:
+        """Whether an index is a mask, of which only the data knows how much it selects."""
+        indices = () if self.masks is None else args[self.masks]
+        return any(isinstance(index, Tensor) and index.dtype == "bool" for index in indices)
 
 
 OPS: dict[str, Op] = {}
@@ -114,6 +120,7 @@ def op(
     along: Mapping[str, int] | None = None,
     begins: str | None = None,
     unless: str | None = None,
+    masks: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
@@ -121,6 +128,7 @@ def op(
     looks at values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
     `along`: parameters, each with an axis of positions, of which it writes new rows from the one that the parameter
     `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given.
+    `masks`: a list of indices; one of booleans makes the operator look at data.
 
     >>> @op("aten.neg.default")
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
@@ -136,6 +144,7 @@ def op(
             tuple((places[name], axis) for name, axis in (along or {}).items()),
             None if begins is None else places[begins],
             None if unless is None else places[unless],
+            None if masks is None else places[masks],
         )
         for name in names:
             # The same lines come again where an import was interrupted: Python runs the file anew.

@@ -1,4 +1,4 @@
-"""Running totals along a dimension."""
+"""Running totals and products along a dimension."""
 
 from __future__ import annotations
 
@@ -16,9 +16,19 @@ CUMSUM = Kernel.load("cumsum")
 
 @op("aten.cumsum.default", "aten::cumsum.out")
 def cumsum(x: LiveTensor, dim: int, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from _running(x, dim, out, product=False)
+
+
+@op("aten.cumprod.default", "aten::cumprod.out")
+def cumprod(x: LiveTensor, dim: int, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from _running(x, dim, out, product=True)
+
+
+def _running(x: LiveTensor, dim: int, out: LiveTensor, *, product: bool) -> Iterator[Dispatch]:
     out.shape = x.shape
     axis = axis_of(dim, x.rank)
     length = x.shape[axis] if x.rank else 1
     inner = prod(x.shape[axis + 1 :])
     lines = prod(x.shape[:axis]) * inner
-    yield CUMSUM(out, x, count=lines, length=length, inner=inner, threads=lines if length else 0)
+    threads = lines if length else 0
+    yield CUMSUM(out, x, count=lines, length=length, inner=inner, PRODUCT=product, threads=threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,12 @@ def _int32(value: Any) -> Any:
 def sym_size(x: LiveTensor, dim: int, out: Any) -> None:
     if isinstance(out, LiveScalar):  # a size that the exporter folded has nothing to set
         out.value = x.shape[axis_of(dim, x.rank)]
+
+
+@op("sym_numel", "aten::sym_numel")
+def sym_numel(x: LiveTensor, out: Any) -> None:
+    if isinstance(out, LiveScalar):
+        out.value = x.numel
 
 
 @op("et_vk.select_as_symint.default", reads_data=True)
@@ -59,7 +66,7 @@ def mul(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a * b)
 
 
-@op("floordiv", "executorch_prim::floordiv.Scalar")
+@op("floordiv", "executorch_prim::floordiv.Scalar", "executorch_prim::floordiv.int")
 def floordiv(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:
         raise PlanError(f"floordiv: {a} // 0")
@@ -73,7 +80,7 @@ def truediv(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a / b
 
 
-@op("mod", "executorch_prim::mod.Scalar")
+@op("mod", "executorch_prim::mod.Scalar", "executorch_prim::mod.int")
 def mod(a: Number, b: Number, out: LiveScalar) -> None:
     if b == 0:
         raise PlanError(f"mod: {a} % 0")
@@ -123,3 +130,33 @@ def gt(a: Number, b: Number, out: LiveScalar) -> None:
 @op("ge", "executorch_prim::ge.Scalar")
 def ge(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = a >= b
+
+
+@op("ceil", "executorch_prim::ceil.Scalar")
+def ceil(a: Number, out: LiveScalar) -> None:
+    out.value = _int32(math.ceil(a))
+
+
+@op("round", "executorch_prim::round.Scalar")
+def round_half_even(a: Number, out: LiveScalar) -> None:
+    out.value = _int32(round(a))
+
+
+@op("trunc", "executorch_prim::trunc.Scalar", "sym_int", "executorch_prim::sym_int.Scalar")
+def trunc(a: Number, out: LiveScalar) -> None:
+    out.value = _int32(math.trunc(a))
+
+
+@op("sym_float", "executorch_prim::sym_float.Scalar")
+def sym_float(a: Number, out: LiveScalar) -> None:
+    out.value = float(a)
+
+
+@op("sym_not", "executorch_prim::sym_not.Scalar")
+def sym_not(a: Number, out: LiveScalar) -> None:
+    out.value = not a
+
+
+@op("sym_ite", "executorch_prim::sym_ite.Scalar")
+def sym_ite(condition: Number, a: Number, b: Number, out: LiveScalar) -> None:
+    out.value = a if condition else b

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from liveshape.errors import UnsupportedError
+from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
-from liveshape.ops.shapes import broadcast_shapes, ceil_div
+from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
 
 UNARY = Kernel.load("unary")
+GLU = Kernel.load("glu")
+TRIANGLE = Kernel.load("triangle")
 _INFINITY = float("inf")
 # Each is a case of unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
@@ -51,6 +54,12 @@ def _register(name: str) -> None:
 
 for _name in _PLAIN:
     _register(_name)
+
+
+@op("aten.round.decimals", "aten::round.decimals_out")
+def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Dispatch]:
+    # A power of ten below one has no exact float, so it divides.
+    yield from unary("ROUND_DIGITS" if decimals >= 0 else "ROUND_TENS", x, out, 10 ** abs(decimals))
 
 
 @op("aten.clamp.default", "aten::clamp.out")
@@ -115,3 +124,34 @@ def gelu(x: LiveTensor, approximate: str, out: LiveTensor) -> Iterator[Dispatch]
     if approximate not in names:
         raise UnsupportedError(f"gelu approximate={approximate!r} is not one of 'none', 'tanh'")
     yield from unary(names[approximate], x, out)
+
+
+@op("aten.glu.default", "aten::glu.out")
+def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
+    axis = axis_of(dim, x.rank)
+    if not x.rank or x.shape[axis] % 2:
+        raise ShapeError(f"dimension {dim} of {x.shape} has no two halves")
+    half = x.shape[axis] // 2
+    out.shape = (*x.shape[:axis], half, *x.shape[axis + 1 :])
+    yield GLU(out, x, count=out.numel, span=half * prod(x.shape[axis + 1 :]), threads=out.numel)
+
+
+@op("aten.tril.default", "aten::tril.out")
+def tril(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from _triangle(x, diagonal, out, upper=False)
+
+
+@op("aten.triu.default", "aten::triu.out")
+def triu(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from _triangle(x, diagonal, out, upper=True)
+
+
+def _triangle(x: LiveTensor, diagonal: int, out: LiveTensor, *, upper: bool) -> Iterator[Dispatch]:
+    if x.rank < 2:
+        raise ShapeError(f"a triangle needs two dimensions, {x.shape} was given")
+    out.shape = x.shape
+    rows, columns = x.shape[-2:]
+    count = x.numel
+    yield TRIANGLE(
+        out, x, count=count, rows=rows, columns=columns, diagonal=saturated(diagonal), UPPER=upper, threads=count
+    )

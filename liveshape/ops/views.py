@@ -65,6 +65,7 @@ def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispat
     "aten.alias_copy.default", "aten::alias_copy.out",
     "aten.detach_copy.default", "aten::detach_copy.out",
     "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
+    "et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out",
     alias=True,
 )  # fmt: skip
 def alias_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:

@@ -11,7 +11,7 @@ import numpy as np
 from liveshape.errors import InputError
 from liveshape.graph import Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes, pieces
-from liveshape.graph.elements import is_packed, prod, storage_type
+from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.run.bfloat16 import rounded, widened
 
 _CHUNK = 4 << 20  # elements of a constant that are converted at a time
@@ -244,10 +244,13 @@ def stored(array: Any, tensor: Tensor, half: bool) -> Any:
     flat = array.reshape(-1)
     if flat.dtype == np.int64:
         _check_range(tensor.name, flat, _STORED["i32"], "64-bit values are kept in 32 bits on the device")
-    if not is_packed(tensor.dtype):
-        flat = flat.astype(_STORED[storage_type(tensor.dtype, half)], copy=False)
-    data = flat.view(np.uint8)
+    data = flat.astype(_stored_dtype(tensor.dtype, half), copy=False).view(np.uint8)
     return data if data.size % 4 == 0 else np.pad(data, (0, -data.size % 4))
+
+
+def _stored_dtype(dtype: str, half: bool) -> np.dtype[Any]:
+    as_it_is = is_packed(dtype) or is_complex(dtype)
+    return np.dtype(dtype) if as_it_is else _STORED[storage_type(dtype, half)]
 
 
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
@@ -265,8 +268,7 @@ def as_array(tensor: Tensor) -> Any:
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:
     """The array of a live shape from bytes that were read back."""
-    kind = np.dtype(tensor.dtype) if is_packed(tensor.dtype) else _STORED[storage_type(tensor.dtype, half)]
     if prod(shape) == 0:
         return np.empty(shape, numpy_dtype(tensor.dtype))
-    flat = np.frombuffer(data, kind, prod(shape), place)
+    flat = np.frombuffer(data, _stored_dtype(tensor.dtype, half), prod(shape), place)
     return flat.astype(numpy_dtype(tensor.dtype), copy=False).reshape(shape)

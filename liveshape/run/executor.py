@@ -14,7 +14,7 @@ from liveshape.device.protocol import Buffer, Device, InputCopy
 from liveshape.errors import InputError, PlanError
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
-from liveshape.kernels.requests import OnHost, Read, Request
+from liveshape.kernels.requests import OnHost, Read, Request, Turn
 from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
 from liveshape.run.arrays import as_array, check_shape, checked, stored
@@ -200,17 +200,23 @@ class Executor:
         check_shape(value, given.shape)
 
     def _answer(self, node: Node, request: Request) -> Any:
+        if isinstance(request, Turn):
+            return self.calls
         return self._read(node, request) if isinstance(request, Read) else self._on_host(node, request)
 
     def _read(self, node: Node, request: Read) -> Any:
-        """One element, from the host's copy where there is one, else after running the graph up to the node."""
+        """One element, from the host's copy where there is one, else after running the graph up to the node.
+
+        What no node writes and nobody gives is temporary memory of the node, which its own steps so far fill.
+        """
         tensor, element, shape = request.tensor.tensor, request.element, request.tensor.shape
         if element >= prod(shape):
             raise PlanError(f"element {element} is outside the live shape {shape}")
-        known = self._known(tensor)
+        own = tensor not in self.graph.writers
+        known = None if own else self._known(tensor)
         if known is not None:
             return known.reshape(-1)[element].item()
-        self._run(self._cursor, node.index)
+        self._run(self._cursor, node.index + own)
         self._cursor = node.index
         return self._fetch(tensor, element, (1,))[0].item()
 

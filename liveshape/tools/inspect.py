@@ -16,6 +16,7 @@ from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.ops import drawing
 from liveshape.plan.plan import Plan
 from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.runtime import Memory, Runtime, memory_of
@@ -205,10 +206,16 @@ def _reads(graph: Graph) -> list[DataRead]:
         DataRead(
             node.label,
             tensor.name,
-            not graph.writers[tensor] and (tensor in graph.given or tensor.constant is not None),
+            # What gives a tensor reads how large it is, which its own kernels count.
+            not any(isinstance(value, Tensor) for value in node.written)
+            and not graph.writers[tensor]
+            and (tensor in graph.given or tensor.constant is not None),
         )
         for node in graph.nodes
-        if (node.reads_data or node.control) and not node.host and isinstance(tensor := node.args[0], Tensor)
+        if (node.reads_data or node.control)
+        and not node.host
+        and node.name not in drawing.NAMES
+        and isinstance(tensor := node.args[0], Tensor)
     ]
 
 

@@ -109,3 +109,26 @@ def test_a_loop_that_makes_no_progress_is_an_error(
     monkeypatch.setattr(executor.device, "submit", counted)
     with pytest.raises(PlanError, match="makes no progress and would never end"):
         executor.execute([False, np.zeros((9, 4), np.float32)])
+
+
+def test_what_is_counted_in_a_loop_is_counted_in_every_turn() -> None:
+    """x becomes 2 (x - 1) in each of three turns; what is above zero is selected anew in each."""
+    x, smaller, twice, found = tensor(8), tensor(8), tensor(8), tensor(8)
+    above = Tensor("above", "bool", (8,))
+    turn, done = SymInt("turn"), SymInt("done", False)
+    calls = [
+        ("aten.sub.Scalar", x, 1.0, 1.0, smaller),
+        ("aten.gt.Scalar", smaller, 0.0, above),
+        ("aten::masked_select.out", smaller, above, found),
+        ("aten.mul.Scalar", smaller, 2.0, twice),
+        ("aten::copy_", x, twice, False, x),
+        ("add", turn, 1, turn),
+        ("eq", turn, 3, done),
+        ("liveshape.jump_false", done, 0, None),
+    ]
+    executor = executor_of(calls, [x], [found])
+    for length in (8, 5, 8):
+        data = np.linspace(-1, 4, length, dtype=np.float32)
+        last = 4 * data - 7  # what the third turn selects from
+        executor.poison()
+        np.testing.assert_allclose(executor.execute([data])[0], last[last > 0], rtol=1e-5)

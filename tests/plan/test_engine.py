@@ -227,3 +227,25 @@ def test_fold_covers_every_group_with_little_overshoot(groups: int, limit: int) 
 def test_fold_refuses_what_no_grid_holds() -> None:
     with pytest.raises(UnsupportedError, match="do not fit a grid"):
         fold(5**3 + 1, 5)
+
+
+def test_what_an_operator_reads_of_its_own_memory_is_written_before_it_reads() -> None:
+    chain = Chain()
+    x = chain.input((MAX, 3))
+    out = chain.node("aten::nonzero.out", x, chain.tensor((MAX * 3, 2), "int64"))
+    live = live_of(chain.graph(out))
+    seen: list[list[str]] = []
+
+    def kernels() -> list[str]:
+        return [label.split("<")[0] for label, *_ in live.described(0)]
+
+    def read(node: Any, request: Any) -> int:
+        seen.append(kernels())
+        return 5
+
+    for _ in range(2):
+        live.begin()
+        live.walk(0, 1, read)
+        assert seen.pop() == ["flags", "running_totals", "running_totals"]
+        assert kernels() == ["coordinates"], "what ran before the read does not run again"
+        assert live.tensor(out).shape == (5, 2)

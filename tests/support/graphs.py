@@ -143,9 +143,8 @@ def assert_close(got: Any, golden: Any, case: OpCase, context: str) -> None:
     if got.dtype.kind in "biu":
         np.testing.assert_array_equal(got, expected.astype(got.dtype), err_msg=context)
     else:
-        np.testing.assert_allclose(
-            got.astype(np.float64), expected.astype(np.float64), case.rtol, case.atol, err_msg=context
-        )
+        wide = np.complex128 if got.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(got.astype(wide), expected.astype(wide), case.rtol, case.atol, err_msg=context)
 
 
 def sweep(case: OpCase, limits: Limits | None = None, device: Any = None, rounds: int = 3) -> None:

@@ -23,6 +23,8 @@ const LOGICAL_XOR: u32 = 20u;
 const BITWISE_AND: u32 = 21u;
 const BITWISE_OR: u32 = 22u;
 const BITWISE_XOR: u32 = 23u;
+const LEFT_SHIFT: u32 = 24u;
+const RIGHT_SHIFT: u32 = 25u;
 
 // Never a != b on floats: what naga makes of it is false where either is NaN.
 fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
@@ -91,6 +93,9 @@ fn of_wholes(a: vec4<i32>, b: vec4<i32>, alpha: i32) -> vec4<i32> {
         case BITWISE_AND: { return a & b; }
         case BITWISE_OR: { return a | b; }
         case BITWISE_XOR: { return a ^ b; }
+        // Beyond the bits that there are, and by a negative number, all are shifted out.
+        case LEFT_SHIFT: { return select(a << (vec4<u32>(b) & vec4<u32>(31u)), zero, vec4<u32>(b) > vec4<u32>(31u)); }
+        case RIGHT_SHIFT: { return a >> min(vec4<u32>(b), vec4<u32>(31u)); }
         default: { return zero; }
     }
 }

@@ -1,5 +1,6 @@
-// One thread per line: the running total of elements that lie `inner` apart, kept in the wide type of the output.
+// One thread per line: the running total, or product, of elements that lie `inner` apart, in the wide type of the output.
 override WG: u32 = 64;
+override PRODUCT: bool = false;
 
 struct Params {
     count: u32,
@@ -12,9 +13,10 @@ struct Params {
 
 fn each(line: u32) {
     let start = (line / params.inner) * params.length * params.inner + line % params.inner;
-    var total = TOut_math(0);
+    var total = select(TOut_math(0), TOut_math(1), PRODUCT);
     for (var i = 0u; i < params.length; i++) {
-        total += TOut_math(x[start + i * params.inner]);
+        let element = TOut_math(x[start + i * params.inner]);
+        total = select(total + element, total * element, PRODUCT);
         out[start + i * params.inner] = TOut(total);
     }
 }

@@ -4,10 +4,6 @@
 override WG: u32 = 256;
 override LEAST: bool = false;
 override INDEX: bool = false;
-override KIND: u32 = 0;
-
-const FLOAT = 0u;
-const SIGNED = 1u;
 
 struct Params {
     units: u32,
@@ -27,20 +23,7 @@ fn combine(a: Total, b: Total) -> Total {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-fn key_of(value: T_math) -> u32 {
-    var key = bitcast<u32>(value);
-    if (KIND == FLOAT) {
-        if ((key & 0x7fffffffu) > 0x7f800000u) {
-            return 0xffffffffu;
-        }
-        key = select(key, 0u, key == 0x80000000u); // the two zeros are equal
-        key = select(key | 0x80000000u, ~key, key > 0x80000000u);
-    } else if (KIND == SIGNED) {
-        key ^= 0x80000000u;
-    }
-    return select(key, ~key, LEAST);
-}
-
+// include element_keys
 // include parts
 // include reduced_walk
 
@@ -54,7 +37,7 @@ fn main(
     let start = start_of(min(unit, params.units - 1u));
     var best = Total(0u, 0xffffffffu);
     for (var j = part_of(lane); j < params.count; j += SHARE) {
-        best = combine(best, Total(key_of(T_math(x[start + walk(j)])), j));
+        best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), LEAST), j));
     }
     best = across_parts(lane, best);
     if (unit < params.units && part_of(lane) == 0u) {

@@ -1,5 +1,5 @@
-// out[outer, at, :] += the sum of values[outer, pick, :] over every pick with index[pick] == at, in order: one thread
-// per element of out, because WGSL adds floats atomically nowhere.
+// out[outer, at, :] += the sum of values[outer, pick, :] over every pick that goes there, in order: one thread per element
+// of out, because WGSL adds floats atomically nowhere. The index was sorted, so that a thread finds its own by search.
 override WG: u32 = 64;
 
 struct Params {
@@ -12,21 +12,28 @@ struct Params {
     strides: array<vec4<u32>, 2>,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
-@group(0) @binding(1) var<storage, read> index: array<i32>;
+@group(0) @binding(1) var<storage, read> pairs: array<vec2<i32>>;
 @group(0) @binding(2) var<storage, read> values: array<T>;
 @group(0) @binding(3) var<uniform> params: Params;
 
 // include walk
+// include sorted_runs
+
+fn key_at(i: u32) -> u32 {
+    return bitcast<u32>(pairs[i].x);
+}
 
 fn each(i: u32) {
     let row = i / params.inner;
-    let at = i32(row % params.size);
+    let key = (row % params.size) ^ 0x80000000u; // of a signed number
     let outer = row / params.size;
     var sum = T_math(out[i]);
-    for (var pick = 0u; pick < params.picks; pick++) {
-        if (index[pick] == at) {
-            sum += T_math(values[walk((outer * params.picks + pick) * params.inner + i % params.inner)]);
+    for (var next = ahead_of(key, 0u, params.picks, false); next < params.picks; next++) {
+        let pair = pairs[next];
+        if (bitcast<u32>(pair.x) != key) {
+            break;
         }
+        sum += T_math(values[walk((outer * params.picks + u32(pair.y)) * params.inner + i % params.inner)]);
     }
     out[i] = T(sum);
 }

@@ -3,8 +3,6 @@ override WHOLE: bool = false; // whole numbers compare as they are, all others b
 
 // include float_keys
 
-const NAN_KEY: u32 = 0xffffffffu;
-
 struct Found {
     value: T_math,
     key: u32,

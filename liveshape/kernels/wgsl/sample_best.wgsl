@@ -22,19 +22,7 @@ struct Params {
 // include parts
 // include float_keys
 // include score
-
-// pcg3d of Jarzynski and Olano, "Hash Functions for GPU Rendering": a counter in, a random number out.
-fn random(counter: vec3<u32>) -> u32 {
-    var v = counter * 1664525u + 1013904223u;
-    v.x += v.y * v.z;
-    v.y += v.z * v.x;
-    v.z += v.x * v.y;
-    v ^= v >> vec3<u32>(16u);
-    v.x += v.y * v.z;
-    v.y += v.z * v.x;
-    v.z += v.x * v.y;
-    return v.x;
-}
+// include random
 
 // -log of an exponential variable. Its density is highest near 0, so that end must have the fine steps.
 fn gumbel(token: u32) -> f32 {

@@ -1,5 +1,4 @@
 // out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in vectors.
-// live VEC: 1, 2, 4
 override WG: u32 = 64;
 
 struct Params {
@@ -11,8 +10,7 @@ struct Params {
     source_strides: array<vec4<i32>, 2>,
     target_strides: array<vec4<i32>, 2>,
 }
-@group(0) @binding(0) var<storage, read_write> out: array<V>;
-@group(0) @binding(1) var<storage, read> x: array<V>;
+// include strided_elements
 @group(0) @binding(2) var<uniform> params: Params;
 
 // include walk_both

@@ -44,6 +44,8 @@ const GELU: u32 = 41u;
 const GELU_TANH: u32 = 42u;
 const SILU: u32 = 43u;
 const BITWISE_NOT: u32 = 44u;
+const ROUND_DIGITS: u32 = 45u;
+const ROUND_TENS: u32 = 46u;
 
 fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
     let zero = vec4<f32>(0.0);
@@ -81,6 +83,8 @@ fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
             return logarithm(inside / (1.0 - inside));
         }
         case ROUND: { return round(x); }
+        case ROUND_DIGITS: { return round(x * numbers.x) / numbers.x; }
+        case ROUND_TENS: { return round(x / numbers.x) * numbers.x; }
         case FLOOR: { return floor(x); }
         case CEIL: { return ceil(x); }
         case TRUNC: { return trunc(x); }

@@ -1,0 +1,54 @@
+// sums[i] = the running total of the counts of its span, in place; totals[span] = that of the whole span.
+override WG: u32 = 256;
+
+struct Params {
+    count: u32,
+    span: u32,
+}
+@group(0) @binding(0) var<storage, read_write> sums: array<i32>;
+@group(0) @binding(1) var<storage, read_write> totals: array<i32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+var<workgroup> held: array<i32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let span = group_index(group, grid);
+    let start = span * params.span;
+    if (start >= params.count) {
+        return;
+    }
+    let end = min(start + params.span, params.count);
+    var before = 0;
+    for (var first = start; first < end; first += WG) {
+        let i = first + lane;
+        var total = 0;
+        if (i < end) {
+            total = sums[i];
+        }
+        held[lane] = total;
+        for (var step = 1u; step < WG; step *= 2u) {
+            workgroupBarrier();
+            var below = 0;
+            if (lane >= step) {
+                below = held[lane - step];
+            }
+            workgroupBarrier();
+            total += below;
+            held[lane] = total;
+        }
+        workgroupBarrier();
+        if (i < end) {
+            sums[i] = before + total;
+        }
+        before += held[WG - 1u];
+        workgroupBarrier();
+    }
+    if (lane == 0u) {
+        totals[span] = before;
+    }
+}

@@ -1,0 +1,115 @@
+"""Random numbers: a function of the tensor they are for, of the call, and of their place.
+
+A program that is loaded anew draws the same again, call by call; they are not the numbers that torch would draw. Inside
+one call a loop draws the same in each of its turns.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.errors import ShapeError
+from liveshape.graph import Shape
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch, Turn
+from liveshape.ops.binary import binary_scalar
+from liveshape.ops.compare import where
+from liveshape.ops.copies import copy_values
+from liveshape.ops.creation import fill
+from liveshape.ops.registry import OPS, Ints, Tensors, op
+from liveshape.ops.sorting import argsort
+
+DRAW = Kernel.load("draw")
+
+Steps = Generator[Dispatch | Scratch | Turn, Any, None]
+
+
+def _draw(
+    function: str, shape: Shape, out: LiveTensor, low: int = 0, span: int = 1, high: float = 0.0
+) -> Generator[Dispatch | Turn, Any, None]:
+    """Fill out with draws; `low` and `span` are of whole numbers, `high` is the chance of a flag."""
+    turn: int = (yield Turn()) or 0  # none while nothing runs yet
+    out.shape = shape
+    yield DRAW(
+        out,
+        count=out.numel,
+        stream=zlib.crc32(out.name.encode()),
+        turn=turn % (1 << 32),
+        bits=11 if out.dtype == "float16" else 24,  # what the type holds below one
+        low=low,
+        span=span,
+        high=high,
+        OP=function,
+        threads=out.numel,
+    )
+
+
+def _register(name: str, function: str) -> None:
+    @op(f"aten.{name}.default", reads_data=True)
+    def drawn(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Steps:
+        yield from _draw(function, size, out)
+
+    @op(f"aten::{name}.out", reads_data=True)
+    def drawn_out(size: Ints, out: LiveTensor) -> Steps:
+        yield from _draw(function, size, out)
+
+    @op(f"aten.{name}_like.default", reads_data=True)
+    def like(
+        x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, order: Any, out: LiveTensor
+    ) -> Steps:
+        yield from _draw(function, x.shape, out)
+
+    @op(f"aten::{name}_like.out", reads_data=True)
+    def like_out(x: LiveTensor, order: Any, out: LiveTensor) -> Steps:
+        yield from _draw(function, x.shape, out)
+
+
+_register("rand", "UNIFORM")
+_register("randn", "NORMAL")
+
+
+@op("aten::randint.low_out", reads_data=True)
+def randint(low: int, high: int, size: Ints, out: LiveTensor) -> Steps:
+    if not low < high:
+        raise ShapeError(f"randint from {low} up to {high}: there is no number between them")
+    yield from _draw("WHOLE", size, out, low, high - low)
+
+
+@op("aten::randint.out", reads_data=True)
+def randint_below(high: int, size: Ints, out: LiveTensor) -> Steps:
+    yield from randint(0, high, size, out)
+
+
+@op("aten::randperm.out", reads_data=True)
+def randperm(n: int, out: LiveTensor) -> Steps:
+    """The order of as many random numbers."""
+    keys: LiveTensor = yield Scratch("int32", out.max_shape)
+    yield from _draw("WHOLE", (n,), keys, span=0)
+    yield from argsort(keys, 0, False, out)
+
+
+@op("aten.native_dropout.default", "aten::native_dropout.out", reads_data=True)
+def native_dropout(x: LiveTensor, p: float, train: bool | None, out: Tensors) -> Steps:
+    """Outside of training, which is when it is told so, x itself and a mask of ones."""
+    result, mask = out
+    scaled: LiveTensor = yield Scratch(x.dtype, x.max_shape)
+    zero: LiveTensor = yield Scratch(x.dtype, ())
+    result.shape = x.shape
+    if train is False:
+        yield from _untouched(x, result, mask)
+        return
+    yield from _draw("FLAG", x.shape, mask, high=1.0 - p)
+    yield from binary_scalar("MUL", x, 1.0 / (1.0 - p) if p < 1 else 0.0, scaled)
+    yield from fill((), 0, zero)
+    yield from where(mask, scaled, zero, result)
+
+
+def _untouched(x: LiveTensor, out: LiveTensor, mask: LiveTensor) -> Iterator[Dispatch]:
+    yield from copy_values(x, out)
+    yield from fill(x.shape, 1, mask)
+
+
+NAMES = frozenset(name for name, each in OPS.items() if each.run.__module__ == __name__)  # they read no data

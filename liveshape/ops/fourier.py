@@ -1,0 +1,175 @@
+"""Fourier transforms of any length, and what takes complex numbers apart: an element is two floats, side by side.
+
+A length is taken as a product of factors of at most 16, or of larger primes; each is one pass over the data, which
+costs as many terms per element as the factor is large. So a prime length is one sum over all, and 512 are three passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from liveshape.errors import ShapeError
+from liveshape.graph import Shape
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveTensor
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Scratch
+from liveshape.ops.registry import Ints, op
+from liveshape.ops.shapes import axis_of
+
+COMPLEX_LOAD = Kernel.load("complex_load")
+COMPLEX_PUT = Kernel.load("complex_put")
+FOURIER_TURNS = Kernel.load("fourier_turns")
+FOURIER_PASS = Kernel.load("fourier_pass")
+_FACTOR = 16  # beyond which a pass costs more than another one
+
+Steps = Generator[Dispatch | Scratch, Any, None]
+
+
+def factors_of(length: int) -> list[int]:
+    """The passes of a transform.
+
+    >>> factors_of(400), factors_of(37), factors_of(1)
+    ([16, 5, 5], [37], [])
+    """
+    factors, prime = [1], 2
+    while length > 1:
+        while prime * prime <= length and length % prime:
+            prime = prime + 1
+        step = prime if length % prime == 0 else length
+        if factors[-1] * step <= _FACTOR:
+            factors[-1] = factors[-1] * step
+        else:
+            factors.append(step)
+        length = length // step
+    return factors if factors[0] > 1 else factors[1:]
+
+
+class _Memory:
+    """Two places for complex numbers, each the other's source in turn, and one for the turns of a dimension."""
+
+    def __init__(self, here: LiveTensor, there: LiveTensor, turns: LiveTensor) -> None:
+        self.here, self.there, self.turns = here, there, turns
+
+    def load(self, x: LiveTensor, how: str, shape: Shape, axis: int, given: int) -> Dispatch:
+        count = prod(shape)
+        return COMPLEX_LOAD(
+            self.here, x, count=count, length=shape[axis], given=given, inner=prod(shape[axis + 1 :]), OP=how,
+            threads=count,
+        )  # fmt: skip
+
+    def transform(self, shape: Shape, axis: int, clockwise: bool) -> Iterator[Dispatch]:
+        """Along one dimension of what lies here."""
+        length, done = shape[axis], 1
+        yield FOURIER_TURNS(self.turns, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
+        for radix in factors_of(length):
+            yield FOURIER_PASS(
+                self.there, self.here, self.turns, count=prod(shape), length=length, inner=prod(shape[axis + 1 :]),
+                done=done, radix=radix, threads=prod(shape),
+            )  # fmt: skip
+            done = done * radix
+            self.here, self.there = self.there, self.here
+
+
+def _memory(bound: Shape, axes: Ints) -> Generator[Scratch, Any, _Memory]:
+    here = yield Scratch("complex64", bound)
+    there = yield Scratch("complex64", bound)
+    turns = yield Scratch("complex64", (max(bound[axis] for axis in axes),))
+    return _Memory(here, there, turns)
+
+
+def _axes(dim: Ints, rank: int) -> Ints:
+    if not dim or not rank:
+        raise ShapeError(f"a Fourier transform along {dim} of {rank} dimensions: there must be one at least")
+    return tuple(axis_of(each, rank) for each in dim)
+
+
+def _scale(normalization: int, shape: Shape, axes: Ints) -> float:
+    """What a result is multiplied by: nothing, one over the root of all lengths, or over all of them."""
+    lengths = prod(shape[axis] for axis in axes)
+    if lengths == 0:
+        raise ShapeError(f"shape {shape} has nothing in dimensions {axes} to transform")
+    scales = {0: 1.0, 1: 1.0 / math.sqrt(lengths), 2: 1.0 / lengths}
+    return scales[normalization]
+
+
+def _put(out: LiveTensor, x: LiveTensor, length: int, axis: int, scale: float, **choices: bool) -> Dispatch:
+    shape = out.shape or (1,)
+    count = prod(shape)
+    return COMPLEX_PUT(
+        out, x, count=count, length=length, kept=shape[axis], inner=prod(shape[axis + 1 :]), scale=scale, **choices,
+        threads=count,
+    )  # fmt: skip
+
+
+@op("aten._fft_r2c.default", "aten::_fft_r2c.out")
+def fft_r2c(x: LiveTensor, dim: Ints, normalization: int, onesided: bool, out: LiveTensor) -> Steps:
+    axes, shape = _axes(dim, x.rank), x.shape
+    memory = yield from _memory(x.max_shape, axes)
+    last = axes[-1]
+    length = shape[last]
+    out.shape = (*shape[:last], length // 2 + 1 if onesided else length, *shape[last + 1 :])
+    yield memory.load(x, "REAL", shape, last, length)
+    for axis in axes:
+        yield from memory.transform(shape, axis, clockwise=True)
+    yield _put(out, memory.here, length, last, _scale(normalization, shape, axes))
+
+
+@op("aten._fft_c2c.default", "aten::_fft_c2c.out")
+def fft_c2c(x: LiveTensor, dim: Ints, normalization: int, forward: bool, out: LiveTensor) -> Steps:
+    axes, shape = _axes(dim, x.rank), x.shape
+    memory = yield from _memory(x.max_shape, axes)
+    last = axes[-1]
+    out.shape = shape
+    yield memory.load(x, "WHOLE", shape, last, shape[last])
+    for axis in axes:
+        yield from memory.transform(shape, axis, clockwise=forward)
+    yield _put(out, memory.here, shape[last], last, _scale(normalization, shape, axes))
+
+
+@op("aten._fft_c2r.default", "aten::_fft_c2r.out")
+def fft_c2r(x: LiveTensor, dim: Ints, normalization: int, last_dim_size: int, out: LiveTensor) -> Steps:
+    """The other dimensions first: along the last one half of the numbers follow from the others only then."""
+    axes, half = _axes(dim, x.rank), x.shape
+    last = axes[-1]
+    most = max(out.max_shape[last], x.max_shape[last])
+    memory = yield from _memory((*out.max_shape[:last], most, *out.max_shape[last + 1 :]), axes)
+    shape = (*half[:last], last_dim_size, *half[last + 1 :])
+    if last_dim_size < 1 or half[last] <= last_dim_size // 2:
+        raise ShapeError(f"{half[last]} numbers in dimension {dim[-1]} of {half} are no half of {last_dim_size}")
+    out.shape = shape
+    yield memory.load(x, "WHOLE", half, last, half[last])
+    for axis in axes[:-1]:
+        yield from memory.transform(half, axis, clockwise=False)
+    memory.here, memory.there = memory.there, memory.here
+    yield memory.load(memory.there, "HALF", shape, last, half[last])
+    yield from memory.transform(shape, last, clockwise=False)
+    yield _put(out, memory.here, last_dim_size, last, _scale(normalization, shape, axes), REAL=True)
+
+
+@op("aten.view_as_real_copy.default", "aten::view_as_real_copy.out")
+def view_as_real_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    out.shape = (*x.shape, 2)
+    yield _parts(x, out, x.numel)
+
+
+@op("aten.view_as_complex_copy.default", "aten::view_as_complex_copy.out")
+def view_as_complex_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    if x.shape[-1:] != (2,):
+        raise ShapeError(f"{x.shape} does not end in the two parts of complex numbers")
+    out.shape = x.shape[:-1]
+    yield _parts(x, out, out.numel)
+
+
+@op("aten._conj_physical.default", "aten::_conj_physical.out", "aten.conj_physical.default", "aten::conj_physical.out")
+def conj_physical(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    out.shape = x.shape
+    yield _parts(x, out, x.numel, conjugate=True)
+
+
+def _parts(x: LiveTensor, out: LiveTensor, count: int, conjugate: bool = False) -> Dispatch:
+    return COMPLEX_PUT(
+        out, x, count=count, length=count, kept=count, inner=1, scale=1.0, CONJUGATE=conjugate, threads=count
+    )
