@@ -15,7 +15,7 @@ ROTARY_COMPLEX = Kernel.load("rotary_complex")
 
 
 def _check_heads(xq: LiveTensor, xk: LiveTensor, heads: int = 2) -> None:
-    """Queries and keys are [B, S, H, D], or [B, H, S, D] with heads along 1, and differ in their number of heads only."""
+    """Queries and keys are [B, S, H, D], or [B, H, S, D] with heads along 1, and differ in that number only."""
     others = [axis for axis in range(4) if axis != heads]
     if xq.rank != 4 or xk.rank != 4 or any(xq.shape[axis] != xk.shape[axis] for axis in others):
         order = "batch, rows, heads, size" if heads == 2 else "batch, heads, rows, size"
