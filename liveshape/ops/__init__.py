@@ -20,6 +20,7 @@ from liveshape.ops import (
     scan,
     softmax,
     symint,
+    training,
     unary,
     views,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "scan",
     "softmax",
     "symint",
+    "training",
     "unary",
     "views",
 ]

@@ -14,6 +14,7 @@ from tests.ops.cases import (
     rotary,
     scan,
     softmax,
+    training,
     unary,
     views,
 )
@@ -27,6 +28,7 @@ CASES = [
     *quantized.CASES,
     *reduction.CASES,
     *softmax.CASES,
+    *training.CASES,
     *scan.CASES,
     *rotary.CASES,
     *attention.CASES,
