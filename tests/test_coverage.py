@@ -55,6 +55,13 @@ def test_a_recorded_program_is_run_and_compared(reference: np.ndarray, kind: str
     assert outcome_of("doubled", Recording([program])) == Outcome("doubled", kind, reason)
 
 
+def test_numbers_that_are_none_are_right_where_the_reference_has_them() -> None:
+    x = torch.full((3, 4), torch.nan)
+    x[0] = torch.inf
+    program = Recorded(doubled(), (call((x,), (x + x,)),), 1e-3, 1e-1)
+    assert outcome_of("doubled", Recording([program])).kind == "passed"
+
+
 def test_what_gives_no_program_is_not_exported() -> None:
     assert outcome_of("one", Recording(failure="ValueError: why")) == Outcome("one", "not exported", "ValueError: why")
     assert outcome_of("one", Recording()).kind == "not exported"
