@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
+import unittest
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from tests.coverage.recording import Recorded, Recording, Suite, call, failure
 
@@ -51,7 +54,10 @@ def expanded(function: Callable[..., Any]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def record_backend_test(function: Callable[..., Any], values: dict[str, Any], recording: Recording) -> None:
-    function(Runner(recording), **values)
+    try:
+        function(Runner(recording), **values)
+    except (pytest.skip.Exception, unittest.SkipTest) as skipped:
+        recording.failure = f"skipped there: {skipped}"
 
 
 class Runner:
