@@ -1,4 +1,4 @@
-"""What an operator may ask for beside a dispatch: temporary memory, an element of data, the host, the count of calls."""
+"""What an operator may ask for beside a dispatch: temporary memory, an element of data, the host, a count of calls."""
 
 from __future__ import annotations
 

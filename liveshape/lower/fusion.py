@@ -151,6 +151,8 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
     if rotary is None or rotary.name not in _ROTARY or rotary.args[-1] != (q, k) or not search.once(q, k):
         return ()
     xq, xk, cosine, sine, *start, _ = rotary.args
+    if len(cosine.max_shape) != 2:  # the rows of queries and keys lie elsewhere, see ops/rotary.py
+        return ()
     private = search.only_for((sdpa,), q) and search.only_for((sdpa,), k)
     # Values and position are read and the caches are written earlier than they were: nothing in between may care.
     apart = all(search.unchanged(value, (rotary, sdpa)) for value in (v, position, k_cache, v_cache))

@@ -36,6 +36,7 @@ from liveshape.ops import (
     softmax,
     sorting,
     symint,
+    training,
     unary,
     views,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "softmax",
     "sorting",
     "symint",
+    "training",
     "unary",
     "views",
 ]

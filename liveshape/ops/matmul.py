@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.registry import Number, op
+from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 
-MATMUL_ROWS = Kernel.load("matmul_rows")
-MATMUL_TILED = Kernel.load("matmul_tiled")
+
+class Products(NamedTuple):
+    """The kernels of few and of many rows that read the right factor in one way."""
+
+    rows: Kernel
+    tiled: Kernel
+
+    @classmethod
+    def reading(cls, weight: str) -> Products:
+        """The kernels with an include that says how the right factor is stored."""
+        return cls(Kernel.load("matmul_rows", matmul_weight=weight), Kernel.load("matmul_tiled", matmul_weight=weight))
+
+
+NUMBERS = Products(Kernel.load("matmul_rows"), Kernel.load("matmul_tiled"))
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
@@ -38,10 +50,14 @@ def product(
     low: float = 0.0,
     high: float = 0.0,
     CLAMP: bool = False,
+    kernels: Products = NUMBERS,
+    scales: Tensors = (),
+    **choices: Any,
 ) -> Iterator[Dispatch]:
     """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once.
 
-    The addend is broadcast unless its strides are given; the result may be clamped.
+    The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
+    stored; what else they need for that comes with `scales` and `choices`.
     """
     if beta == 0:
         addend = None  # as in torch: a NaN that is multiplied by nothing does not count
@@ -65,21 +81,22 @@ def product(
         "CLAMP": CLAMP,
         "TRANSPOSED": transposed,
         "ADDEND": addend is not None,
+        **choices,
     }
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
-    tensors = (out, x, weight, x if addend is None else addend)
+    tensors = (out, x, x if addend is None else addend, weight, *scales)
     if rows <= FEW_ROWS:
         units = batch * ceil_div(columns, 4) if rows else 0
         parts = (64 if depth >= 1024 else 16) if transposed else 16
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
-        yield MATMUL_ROWS(
+        yield kernels.rows(
             *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, PARTS=parts, INNER=transposed, VEC=vector,
             shared=units,
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
     tile, tiles = tiling(batch, rows, columns)
-    yield MATMUL_TILED(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+    yield kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
 
 
 def tiling(batch: int, rows: int, columns: int) -> tuple[int, int]:

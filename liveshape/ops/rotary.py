@@ -14,12 +14,12 @@ ROTARY = Kernel.load("rotary")
 ROTARY_COMPLEX = Kernel.load("rotary_complex")
 
 
-def _check_heads(xq: LiveTensor, xk: LiveTensor) -> None:
-    """Queries and keys are [B, S, H, D] and differ in their number of heads only."""
-    if xq.rank != 4 or xk.rank != 4 or (xq.shape[:2], xq.shape[3]) != (xk.shape[:2], xk.shape[3]):
-        raise ShapeError(
-            f"queries {xq.shape} and keys {xk.shape} must be [batch, rows, heads, size] and differ in heads only"
-        )
+def _check_heads(xq: LiveTensor, xk: LiveTensor, heads: int = 2) -> None:
+    """Queries and keys are [B, S, H, D], or [B, H, S, D] with heads along 1, and differ in that number only."""
+    others = [axis for axis in range(4) if axis != heads]
+    if xq.rank != 4 or xk.rank != 4 or any(xq.shape[axis] != xk.shape[axis] for axis in others):
+        order = "batch, rows, heads, size" if heads == 2 else "batch, heads, rows, size"
+        raise ShapeError(f"queries {xq.shape} and keys {xk.shape} must be [{order}] and differ in heads only")
     if xq.shape[3] % 2:
         raise ShapeError(f"a head of {xq.shape[3]} elements does not consist of pairs")
 
@@ -29,16 +29,12 @@ def rotate(
 ) -> Dispatch:
     """Turn queries and keys; these go to `start` elements into each `stride` of their output, `run` of them there."""
     xq, xk, cosine = tensors[2:5]
-    _, rows, query_heads, size = xq.shape
     total = (xq.numel + xk.numel) // 2
     return kernel(
         *tensors,
         query_pairs=xq.numel // 2,
         count=total,
-        query_heads=query_heads,
-        key_heads=xk.shape[2],
-        rows=rows,
-        size=size,
+        size=xq.shape[3],
         table_width=cosine.shape[-1],
         key_run=run,
         key_start=start,
@@ -57,7 +53,7 @@ def angles_of_rows(xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: Liv
             raise ShapeError(
                 f"angles {table.shape} for queries {xq.shape}: {(rows, size // 2)} is needed, a row for every live row"
             )
-    return {"half": size // 2, "first_row": 0, "NEIGHBOURS": True}
+    return {"half": size // 2, "first_row": 0, "NEIGHBOURS": True, **_rows_before_heads(xq, xk)}
 
 
 def angles_of_positions(
@@ -69,6 +65,50 @@ def angles_of_positions(
     if cosine.rank != 2 or cosine.shape != sine.shape:
         raise ShapeError(f"tables of angles {cosine.shape} and {sine.shape} must be two alike of rank 2")
     positions, width = cosine.shape
+    _check_table(width, size, start, rows, positions)
+    return {"half": width // 2, "first_row": start, "NEIGHBOURS": False, **_rows_before_heads(xq, xk)}
+
+
+def _rows_before_heads(xq: LiveTensor, xk: LiveTensor) -> dict[str, Any]:
+    """[B, S, H, D]: the heads of a row are neighbours, and all of a batch turn by the same tables."""
+    _, rows, query_heads, _ = xq.shape
+    return {
+        "rows": rows,
+        "query_heads": query_heads,
+        "key_heads": xk.shape[2],
+        "query_vectors": rows * query_heads,
+        "key_vectors": rows * xk.shape[2],
+        "table_stride": 0,
+    }
+
+
+def angles_of_batches(
+    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
+) -> dict[str, Any]:
+    """Tables [B or 1, rows, turning elements] for queries and keys [B, H, S, D], as transformers has them."""
+    _check_heads(xq, xk, heads=1)
+    batch, query_heads, rows, size = xq.shape
+    if cosine.shape != sine.shape or cosine.shape[0] not in (1, batch):
+        raise ShapeError(
+            f"tables of angles {cosine.shape} and {sine.shape} must be two alike, for one batch or for all of {batch}"
+        )
+    _, positions, width = cosine.shape
+    _check_table(width, size, start, rows, positions)
+    return {
+        "half": width // 2,
+        "first_row": start,
+        "NEIGHBOURS": False,
+        "rows": rows,
+        # The rows of a head are neighbours: no two heads lie beside each other.
+        "query_heads": 1,
+        "key_heads": 1,
+        "query_vectors": query_heads * rows,
+        "key_vectors": xk.shape[1] * rows,
+        "table_stride": 0 if cosine.shape[0] == 1 else positions * width,
+    }
+
+
+def _check_table(width: int, size: int, start: int, rows: int, positions: int) -> None:
     if width % 2 or width > size:
         raise ShapeError(f"angles for {width} elements of a head of {size}: it must be an even number up to that")
     if start < 0 or start + rows > positions:
@@ -76,7 +116,6 @@ def angles_of_positions(
             f"position {start} and {rows} rows need {start + rows} rows of angles, the tables hold "
             f"{positions}; start at an earlier position, or export with larger tables"
         )
-    return {"half": width // 2, "first_row": start, "NEIGHBOURS": False}
 
 
 @op("et_vk.apply_rotary_emb.default")
@@ -92,7 +131,9 @@ def apply_rotary_emb(
 def apply_rotary_emb_hf(
     xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, start_pos: int, out: Tensors
 ) -> Iterator[Dispatch]:
-    angles = angles_of_positions(xq, xk, freqs_cos, freqs_sin, start_pos)
+    # The rank of the tables tells the layouts of queries and keys apart.
+    find = angles_of_batches if freqs_cos.rank == 3 else angles_of_positions
+    angles = find(xq, xk, freqs_cos, freqs_sin, start_pos)
     out[0].shape, out[1].shape = xq.shape, xk.shape
     yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 

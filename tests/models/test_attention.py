@@ -16,7 +16,7 @@ import pytest
 from liveshape.errors import ShapeError
 from liveshape.run.executor import Executor
 from tests.models.test_catalogue import assert_within, load
-from tests.support.catalogue import case_files, cases, dynamic_shape_files, generated
+from tests.support.catalogue import dynamic_shape_files, generated
 from tests.support.exporting import quiet
 
 with quiet():
@@ -267,12 +267,3 @@ def test_update_cache_serves_what_the_other_backend_refuses(case: Any) -> None:
     name, value_shape, cache_shape, dtype = case
     cache = np.random.default_rng(1).standard_normal(cache_shape).astype(str(dtype).removeprefix("torch."))
     scattered(load(folder / f"{name}.pte"), value_shape, cache, 0)
-
-
-@pytest.mark.parametrize(
-    ("suite", "case"), cases(("et_vk_sdpa", "apply_rotary_emb_interleaved")), ids=lambda name: name
-)
-def test_catalogue(suite: str, case: str) -> None:
-    files = case_files(suite, case)
-    (got,) = run(load(files.pte), *files.inputs)
-    assert_within(got, files.goldens[0], files.atol, files.rtol, f"{suite}.{case}")

@@ -215,6 +215,24 @@ def test_turned_keys_that_the_caller_wants_do_not_vanish() -> None:
     assert "rotary_to_cache" not in operators(fuse(chain.graph(*chain.outputs, keys)))
 
 
+def test_tables_of_heads_before_rows_are_left_alone() -> None:
+    """What turns as [B, H, S, D] is attention's [B, S, H, D] only by name: rows are where heads were."""
+    chain = Chain()
+    q, k, v = (chain.input((1, 4, 3, SIZE)) for _ in range(3))
+    turned = tuple(chain.tensor(x.max_shape) for x in (q, k))
+    tables = [chain.input((1, 3, SIZE)) for _ in range(2)]
+    chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, turned)
+    caches = [chain.constant(np.zeros((1, KEPT, 3, SIZE), np.float32)) for _ in range(2)]
+    rest = 0, 1, None, 0.0, True, None, chain.tensor(q.max_shape)
+    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    fused = fuse(chain.graph(out, *caches))
+    assert [node.name for node in fused.nodes] == [node.name for node in chain.nodes]
+    assert (
+        executor_of(fused).execute([np.ones(x.max_shape, np.float32) for x in (q, k, v, *tables)])[0].shape
+        == q.max_shape
+    )
+
+
 def test_a_sum_that_broadcasts_when_live_is_still_right() -> None:
     chain = feed_forward("float32")
     executor = executor_of(fuse(chain.graph(chain.nodes[0].args[-1], chain.nodes[1].args[-1])))

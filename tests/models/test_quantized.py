@@ -15,7 +15,7 @@ from torch import nn
 
 from liveshape.errors import InputError
 from tests.models.test_catalogue import assert_within, load, slowly
-from tests.support.catalogue import case_files, cases, dynamic_module, dynamic_shape_files, generated, recorded
+from tests.support.catalogue import dynamic_module, dynamic_shape_files, generated, recorded
 from tests.support.exporting import cached, lower, quick, quiet
 
 with quiet():
@@ -38,16 +38,7 @@ def quietly(write: Callable[[Path], None]) -> Callable[[Path], None]:
     return inner
 
 
-# ExecuTorch's catalogue and fixtures
-
-
-@pytest.mark.parametrize(("suite", "case"), cases(("linear_qcs4w", "linear_dq8ca_q4gsw")), ids=lambda name: name)
-def test_catalogue(suite: str, case: str) -> None:
-    files = case_files(suite, case)
-    executor = load(files.pte)
-    executor.poison()
-    (got,) = executor.execute(list(files.inputs))
-    assert_within(got, files.goldens[0], files.atol, files.rtol, f"{suite}.{case}")
+# ExecuTorch's fixtures
 
 
 @pytest.mark.parametrize("name", slowly([config.name for config in upstream_linear.CONFIGS], QUICK))

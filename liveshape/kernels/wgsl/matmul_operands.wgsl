@@ -20,9 +20,9 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
-@group(0) @binding(2) var<storage, read> weight: array<V>;
-@group(0) @binding(3) var<storage, read> addend: array<T>;
-@group(0) @binding(4) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> addend: array<T>;
+
+// include matmul_weight
 
 // include clamped
 
@@ -36,18 +36,6 @@ fn x_four(i: u32) -> vec4<f32> {
         return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
     }
     return vec4<f32>(x_one(i), x_one(i + 1u), x_one(i + 2u), x_one(i + 3u));
-}
-
-fn weight_one(i: u32) -> f32 {
-    return V_at(V_math(weight[i / V_lanes]), i % V_lanes);
-}
-
-fn weight_four(i: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        let four = V_math(weight[i / V_lanes]);
-        return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
-    }
-    return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
 }
 
 // Four neighbours of which only the first `count` exist: the others are zero and not even read.

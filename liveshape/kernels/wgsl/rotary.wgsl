@@ -1,4 +1,5 @@
-// Rotary embedding of queries and keys [B, S, H, D] by one pair of tables, a thread per pair of elements.
+// Rotary embedding of queries and keys by a pair of tables, a thread per pair of elements. They are [B, S, H, D], or
+// [B, H, S, D] with one head between a row and the next; a batch has tables of its own, or shares them.
 // New keys may be written among those of a cache: per batch one run of `key_run` elements, `key_start` into it.
 // T: f32, f16
 // TAngle: f32, f16
@@ -9,13 +10,16 @@ override NEIGHBOURS: bool = true; // a pair is two neighbours, else elements `ha
 struct Params {
     query_pairs: u32,
     count: u32,
-    query_heads: u32,
+    query_heads: u32, // vectors from a row to the next
     key_heads: u32,
+    query_vectors: u32, // of one batch
+    key_vectors: u32,
     rows: u32, // S
     size: u32, // D
     half: u32,
     first_row: u32, // of the tables
     table_width: u32,
+    table_stride: u32, // elements of the tables of one batch
     key_run: u32,
     key_start: u32,
     key_stride: u32, // elements of one batch of the cache
@@ -51,7 +55,8 @@ fn each(index: u32) {
     }
     if (i < params.half) {
         let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
-        let angle = (params.first_row + row) * params.table_width + i;
+        let batch = vector / select(params.query_vectors, params.key_vectors, of_keys);
+        let angle = batch * params.table_stride + (params.first_row + row) * params.table_width + i;
         let other = angle + select(params.half, 0u, NEIGHBOURS);
         let cosines = vec2<f32>(f32(cosine[angle]), f32(cosine[other]));
         let sines = vec2<f32>(f32(sine[angle]), f32(sine[other]));

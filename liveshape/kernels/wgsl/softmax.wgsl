@@ -4,8 +4,6 @@
 override WG: u32 = 256;
 override LOG: bool = false;
 
-const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
-
 struct Params {
     rows: u32,
     length: u32,
@@ -15,13 +13,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<TIn>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-alias Total = vec2<f32>; // (maximum m, sum of exp(x - m))
-
-fn combine(a: Total, b: Total) -> Total {
-    let maximum = max(a.x, b.x);
-    return Total(maximum, a.y * exp(a.x - maximum) + b.y * exp(b.x - maximum));
-}
-
+// include exponentials
 // include parts
 
 @compute @workgroup_size(WG)
@@ -33,7 +25,7 @@ fn main(
     let row = unit_of(group_index(group, grid), lane);
     let live = min(row, params.rows - 1u);
     let start = (live / params.inner) * params.length * params.inner + live % params.inner;
-    var mine = Total(LOWEST, 0.0);
+    var mine = NOTHING;
     for (var j = part_of(lane); j < params.length; j += SHARE) {
         mine = combine(mine, Total(f32(x[start + j * params.inner]), 1.0));
     }

@@ -26,6 +26,7 @@ from tests.ops.cases import (
     scattering,
     softmax,
     sorting,
+    training,
     unary,
     views,
 )
@@ -42,6 +43,7 @@ CASES = [
     *reduction.CASES,
     *softmax.CASES,
     *sorting.CASES,
+    *training.CASES,
     *scan.CASES,
     *rotary.CASES,
     *attention.CASES,

@@ -1,4 +1,4 @@
-"""Rotary embeddings in their three layouts, with live rows, live positions and heads that turn in part."""
+"""Rotary embeddings in their four layouts, with live rows, live positions and heads that turn in part."""
 
 from __future__ import annotations
 
@@ -47,15 +47,18 @@ def _position(rows: int) -> int:
     return (rows * 11) % (POSITIONS - rows + 1)
 
 
-def _halves(dtype: str, angles: str, batch: int, heads: tuple[int, int], size: int, width: int) -> OpCase:
-    def turn(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-        rest, x = x.double()[..., width:], x.double()[..., :width]
-        other = torch.cat((-x[..., width // 2 :], x[..., : width // 2]), -1)
-        return torch.cat((x * cosine.double().unsqueeze(1) + other * sine.double().unsqueeze(1), rest), -1)
+def _turn_halves(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """The first elements of each head as many as the tables have, by angles that all heads share."""
+    width = cosine.shape[-1]
+    rest, x = x.double()[..., width:], x.double()[..., :width]
+    other = torch.cat((-x[..., width // 2 :], x[..., : width // 2]), -1)
+    return torch.cat((x * cosine.double().unsqueeze(1) + other * sine.double().unsqueeze(1), rest), -1)
 
+
+def _halves(dtype: str, angles: str, batch: int, heads: tuple[int, int], size: int, width: int) -> OpCase:
     def golden(q: torch.Tensor, k: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, rows: int) -> Any:
         live = slice(_position(rows), _position(rows) + rows)
-        return tuple(turn(x, cosine[live], sine[live]) for x in (q, k))
+        return tuple(_turn_halves(x, cosine[live], sine[live]) for x in (q, k))
 
     return OpCase(
         name=f"rotary halves {dtype} {angles} {batch}x{heads}x{size} turning {width}",
@@ -66,6 +69,29 @@ def _halves(dtype: str, angles: str, batch: int, heads: tuple[int, int], size: i
             In(angles, (POSITIONS, width)),
             Sym(_position(s)),
             tuple(_heads(dtype, batch, s, heads, size, Out)),
+        ],
+        golden=golden,
+        **_tolerance(dtype),
+    )
+
+
+def _heads_first(dtype: str, angles: str, batch: int, tables: int, size: int, width: int, extra: int = 0) -> OpCase:
+    """Queries and keys [B, H, S, D] with tables [B or 1, S, turning elements], as transformers has them."""
+    heads = (3, 2)
+
+    def golden(q: torch.Tensor, k: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, rows: int) -> Any:
+        live = slice(extra, extra + rows)
+        return tuple(_turn_halves(x, cosine[:, live], sine[:, live]) for x in (q, k))
+
+    return OpCase(
+        name=f"rotary heads first {dtype} {angles} {batch} by {tables} x{size} turning {width} from {extra}",
+        op="et_vk.apply_rotary_emb_hf.default",
+        args_at=lambda s: [
+            *(In(dtype, (batch, count, s, size)) for count in heads),
+            In(angles, (tables, s + extra, width)),
+            In(angles, (tables, s + extra, width)),
+            extra,
+            tuple(Out(dtype, (batch, count, s, size)) for count in heads),
         ],
         golden=golden,
         **_tolerance(dtype),
@@ -98,6 +124,11 @@ CASES = [
         for dtype, angles in (("float32", "float32"), ("float16", "float16"), ("float16", "float32"))
         for form in ((1, (4, 2), 16, 16), (2, (3, 1), 10, 6), (1, (2, 2), 8, 2))
     ),
+    _heads_first("float32", "float32", 1, 1, 16, 16),
+    _heads_first("float32", "float32", 3, 3, 10, 6),
+    _heads_first("float32", "float32", 2, 1, 8, 2, extra=5),
+    _heads_first("float16", "float16", 2, 2, 10, 4),
+    _heads_first("float16", "float32", 2, 1, 8, 8),
     *(
         _complex(dtype, *form)
         for dtype in ("float32", "float16")

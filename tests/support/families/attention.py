@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tests.support.exporting import quiet
-from tests.support.programs import MAX, Input, TestProgram, value_of
+from tests.support.programs import MAX, Input, TestProgram, integers, value_of
 
 CAPACITY = 300  # beyond what one workgroup attends to alone
 
@@ -42,7 +42,43 @@ class CachedLayers(nn.Module):
         return first, torch.ops.llama.custom_sdpa(turned_q, self.k_second, self.v_second, p, None, 0.0, True)
 
 
+class PartialRotary(nn.Module):
+    """Heads before rows and angles per sequence of a batch, of which a head turns a part: phi, gpt_neox, stablelm."""
+
+    def __init__(self, heads: int, key_heads: int, size: int, turning: int) -> None:
+        super().__init__()
+        self.heads, self.key_heads, self.size, self.turning = heads, key_heads, size, turning
+        self.qkv = nn.Linear(24, (heads + 2 * key_heads) * size)
+        self.register_buffer("speeds", 0.5 ** torch.arange(turning // 2))
+
+    def turn(self, x, cosine, sine):
+        part, rest = x[..., : self.turning], x[..., self.turning :]
+        other = torch.cat((-part[..., self.turning // 2 :], part[..., : self.turning // 2]), dim=-1)
+        return torch.cat((part * cosine + other * sine, rest), dim=-1)
+
+    def forward(self, x, positions):
+        angles = torch.cat((positions[..., None] * self.speeds,) * 2, dim=-1)
+        cosine, sine = angles.cos().unsqueeze(1), angles.sin().unsqueeze(1)
+        counts = (self.heads, self.key_heads, self.key_heads)
+        parts = self.qkv(x).split([count * self.size for count in counts], dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in parts)
+        q, k = self.turn(q, cosine, sine), self.turn(k, cosine, sine)
+        return (q @ k.transpose(2, 3)).softmax(-1) @ v if self.heads == self.key_heads else (q, k)
+
+
 PROGRAMS = [
+    TestProgram(
+        "attention/partial_rotary",
+        lambda: PartialRotary(heads=2, key_heads=2, size=10, turning=4),
+        (Input((2, "S", 24)), Input((2, "S"), torch.int64, integers(0, 90))),
+        dims={"S": (1, MAX)},
+    ),
+    TestProgram(
+        "attention/partial_rotary_of_one",
+        lambda: PartialRotary(heads=3, key_heads=1, size=8, turning=6),
+        (Input((1, "S", 24)), Input((1, "S"), torch.int64, integers(0, 90))),
+        dims={"S": (1, MAX)},
+    ),
     TestProgram(
         "attention/cached_layers",
         CachedLayers,

@@ -1,0 +1,10 @@
+// The sum of exponentials that does not overflow, as a Total of `parts`.
+const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
+const NOTHING: Total = Total(LOWEST, 0.0);
+
+alias Total = vec2<f32>; // (maximum m, sum of exp(x - m))
+
+fn combine(a: Total, b: Total) -> Total {
+    let maximum = max(a.x, b.x);
+    return Total(maximum, a.y * exp(a.x - maximum) + b.y * exp(b.x - maximum));
+}

@@ -1,0 +1,1 @@
+"""How much of ExecuTorch's own test suites runs here: `python -m tests.coverage` writes docs/coverage.md."""

@@ -1,0 +1,74 @@
+"""The page docs/coverage.md: a table of totals, and for each suite the tests that do not pass with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tests.coverage.outcomes import KINDS, Outcome
+from tests.coverage.recording import Suite
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
+EXPORTERS = ("executorch", "torch", "torchao", "torchvision", "torchaudio", "transformers")
+
+
+def page(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> str:
+    """The whole page, the same for the same results."""
+    return "\n".join([*_head(), *_totals(results), *(line for found in results for line in _section(*found))]) + "\n"
+
+
+def _head() -> Iterator[str]:
+    yield "# What of ExecuTorch's own tests runs here"
+    yield ""
+    yield "Written by `python -m tests.coverage`; do not edit. Each test of ExecuTorch's suites is exported by its own"
+    yield "code, run by liveshape on its own inputs in poisoned memory, and compared with its own reference at its own"
+    yield "tolerance. *Not exported* is what gives no program to run: the exporter refuses it, or the test looks at the"
+    yield "export alone."
+    yield ""
+    yield f"Made with {', '.join(_installed(name) for name in EXPORTERS)}."
+    yield ""
+
+
+def _installed(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name} (not installed)"
+
+
+def _totals(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> Iterator[str]:
+    yield f"| suite | tests | {' | '.join(KINDS)} |"
+    yield "| --- |" + " ---: |" * (1 + len(KINDS))
+    for suite, outcomes in results:
+        counts = Counter(outcome.kind for outcome in outcomes)
+        yield f"| {suite.title} | {len(outcomes)} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
+    yield ""
+
+
+def _section(suite: Suite, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield f"## {suite.title}"
+    yield ""
+    yield f"`{suite.origin}`"
+    yield ""
+    for module, reason in sorted(suite.absent.items()):
+        yield f"- `{module}` is left out: {_cell(reason)}."
+    if suite.absent:
+        yield ""
+    rows = sorted((KINDS.index(each.kind), each.name, each.reason) for each in outcomes if each.kind != "passed")
+    if not rows:
+        yield "Everything passes." if outcomes else "Nothing could be run."
+        yield ""
+        return
+    yield "| test | | reason |"
+    yield "| --- | --- | --- |"
+    for kind, name, reason in rows:
+        yield f"| {_cell(name)} | {KINDS[kind]} | {_cell(reason)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    """Text that fits a row of a table."""
+    short = text if len(text) <= 300 else f"{text[:297]}..."
+    return short.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
