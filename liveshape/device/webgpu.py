@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger("liveshape")
+_SOFTWARE_INVOCATIONS = 32
 _SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _MORE_LIMITS = ("max-compute-workgroup-size-x", "max-compute-workgroup-storage-size")
@@ -75,8 +76,11 @@ class WebGpuDevice:
         _devices.add(self)
         self._queue = self._device.queue
         granted = {ours: self._device.limits[theirs] for ours, theirs in LIMIT_NAMES.items()}
-        # A software adapter has few cores and pays for every barrier: its threads had better not wait for each other.
-        parts = _SOFTWARE_PARTS if self.adapter.software else Limits.max_parts
+        parts = Limits.max_parts
+        if self.adapter.software:
+            # It has few cores and pays for every barrier: its threads had better be few and not wait for each other.
+            parts = _SOFTWARE_PARTS
+            granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
         self.limits = limits or Limits(**granted, half="shader-f16" in features, max_parts=parts)
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"

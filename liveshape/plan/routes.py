@@ -1,7 +1,8 @@
 """Which kernels smaller live shapes will ask for, found by planning at a few of them, so that all compile at load.
 
 A file does not say which dimensions are dynamic. Dimensions of equal bound most likely are one symbol, so each bound
-is shrunk in all inputs at once, and all bounds together; a size that the program refuses ends its trial and costs
+is shrunk in all inputs at once, and all bounds together; a bound of several dimensions is shrunk in each of them as
+well, since a batch may have the size of something else. A size that the program refuses ends its trial and costs
 nothing. What a kernel says that live values choose (`// live VEC: 1, 2, 4`) is compiled for each choice.
 """
 
@@ -20,6 +21,8 @@ _FEW = tuple(range(9))
 _TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
 _MOST_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
 
+Place = tuple[int, int]  # a dimension of inputs: which one, and its bound
+
 
 def explore(live: Live, many: bool = True) -> int:
     """Plan at many live shapes, or at the bound alone; returns how many combinations the budget left out.
@@ -29,7 +32,8 @@ def explore(live: Live, many: bool = True) -> int:
     graph = live.plan.graph
     inputs = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
     scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
-    bounds = sorted({size for tensor in inputs for size in tensor.max_shape if size > 1})
+    places = {(axis, most) for tensor in inputs for axis, most in enumerate(tensor.max_shape) if most > 1}
+    bounds = sorted({most for _, most in places})
     looks = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
     ends = _ends_of_state(live) if looks else set()
     _try(live, 0)  # the bound, and the numbers of the file
@@ -39,7 +43,7 @@ def explore(live: Live, many: bool = True) -> int:
         _try(live, 0)
     tried = left = 0
     budget = _MOST_TRIALS if many else 0
-    for size, sizes in _trials(bounds):
+    for size, sizes in _trials(bounds, places):
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
         numbers = {0, *(end - size for end in ends if end > size)}
         if scalars:
@@ -53,7 +57,9 @@ def explore(live: Live, many: bool = True) -> int:
                 continue
             tried += 1
             for tensor in inputs:
-                live.set(tensor, tuple(min(sizes.get(most, most), most) for most in tensor.max_shape))
+                live.set(
+                    tensor, tuple(min(sizes.get(place, place[1]), place[1]) for place in enumerate(tensor.max_shape))
+                )
             for place, value in enumerate(scalars):
                 live.set(value, number + place * step)
             _try(live, number)
@@ -61,18 +67,28 @@ def explore(live: Live, many: bool = True) -> int:
     return left
 
 
-def _trials(bounds: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
-    """A size, and to what it shrinks which bounds: none, since programs of one row have positions; each; all; pairs."""
+def _trials(bounds: list[int], places: set[Place]) -> Iterator[tuple[int, dict[Place, int]]]:
+    """A size, and what it shrinks to itself: nothing, since programs of one row have positions; each bound; all; pairs;
+    and single dimensions of a bound that others have, too."""
+    of_bound = {bound: [place for place in sorted(places) if place[1] == bound] for bound in bounds}
     yield 1, {}
     for bound in bounds:
-        # The size below the bound meets the routes of large shapes with an odd remainder.
-        for size in sorted({*(size for size in _TRIALS if size < bound), bound - 1}):
-            yield size, {bound: size}
+        for size in _below(bound):
+            yield size, dict.fromkeys(of_bound[bound], size)
     for size in (size for size in _TRIALS if len(bounds) > 1 and size < bounds[-1]):
-        yield size, dict.fromkeys(bounds, size)
+        yield size, dict.fromkeys(places, size)
     for one, other in permutations(bounds, 2):
         for size in (size for size in _FEW if size < one):
-            yield size, {one: size, other: 1}
+            yield size, {**dict.fromkeys(of_bound[other], 1), **dict.fromkeys(of_bound[one], size)}
+    for bound in bounds:
+        for place in of_bound[bound] if len(of_bound[bound]) > 1 else ():
+            for size in _below(bound):
+                yield size, {place: size}
+
+
+def _below(bound: int) -> list[int]:
+    """The size just below the bound meets the routes of large shapes with an odd remainder."""
+    return sorted({*(size for size in _TRIALS if size < bound), bound - 1})
 
 
 def _ends_of_state(live: Live) -> set[int]:

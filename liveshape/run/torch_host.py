@@ -27,6 +27,8 @@ def torch_operator(name: str) -> HostOperator | str:
     exported = _overload(name)
     if exported is None:
         return "torch, which could compute it on the host, does not know it"
+    if not _runs_here(exported):
+        return "torch knows its name, but has nothing that computes it on the host"
     inputs = [argument for argument in exported._schema.arguments if not argument.is_out]
     outs = [argument for argument in exported._schema.arguments if argument.is_out]
     kinds = [str(argument.type) for argument in inputs]
@@ -62,6 +64,12 @@ def _overload(name: str) -> Any:
     found = getattr(getattr(torch.ops, namespace, None), base, None) if base else None
     operator = getattr(found, overload or "default", None)
     return operator if isinstance(operator, torch._ops.OpOverload) else None
+
+
+def _runs_here(operator: Any) -> bool:
+    """Whether there is code for the CPU behind a schema, or for every device."""
+    keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
 
 
 def _without_outs(operator: Any, inputs: Sequence[Any]) -> Any:

@@ -39,7 +39,7 @@ _DTYPES = {
     "u32": ("bool",),
 }
 _PACKED = ("int8", "uint8")
-_ORDER = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool", *_PACKED)
+_ORDER = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool", *_PACKED, "complex64")
 _SCALAR = "number"
 
 
@@ -169,6 +169,8 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
         if binding.writes is writes:
             if binding.element == "u32":
                 yield from _PACKED
+            if (binding.vector, binding.element) == ("vec2", "f32"):
+                yield "complex64"
             for kind in kernel.allowed.get(binding.element, (binding.element,)):
                 names = [kind] if kind in _DTYPES else list(_DTYPES)  # a name without a list takes every type
                 yield from (dtype for name in names for dtype in _DTYPES[name] if binding.element != "u32")
@@ -190,11 +192,14 @@ def _kernels_of(function: Any) -> tuple[Kernel, ...]:
         elif isinstance(value, types.FunctionType):
             if value.__module__.startswith("liveshape.ops"):
                 waiting += _named_in(value)
+        elif isinstance(value, type):
+            if value.__module__.startswith("liveshape.ops"):
+                waiting += vars(value).values()
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, (tuple, list)):
             waiting += value
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        elif dataclasses.is_dataclass(value):
             waiting += vars(value).values()
     return tuple(found[name] for name in sorted(found))
 

@@ -1,11 +1,13 @@
 """Ctrl-C at a certain line: what a timer hits once in thousands of times, this hits each time.
 
 A signal arrives between two calls, not between any two lines; where that makes a difference on purpose, in `turns.py`,
-no line is cut. Those that only pass the time are left out, too.
+no line is cut. Those that only pass the time are left out, too, and so is the end of a `with`: Python comes back to its
+line there, and what is raised at that moment keeps the lock for ever, which no signal can do.
 """
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -17,6 +19,12 @@ _PARTS = ("run", "llm", "device", "plan", "runtime.py", "graph")
 _WITHOUT = ("turns.py", "waiting.py")
 
 
+def leaves_with(frame: FrameType, last: int | None) -> bool:
+    """Whether a line is that of a `with` which ends: Python comes to it from a line below."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+    return last is not None and last > frame.f_lineno and line.startswith(("with ", "async with "))
+
+
 class Lines:
     """Counts the lines of the package that a thread runs, and raises KeyboardInterrupt at one of them.
 
@@ -26,6 +34,7 @@ class Lines:
     def __init__(self, at: int | None = None) -> None:
         self.count, self._at = 0, at
         self.where = ""
+        self._last: dict[int, int] = {}  # the line before, by the identity of a frame, which must not be kept alive
 
     def over(self, action: Callable[[], object]) -> bool:
         """Whether the action was cut."""
@@ -45,7 +54,12 @@ class Lines:
         return self._lines if ours and not name.endswith(_WITHOUT) else None
 
     def _lines(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
+        if event == "return":
+            self._last.pop(id(frame), None)
+        elif event == "line":
+            last, self._last[id(frame)] = self._last.get(id(frame)), frame.f_lineno
+            if leaves_with(frame, last):
+                return self._lines
             self.count += 1
             if self.count == self._at:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
