@@ -20,7 +20,8 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.matmul import FEW_ROWS, TILE_COLUMNS, product, tiling
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import float_of
-from liveshape.ops.shapes import ceil_div
+from liveshape.ops.shapes import ceil_div, in_three
+from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
 
 TILED = Kernel.load("matmul_tiled", matmul_factors="convolution_factors")
 DEPTHWISE = Kernel.load("convolution_depthwise")
@@ -49,11 +50,10 @@ class Window(NamedTuple):
 
     def outputs(self, extents: Shape, more: Shape) -> Shape:
         """The size of the result; a transposed one may be asked for `more` of it."""
-        spans = tuple(dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilation, strict=True))
-        axes = zip(extents, spans, self.stride, self.padding, more, strict=True)
+        axes = zip(extents, self.kernel, self.stride, self.padding, more, self.dilation, strict=True)
         if self.transposed:
-            return tuple((size - 1) * step - 2 * pad + span + extra for size, span, step, pad, extra in axes)
-        return tuple((size + 2 * pad - span) // step + 1 for size, span, step, pad, _ in axes)
+            return tuple(transposed_size(*axis) for axis in axes)
+        return tuple(convolved_size(size, kernel, step, pad, apart) for size, kernel, step, pad, _, apart in axes)
 
 
 class Layer(NamedTuple):
@@ -135,17 +135,15 @@ def conv_with_clamp(
         raise UnsupportedError(f"a convolution of {x.shape}: inputs [batch, channels, 1 to 3 sizes] are what there is")
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     _check(x, weight, bias, channels, groups, transposed)
-    kernel = _three(weight.shape[2:], rank, 1)
-    window = Window(kernel, _three(stride, rank, 1), _three(padding, rank, 0), _three(dilation, rank, 1), transposed)
-    extents = _three(x.shape[2:], rank, 1)
-    outputs = window.outputs(extents, _three(output_padding, rank, 0))
+    steps = in_three(for_each("stride", stride, rank))
+    pads = in_three(for_each("padding", padding, rank), 0)
+    apart = in_three(for_each("dilation", dilation, rank))
+    window = Window(in_three(weight.shape[2:]), steps, pads, apart, transposed)
+    extents = in_three(x.shape[2:])
+    outputs = window.outputs(extents, in_three(for_each("output padding", output_padding, rank), 0))
     # As in torch: of no images at all, a transposed convolution may give an image of nothing.
     least = 0 if transposed and x.shape[0] == 0 else 1
-    if any(size < least for size in outputs):
-        raise ShapeError(
-            f"a kernel of {weight.shape[2:]} with padding {padding} and dilation {dilation} finds no place in the live "
-            f"sizes {x.shape[2:]}; larger inputs have an output"
-        )
+    check_windows(outputs, x.shape[2:], weight.shape[2:], padding, dilation, least)
     out.shape = (x.shape[0], channels, *outputs[AXES - rank :])
     end = {
         "low": -math.inf if output_min is None else float_of(output_min),
@@ -256,13 +254,6 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     while splits < MOST_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH:
         splits = splits * 2
     return Tiles(height, width, number, splits)
-
-
-def _three(values: Ints, rank: int, neutral: int) -> Shape:
-    """Numbers of the dimensions that there are, or one for all of them, behind those of the ones that are not there."""
-    if len(values) not in (1, rank):
-        raise ShapeError(f"{values} should be one number, or one for each of the {rank} dimensions of the kernel")
-    return (neutral,) * (AXES - rank) + (values if len(values) == rank else values * rank)
 
 
 def _check(

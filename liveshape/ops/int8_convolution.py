@@ -18,7 +18,7 @@ from liveshape.ops.int8 import check_columns, check_depth, is_relu
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.shapes import ceil_div
-from liveshape.ops.windows import convolved_size, transposed_size
+from liveshape.ops.windows import check_windows, convolved_size, transposed_size
 
 INT8_CONVOLUTION = Kernel.load("int8_convolution")
 INT8_DEPTHWISE = Kernel.load("int8_convolution", int8_taps="int8_taps_depthwise")
@@ -78,11 +78,13 @@ def q8ta_conv2d_transposed(
     """The weight is as in q8ta_conv2d; the groups have the same scales, one for each out channel of a group."""
     _check(x, kernel_size, stride, padding, dilation, output_padding)
     rows = zip(x.shape[2:], kernel_size, stride, padding, output_padding, dilation, strict=True)
-    out.shape = (x.shape[0], weight.shape[0], *(transposed_size(*row) for row in rows))
+    sizes = tuple(transposed_size(*row) for row in rows)
+    check_windows(sizes, x.shape[2:], kernel_size, padding, dilation)
+    out.shape = (x.shape[0], weight.shape[0], *sizes)
     values = _values(input_scale, input_zero_point, output_scale, output_zero_point, bias, activation)
-    sizes = _sizes(kernel_size, stride, padding, dilation)
+    window = _sizes(kernel_size, stride, padding, dilation)
     yield from _over_channels(
-        x, weight, weight_sums, weight_scales, bias, groups, out, repeated=True, TRANSPOSED=True, **values, **sizes
+        x, weight, weight_sums, weight_scales, bias, groups, out, repeated=True, TRANSPOSED=True, **values, **window
     )
 
 
@@ -162,7 +164,9 @@ def _over_channels(
 
 def _convolved(x: LiveTensor, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
     rows = zip(x.shape[2:], kernel_size, stride, padding, dilation, strict=True)
-    return tuple(convolved_size(*row) for row in rows)
+    sizes = tuple(convolved_size(*row) for row in rows)
+    check_windows(sizes, x.shape[2:], kernel_size, padding, dilation)
+    return sizes
 
 
 def _check(x: LiveTensor, *pairs: Ints) -> None:
@@ -170,6 +174,8 @@ def _check(x: LiveTensor, *pairs: Ints) -> None:
         raise UnsupportedError(f"x of dtype {x.dtype}: it must be int8, as a quantizer leaves it")
     if x.rank != 4 or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(f"x {x.shape} must be [N, C, H, W], and sizes {pairs} of its height and width")
+    if any(number < 1 for pair in (pairs[0], pairs[1], pairs[3]) for number in pair):
+        raise ShapeError(f"kernel {pairs[0]}, stride {pairs[1]} and dilation {pairs[3]} must be at least 1")
 
 
 def _sizes(kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.scalars import are_whole, whole_of
-from liveshape.ops.shapes import ceil_div, in_three
+from liveshape.ops.shapes import in_three
+from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
 
 POOL_AVERAGE = Kernel.load("pool")
 POOL_MAX = Kernel.load("pool", pool_average="pool_max")
@@ -28,35 +29,24 @@ def _spatial(x: LiveTensor, dims: int) -> tuple[Shape, Shape]:
     return x.shape[:-dims], x.shape[-dims:]
 
 
-def _each(what: str, given: Ints, dims: int) -> Ints:
-    """A number for every dimension, of a list that may hold one for all."""
-    if len(given) not in (1, dims):
-        raise ShapeError(f"{what} {given} is for {len(given)} dimensions, the window has {dims}")
-    return given if len(given) == dims else given * dims
-
-
 def _windows(
     sizes: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[Shape, dict[str, Any]]:
     """How many windows there are along each dimension, and where they lie."""
     dims = len(sizes)
-    window = _each("kernel", kernel, dims)
+    window = for_each("kernel", kernel, dims)
     # No stride is that of windows side by side.
-    steps = _each("stride", stride, dims) if stride else window
-    pads, gaps = _each("padding", padding, dims), _each("dilation", dilation, dims)
+    steps = for_each("stride", stride, dims) if stride else window
+    pads, gaps = for_each("padding", padding, dims), for_each("dilation", dilation, dims)
     counts = []
     for size, width, step, pad, gap in zip(sizes, window, steps, pads, gaps, strict=True):
-        reach = gap * (width - 1) + 1
+        reach = span_of(width, gap)
         if width < 1 or step < 1 or gap < 1 or reach > _FAR or step > _FAR:
             raise ShapeError(f"kernel {window}, stride {steps} and dilation {gaps} must each be between 1 and {_FAR}")
         if pad < 0 or 2 * pad > reach:
             raise ShapeError(f"padding {padding} is not between 0 and half of a window that reaches over {reach}")
-        room = size + 2 * pad - reach
-        count = (ceil_div(room, step) if ceil_mode else room // step) + 1
-        # Rounded up, the last window still begins before the padding behind x.
-        counts.append(count - 1 if ceil_mode and (count - 1) * step >= size + pad else count)
-    if any(count < 1 for count in counts):
-        raise ShapeError(f"a window {kernel} with padding {padding} and dilation {dilation} does not fit {sizes}")
+        counts.append(convolved_size(size, width, step, pad, gap, ceil_mode))
+    check_windows(counts, sizes, window, padding, dilation)
     return tuple(counts), _places(sizes, tuple(counts), window, steps, pads, gaps)
 
 
@@ -73,7 +63,7 @@ def _places(sizes: Shape, outs: Shape, window: Ints, stride: Ints, padding: Ints
 
 def _shares(sizes: Shape, output_size: Ints) -> tuple[Shape, dict[str, Any]]:
     """As `_windows`, for windows that share x out into `output_size`."""
-    outs = _each("output size", output_size, len(sizes))
+    outs = for_each("output size", output_size, len(sizes))
     if any(size < 1 for size in sizes):
         raise ShapeError(f"a picture of {sizes} has nothing to share out into {output_size}")
     none, one = (0,) * len(sizes), (1,) * len(sizes)

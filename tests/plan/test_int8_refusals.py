@@ -44,7 +44,7 @@ def _blocks(x: tuple[int, ...], block: tuple[int, ...]) -> tuple[str, Any]:
         (_linear(scales=Const(np.ones(7, np.float32))), ShapeError, r"\(7,\) is too short for 8 columns"),
         (_convolution(groups=3), ShapeError, "3 groups do not divide 4 channels and 8 of the output"),
         (_convolution(width=32), ShapeError, r"\(8, 32\) is too narrow for 36 products"),
-        (_convolution(kernel=(8, 8)), ShapeError, "windows of 8 elements"),
+        (_convolution(kernel=(8, 8)), ShapeError, r"kernel of \(8, 8\) .* live sizes \(5, 5\)"),
         (_convolution(kernel=(3,)), ShapeError, r"must be \[N, C, H, W\]"),
         (_blocks((4, 6), (1, 4)), ShapeError, r"blocks of \(1, 4\) do not divide \(4, 6\)"),
         (_blocks((4, 6), (1,)), ShapeError, r"do not have the rank of \(4, 6\)"),

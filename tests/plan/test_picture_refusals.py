@@ -17,7 +17,7 @@ PAIRS = In("float32", (1, 3, 3, 2))
 @pytest.mark.parametrize(
     ("op", "args", "message"),
     [
-        ("aten.max_pool2d.default", [X, (5, 2), (), (0,), (1,), False, OUT], "window (5, 2)"),
+        ("aten.max_pool2d.default", [X, (5, 2), (), (0,), (1,), False, OUT], "kernel of (5, 2)"),
         ("aten.max_pool2d.default", [X, (2, 2), (), (2,), (1,), False, OUT], "padding (2,)"),
         ("aten.max_pool2d.default", [X, (2, 2), (0,), (0,), (1,), False, OUT], "stride (0, 0)"),
         ("aten.max_pool2d.default", [X, (2, 2, 2), (), (0,), (1,), False, OUT], "kernel (2, 2, 2)"),

@@ -181,7 +181,9 @@ PROGRAMS = [
         1e-3,
     ),
     TestProgram("wav2vec2", wav2vec2, (Input((1, "20*S")),), {"S": (20, 60)}, 1e-3, 1e-3),
-    TestProgram("recommender", Recommender, (Input(("B", 13)), BAGS), {"B": (1, 17)}, 1e-3, 1e-3),
+    TestProgram(
+        "recommender", Recommender, (Input(("B", 13)), BAGS), {"B": (1, 17)}, 1e-3, 1e-3, options={"rare": True}
+    ),
     TestProgram("lstm", lambda: Recurrent(nn.LSTM), (Input(("B", 7, 12)),), {"B": (2, 9)}, 1e-4, 1e-4),
     TestProgram("gru", lambda: Recurrent(nn.GRU), (Input((3, 7, 12)),), {}, 1e-4, 1e-4),
 ]
