@@ -44,6 +44,13 @@ def torch_operator(name: str) -> HostOperator | str:
 
     def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
         given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
+        # A cast that names no dtype is to that of the tensor that takes it.
+        kind = dtypes[0] if dtypes else None
+        if kind is not None:
+            given = [
+                _kind(kind) if argument.name == "dtype" and each is None else each
+                for argument, each in zip(inputs, given, strict=True)
+            ]
         named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
         if operator is exported:
             named |= {each.name: torch.empty(0, dtype=_kind(kind)) for each, kind in zip(outs, dtypes, strict=False)}

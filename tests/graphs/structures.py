@@ -336,6 +336,8 @@ def loop(w: Writer, families: list[Family]) -> Any:
     if live and w.chance.random() < 0.6:
         turns = w.chance.choice(live)
     carried = w.emit("liveshape.move", x, dtype="float32", low=min(known.low, -1), high=max(known.high, 1), shown=False)
+    if carried is None:  # the program is large enough
+        return None
     pool, scalars = list(w.pool), list(w.scalars)
     counter = w.keep(Number("scalar", None, 0, 4))
     w.depth += 1

@@ -51,9 +51,10 @@ fn met_along(axis: u32, pixels: vec4<i32>, tap: u32) -> vec4<i32> {
     var met = pixels * stride + ahead;
     var inside = vec4<bool>(true);
     if (TRANSPOSED) {
-        met = pixels - ahead;
-        inside = met % stride == vec4<i32>();
-        met /= stride;
+        // Not by a remainder: GPUs do not agree on those of negative numbers.
+        let reached = pixels - ahead;
+        met = reached / stride;
+        inside = met * stride == reached;
     }
     inside &= met >= vec4<i32>() & met < vec4<i32>(i32(params.size[axis]));
     return select(vec4<i32>(-1), met, inside);
