@@ -18,7 +18,7 @@ def hold(found: dict[str, Any], count: int) -> None:
 
 @pytest.mark.parametrize("way", ["raw", "public"])
 def test_interrupts_leave_nothing_behind(way: str) -> None:
-    hold(apart(way, 30, seed=1, seconds=400), 30)
+    hold(apart(way, 16, seed=1, seconds=400), 16)
 
 
 @pytest.mark.slow
