@@ -24,7 +24,7 @@ for outside, stride in LAYERS:
     inside = outside
 head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
 model = nn.Sequential(layer(3, 32, 3, 2, 1), *separable, head).eval()
-side = torch.export.Dim("side", min=32, max=224)
+side = torch.export.Dim("side", min=64, max=224)
 lower(Source(model, (torch.zeros(1, 3, 224, 224),), ({2: side, 3: side},)), Path("mobilenet.pte"))
 classify = liveshape.load("mobilenet.pte")
 for pixels in (224, 97, 160):

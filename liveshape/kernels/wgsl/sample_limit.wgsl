@@ -47,12 +47,12 @@ var<workgroup> chosen_count: atomic<u32>;
 
 // (peak, sum of exp(score - peak)) of all scores.
 fn softmax_of(lane: u32) -> vec2<f32> {
-    if (lane < FEW) {
+    for (var place = lane; place < FEW; place += WG) {
         var mine = vec2<f32>(NEVER, 0.0);
-        for (var i = lane; i < params.spans; i += FEW) {
+        for (var i = place; i < params.spans; i += FEW) {
             mine = joined(mine, masses[i]);
         }
-        few[lane] = mine;
+        few[place] = mine;
     }
     workgroupBarrier();
     var total = vec2<f32>(NEVER, 0.0);
