@@ -43,7 +43,7 @@ fn plus_row(sums: vec4<f32>, start: u32, column: i32, taps: u32) -> vec4<f32> {
         for (var tap = 0u; tap < WIDTH; tap++) {
             let i = tap * DILATION;
             let four = vec4<f32>(held[i], held[i + STRIDE], held[i + 2u * STRIDE], held[i + 3u * STRIDE]);
-            total += f32(weight[taps + tap]) * four;
+            total = fma(vec4<f32>(f32(weight[taps + tap])), four, total);
         }
     } else {
         for (var tap = 0u; tap < WIDTH; tap++) {
@@ -52,7 +52,7 @@ fn plus_row(sums: vec4<f32>, start: u32, column: i32, taps: u32) -> vec4<f32> {
             let four = vec4<f32>(
                 element(start, i), element(start, i + step), element(start, i + 2 * step), element(start, i + 3 * step),
             );
-            total += f32(weight[taps + tap]) * four;
+            total = fma(vec4<f32>(f32(weight[taps + tap])), four, total);
         }
     }
     return total;

@@ -14,6 +14,7 @@ fn combine(a: Total, b: Total) -> Total {
     return left;
 }
 
+// include multiply_add
 // include parts
 // include matmul_operands
 
@@ -47,7 +48,7 @@ fn main(
             );
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);
-                mine[r] += x_within(x_start + row * params.depth + k, left) * block;
+                mine[r] = plus_product(mine[r], x_within(x_start + row * params.depth + k, left), block);
             }
         }
     } else {
@@ -55,7 +56,7 @@ fn main(
             let four = weight_four(weight_start + k * params.columns + column);
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);
-                mine[r] += x_one(x_start + row * params.depth + k) * four;
+                mine[r] = fma(vec4<f32>(x_one(x_start + row * params.depth + k)), four, mine[r]);
             }
         }
     }

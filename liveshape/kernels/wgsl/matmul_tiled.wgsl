@@ -16,6 +16,7 @@ const THREAD_ROWS: u32 = (TILE_ROWS + ROW_THREADS - 1) / ROW_THREADS;
 var<workgroup> tile_left: array<vec4<f32>, THREAD_ROWS * ROW_THREADS * PITCH>;
 var<workgroup> tile_right: array<vec4<f32>, TILE_COLUMNS * PITCH>;
 
+// include multiply_add
 // include matmul_factors
 
 @compute @workgroup_size(WG)
@@ -44,7 +45,7 @@ fn main(
                 tile_right[(column + 3u * COLUMN_THREADS) * PITCH + four],
             );
             for (var r = 0u; r < THREAD_ROWS; r++) {
-                sums[r] += tile_left[(row + r * ROW_THREADS) * PITCH + four] * block;
+                sums[r] = plus_product(sums[r], tile_left[(row + r * ROW_THREADS) * PITCH + four], block);
             }
         }
         look_ahead(lane, tile, k + STEP);

@@ -21,6 +21,7 @@ const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbours of the de
 
 var<workgroup> tile: array<vec4<f32>, DEPTH * 4 * PITCH>;
 
+// include multiply_add
 // include q4_operands
 // include q4_put
 
@@ -74,10 +75,6 @@ fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32) -> mat4x4<
     return block_of_x(first_row + (four - COLUMNS) * 4u, k);
 }
 
-fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
-    return mat4x4<f32>(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
-}
-
 fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
     put_four(row, column, block[0]);
     put_four(row + 1u, column, block[1]);
@@ -111,9 +108,9 @@ fn compute(lane: u32, first_row: u32, first_column: u32) {
         }
         for (var i = 0u; i < DEPTH * 4u * PITCH; i += PITCH) {
             let four = tile[i + column];
-            upper += outer(tile[i + COLUMNS + row], four);
+            upper = plus_outer(upper, tile[i + COLUMNS + row], four);
             if (ROW_FOURS == 2u) {
-                lower += outer(tile[i + COLUMNS + row + DOWN], four);
+                lower = plus_outer(lower, tile[i + COLUMNS + row + DOWN], four);
             }
         }
         workgroupBarrier();

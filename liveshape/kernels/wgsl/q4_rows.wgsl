@@ -20,6 +20,7 @@ fn combine(a: Total, b: Total) -> Total {
     return left;
 }
 
+// include multiply_add
 // include parts
 // include q4_operands
 // include q4_put
@@ -50,9 +51,10 @@ fn scaled_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
     ));
 }
 
-fn product(row: u32, k: u32, low: mat4x4<f32>, high: mat4x4<f32>, scale: vec4<f32>) -> vec4<f32> {
+fn plus_scaled(sums: vec4<f32>, row: u32, k: u32, low: mat4x4<f32>, high: mat4x4<f32>, scale: vec4<f32>) -> vec4<f32> {
     let existing = min(row, params.rows - 1u);
-    return (x_four(existing, k) * low + x_four(existing, k + 4u) * high) * scale;
+    let products = plus_product(x_four(existing, k) * low, x_four(existing, k + 4u), high);
+    return fma(products, scale, sums);
 }
 
 // The sums of four rows are a matrix: an array that is indexed in a loop may end up in memory.
@@ -69,11 +71,11 @@ fn plus(sums: mat4x4<f32>, eight: Eight, row: u32, column: u32) -> mat4x4<f32> {
         low = scaled_each(low, column, k);
         high = scaled_each(high, column, k + 4u);
     }
-    result[0] += product(row, k, low, high, eight.scale);
+    result[0] = plus_scaled(result[0], row, k, low, high, eight.scale);
     if (ROWS == 4u) {
-        result[1] += product(row + 1u, k, low, high, eight.scale);
-        result[2] += product(row + 2u, k, low, high, eight.scale);
-        result[3] += product(row + 3u, k, low, high, eight.scale);
+        result[1] = plus_scaled(result[1], row + 1u, k, low, high, eight.scale);
+        result[2] = plus_scaled(result[2], row + 2u, k, low, high, eight.scale);
+        result[3] = plus_scaled(result[3], row + 3u, k, low, high, eight.scale);
     }
     return result;
 }
