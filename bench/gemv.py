@@ -1,6 +1,6 @@
 """How fast 4-bit linear layers are, by rows: many layers in one submit, with more weights than a cache holds.
 
-Run: python -m bench.gemv [--group 32] [--shape 1x2048x8192 ...]
+Run: python -m bench.gemv [--group 32] [--activations int8] [--shape 1x2048x8192 ...]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bench.gpu_time import gpu_seconds
 from liveshape import ops
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Tensor
+from liveshape.ops.quantized import bytes_shape
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
@@ -27,7 +28,7 @@ SHAPES = ("1x2048x8192", "1x8192x2048", "1x2048x2048", "1x2048x512", "4x2048x819
 MORE_ON_A_GPU = ("1x2048x128256", "128x2048x8192", "512x2048x8192", "512x8192x2048", "512x2048x2048", "512x2048x512")
 
 
-def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int) -> Graph:
+def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int, in_bytes: bool = False) -> Graph:
     """The same input into one layer after the other, each with a weight of its own."""
     generator = np.random.default_rng(0)
     packed = generator.integers(0, 256, (columns, depth // 2), np.uint8)
@@ -40,39 +41,52 @@ def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int) 
     x = Tensor("input 0", "float32", (rows, depth))
     values: list[Tensor] = [x]
     nodes = []
-    for index in range(layers):
+    taken = x
+    if in_bytes:
+        taken = Tensor("bytes", "int8", bytes_shape((rows, depth)))
+        values.append(taken)
+        nodes.append(ops.OPS["liveshape.row_bytes"].bind(0, "row_bytes", (x, None, None, taken)))
+    for index in range(len(nodes), layers + len(nodes)):
         out = Tensor(f"output {index}", "float32", (rows, columns))
         weight, scale = constant(f"weight {index}", packed), constant(f"scales {index}", scales)
         values += [weight, scale, out]
-        nodes.append(ops.OPS[OPERATOR].bind(index, f"linear {index}", (x, weight, scale, group, None, out)))
+        nodes.append(ops.OPS[OPERATOR].bind(index, f"linear {index}", (taken, weight, scale, group, None, out)))
     return Graph("layers", tuple(nodes), tuple(values), (x,), (values[-1],))
 
 
 def seconds(executor: Executor, x: Any, tries: int) -> float:
     """The time of one layer."""
     executor.execute([x])
-    commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
+    begin = 1 if executor.graph.nodes[0].name == "liveshape.row_bytes" else 0
+    commands = executor.encoder.commands(executor.live, begin, len(executor.graph.nodes))
     once = gpu_seconds(executor.device, commands, 1, 2)
     turns = max(1, min(200, round(ENOUGH / once)))
-    return gpu_seconds(executor.device, commands, turns, tries) / len(commands)
+    return gpu_seconds(executor.device, commands, turns, tries) / (len(executor.graph.nodes) - begin)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--activations", choices=("float32", "int8"), default="float32")
     parser.add_argument("--tries", type=int, default=4)
     parser.add_argument("--shape", nargs="*", help="rows x depth x columns")
     options = parser.parse_args()
     device = open_device()
     software = device.adapter.software
     shapes = options.shape or (SHAPES if software else SHAPES + MORE_ON_A_GPU)
-    table = Table("rows x depth x columns", "ms", "GB/s", "TFLOP/s", title=f"4-bit linear on {device.adapter.name}")
+    table = Table(
+        "rows x depth x columns",
+        "ms",
+        "GB/s",
+        "TFLOP/s",
+        title=f"4-bit linear, {options.activations} activations, {device.adapter.name}",
+    )
     for shape in shapes:
         rows, depth, columns = (int(size) for size in shape.split("x"))
         nbytes = columns * depth // 2 + columns * depth // options.group * 4
         layers = 2 if software else max(2, min(64, CACHE // nbytes))
         x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
-        graph = row_of_layers(layers, rows, depth, columns, options.group)
+        graph = row_of_layers(layers, rows, depth, columns, options.group, options.activations == "int8")
         each = seconds(Executor(compile(graph, device.limits), device), x, options.tries)
         work = 2 * rows * depth * columns
         table.add_row(shape, f"{each * 1e3:.3f}", f"{nbytes / each / 1e9:.1f}", f"{work / each / 1e12:.3f}")

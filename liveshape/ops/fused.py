@@ -10,7 +10,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.quantized import Q4Kernels, q4_product
+from liveshape.ops.quantized import Q4Kernels, Steps, q4_product
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -47,7 +47,7 @@ def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, o
 @op("liveshape.three_linear_q4gsw")
 def three_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
-) -> Iterator[Dispatch]:
+) -> Steps:
     """Three layers of one input, such as the projections of attention; their columns lie behind each other."""
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
@@ -61,7 +61,7 @@ def three_linear_q4gsw(
 @op("liveshape.gated_linear_q4gsw")
 def gated_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     """gate * sigmoid(gate) * up of two layers of one input; their columns take turns."""
     columns = scales.shape[1]
     out.shape = (*x.shape[:-1], columns // 2)

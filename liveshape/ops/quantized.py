@@ -1,4 +1,4 @@
-"""Linear layers with 4-bit weights, and the 8-bit activations that some of them take.
+"""Linear layers with 4-bit weights, of rows of numbers or of bytes.
 
 A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
 The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
@@ -7,9 +7,11 @@ The kernels read the words as the file has them: few rows are bound by that read
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
@@ -19,25 +21,41 @@ from liveshape.ops.shapes import ceil_div
 
 
 class Q4Kernels(NamedTuple):
-    """The kernels of few and of many rows that put their sums in one way."""
+    """The kernels that put their sums in one way: of rows of numbers and of bytes, of few and of many of them."""
 
     rows: Kernel
     blocks: Kernel
+    combine: Kernel
+    byte_row: Kernel
+    byte_rows: Kernel
+    byte_blocks: Kernel
 
     @classmethod
     def putting(cls, put: str) -> Q4Kernels:
         """The kernels with an include that says where the sums go."""
-        return cls(Kernel.load("q4_rows", q4_put=put), Kernel.load("q4_blocks", q4_put=put))
+        names = ("q4_rows", "q4_blocks", "q4_combine", "q4_bytes_row", "q4_bytes_rows", "q4_bytes_blocks")
+        return cls(*(Kernel.load(name, q4_put=put) for name in names))
 
 
 ONE_LAYER = Q4Kernels.putting("q4_put")
 ROUNDED_ROWS = Kernel.load("rounded_rows")
+PARTS = Q4Kernels.putting("q4_put_parts")
+ROW_BYTES = Kernel.load("row_bytes")
+ROW_BYTES_GIVEN = Kernel.load("row_bytes", row_steps_own="row_steps_given")
 
 FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for four rows
 MOST_PARTS = 256  # threads that share the depth of four columns
 TURNS = 4  # words that a thread of one row asks for at once
 ONE_GROUP = 1 << 30
-ENOUGH_TILES = 160  # below this a device is better filled with smaller tiles
+
+BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
+BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
+BYTE_VECTORS = 3  # of 16 bytes, that these become: see row_bytes.wgsl
+FEW_BYTE_ROWS = 8
+SPLIT_TILES = 256  # that a device should have: below it tiles share the depth
+SPLIT_DEPTH = 256  # what a tile should have of the depth at least
+MOST_SPLITS = 8
+BYTE_PARTS = 32  # threads that share the depth of four columns of rows of bytes
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -45,7 +63,7 @@ Steps = Generator[Dispatch | Scratch, Any, None]
 @op("et_vk.linear_q4gsw.default")
 def linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     out.shape = (*x.shape[:-1], weight.shape[0])
     if scales.rank != 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
@@ -53,10 +71,10 @@ def linear_q4gsw(
 
 
 @op("et_vk.linear_qcs4w.default")
-def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """One scale per column, and the nibbles of a byte the other way round."""
     out.shape = (*x.shape[:-1], weight.shape[0])
-    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, (out,), HIGH_FIRST=True)
+    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, (out,), high_first=True)
 
 
 @op("et_vk.linear_dq8ca_q4gsw.default")
@@ -71,10 +89,15 @@ def linear_dq8ca_q4gsw(
     bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
-    """The rows of x as eight bits can hold them, times the weight; as eager torchao has it, sums are of floats."""
-    rounded: LiveTensor = yield Scratch("float32", x.max_shape)
-    yield from rounded_rows(x, input_scale, input_zero_point, rounded)
-    yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+    """The rows of x as eight bits can hold them, times the weight: products of integers, and sums of their groups."""
+    if not takes_bytes(x.max_shape[-1], group_size):
+        rounded: LiveTensor = yield Scratch("float32", x.max_shape)
+        yield from rounded_rows(x, input_scale, input_zero_point, rounded)
+        yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+        return
+    in_bytes: LiveTensor = yield Scratch(BYTES[1], bytes_shape(x.max_shape))
+    yield from row_bytes(x, input_scale, input_zero_point, in_bytes)
+    yield from linear_q4gsw(in_bytes, weight, scales, group_size, bias, out)
 
 
 @op("liveshape.rounded_rows")
@@ -82,10 +105,42 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
     """The rows of x as eight bits can hold them."""
     *lead, depth = x.shape
     rows = prod(lead)
-    if min(scale.numel, zero_point.numel) < rows:
-        raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
+    _check_steps(rows, scale, zero_point)
     out.shape = x.shape
     yield ROUNDED_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
+
+
+@op("liveshape.row_bytes")
+def row_bytes(
+    x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
+) -> Iterator[Dispatch]:
+    """The rows of x as integers, in the order in which 4-bit weights want them: see row_bytes.wgsl.
+
+    With a step and a zero point per row (`out` is uint8), or with a step for every 32 neighbours (int8).
+    """
+    groups = x.shape[-1] // BYTES_TOGETHER
+    count = prod(x.shape[:-1]) * groups
+    out.shape = bytes_shape(x.shape)
+    if scale is None or zero_point is None:
+        yield ROW_BYTES(out, x, count=count, per_row=groups, threads=count)
+    else:
+        _check_steps(prod(x.shape[:-1]), scale, zero_point)
+        yield ROW_BYTES_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
+
+
+def takes_bytes(depth: int, group: int) -> bool:
+    """Whether a 4-bit layer has a road for rows of bytes: its scales are for whole vectors of nibbles."""
+    return depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
+
+
+def bytes_shape(shape: Shape) -> Shape:
+    """The shape of rows of this shape as bytes."""
+    return (*shape[:-1], shape[-1] // BYTES_TOGETHER * BYTE_VECTORS * 16)
+
+
+def _check_steps(rows: int, scale: LiveTensor, zero_point: LiveTensor) -> None:
+    if min(scale.numel, zero_point.numel) < rows:
+        raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
 
 
 def q4_product(
@@ -97,39 +152,100 @@ def q4_product(
     bias: LiveTensor | None,
     outs: Tensors,
     kernels: Q4Kernels = ONE_LAYER,
-    **choices: Any,
-) -> Iterator[Dispatch]:
+    *,
+    high_first: bool = False,
+    **put: Any,
+) -> Steps:
     """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
 
-    The kernels say what becomes of the sums in `outs`.
+    The kernels say what becomes of the sums in `outs`; `put` are constants of that. Rows of x are numbers, or bytes as
+    `row_bytes` leaves them.
     """
-    *lead, depth = x.shape
-    rows = prod(lead)
+    in_bytes = x.dtype in BYTES
+    rows, depth = prod(x.shape[:-1]), _depth(x.shape[-1], in_bytes)
     columns, column_bytes = weight.shape
-    _check(x, weight, scales, group, scale_stride, bias)
+    parts: LiveTensor = yield Scratch("float32", _parts_bound(x.max_shape, in_bytes, columns))
+    _check(depth, x, weight, scales, group, scale_stride, bias)
     if group == depth:  # as large as can be, so that it is one variant of the kernel for every depth
         group = ONE_GROUP
-    values: dict[str, Any] = {
+    layer: dict[str, Any] = {
         "rows": rows,
         "columns": columns,
         "depth": depth,
         "column_bytes": column_bytes,
         "weight_words": ceil_div(columns * column_bytes, 4),
         "scale_stride": scale_stride,
-        "ALIGNED": column_bytes % 4 == 0,
-        "WHOLE": depth % 8 == 0,
+        "splits": 1,
+        "HIGH_FIRST": high_first,
         "SCALE_FOURS": scale_stride % 4 == 0,
         "BIAS": bias is not None,
         "GROUP": group,
-        "VEC": 4 if depth % 4 == 0 else 1,
-        **choices,
     }
-    # An absent bias still needs a buffer in its place; x is there and only read.
-    tensors = (x, weight, scales, x if bias is None else bias, *outs)
-    if rows <= FEW_ROWS:
-        yield kernels.rows(*tensors, **values, **_shares(rows, columns, depth, group))
+    # An absent bias still needs a buffer in its place; the scales are there and only read.
+    operands = (weight, scales, scales if bias is None else bias)
+    factors: dict[str, Any]
+    if in_bytes:
+        factors = {"ASYMMETRIC": x.dtype == BYTES[1]}
+        few, many, in_parts = kernels.byte_rows, kernels.byte_blocks, PARTS.byte_blocks
     else:
-        yield kernels.blocks(*tensors, **values, **_tiles(rows, columns), SCALED=4 if group % 4 == 0 else 1)
+        factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
+        few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
+    if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
+        shares = _byte_shares(rows, columns, depth) if in_bytes else _shares(rows, columns, depth, group)
+        yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
+        return
+    tiles = _byte_tiles(rows, columns) if in_bytes else _tiles(rows, columns) | {"SCALED": 4 if group % 4 == 0 else 1}
+    splits = _splits(rows, columns, depth)
+    if splits == 1:
+        yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
+        return
+    layer["splits"] = splits
+    tiles["groups"] = tiles["groups"] * splits
+    yield in_parts(x, *operands, parts, **layer, **factors, **tiles)
+    yield kernels.combine(parts, *operands, *outs, **layer, **put, threads=rows * ceil_div(columns, 4))
+
+
+def _depth(width: int, in_bytes: bool) -> int:
+    """The depth of rows that are `width` wide."""
+    return width // (BYTE_VECTORS * 16) * BYTES_TOGETHER if in_bytes else width
+
+
+def _splits(rows: int, columns: int, depth: int) -> int:
+    """How many workgroups share the depth of a tile of 64 by 64."""
+    tiles = ceil_div(rows, 64) * ceil_div(columns, 64)
+    return max(1, min(MOST_SPLITS, SPLIT_TILES // tiles, depth // SPLIT_DEPTH))
+
+
+@cache  # of bounds, which are the same at every call
+def _parts_bound(bound: Shape, in_bytes: bool, columns: int) -> Shape:
+    """Room for the sums of every part, at whatever number of rows there are most of them."""
+    rows, depth = prod(bound[:-1]), _depth(bound[-1], in_bytes)
+    most = 0
+    for tiles in range(1, ceil_div(rows, 64) + 1):
+        splits = _splits(tiles * 64, columns, depth)
+        most = max(most, min(tiles * 64, rows) * columns * splits if splits > 1 else 0)
+    return (most,)
+
+
+def _byte_shares(rows: int, columns: int, depth: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes."""
+    held = 1
+    while held < rows and held < FEW_BYTE_ROWS:
+        held = held * 2
+    groups = depth // BYTES_TOGETHER
+    parts = 1
+    while parts < BYTE_PARTS and parts * 2 <= groups:
+        parts = parts * 2
+    return {"ROWS": held, "PARTS": parts, "shared": ceil_div(rows, held) * ceil_div(columns, 4)}
+
+
+def _byte_tiles(rows: int, columns: int) -> dict[str, Any]:
+    """Tiles of 64 by 128, of 32 by 128 or of 16 by 128 as the rows need them."""
+    if rows <= 32:
+        down = 4 if rows <= 16 else 8
+        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
+    groups = ceil_div(rows, 64) * ceil_div(columns, 128)
+    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
 
 
 def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
@@ -150,17 +266,19 @@ def _tiles(rows: int, columns: int) -> dict[str, Any]:
     tiles = ceil_div(rows, 64) * ceil_div(columns, 64)
     if rows <= 32:
         return {"ROW_THREADS": 8, "ROW_FOURS": 1, "DEPTH": 4, "groups": tiles}
-    if tiles < ENOUGH_TILES:
-        groups = ceil_div(rows, 64) * ceil_div(columns, 32)
-        return {"ROW_THREADS": 16, "ROW_FOURS": 1, "DEPTH": 8, "groups": groups}
     return {"ROW_THREADS": 8, "ROW_FOURS": 2, "DEPTH": 4, "groups": tiles}
 
 
 def _check(
-    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group: int, scale_stride: int, bias: LiveTensor | None
+    depth: int,
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group: int,
+    scale_stride: int,
+    bias: LiveTensor | None,
 ) -> None:
     """The kernels trust these sizes: nothing else keeps them inside the tensors."""
-    depth = x.shape[-1]
     columns, column_bytes = weight.shape
     if column_bytes * 2 < depth:
         raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")

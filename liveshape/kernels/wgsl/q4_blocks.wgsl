@@ -25,9 +25,9 @@ var<workgroup> tile: array<vec4<f32>, DEPTH * 4 * PITCH>;
 // include q4_operands
 // include q4_put
 
-fn block_of_x(row: u32, k: u32) -> mat4x4<f32> {
+fn block_of_x(row: u32, k: u32, last_k: u32) -> mat4x4<f32> {
     var rows = mat4x4<f32>();
-    if (k < params.depth) {
+    if (k < last_k) {
         let last = params.rows - 1u;
         rows = mat4x4<f32>(
             x_four(min(row, last), k),
@@ -39,9 +39,9 @@ fn block_of_x(row: u32, k: u32) -> mat4x4<f32> {
     return transpose(rows);
 }
 
-fn block_of_weight(column: u32, k: u32) -> mat4x4<f32> {
+fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
     var block = mat4x4<f32>();
-    if (column < params.columns && k < params.depth) {
+    if (column < params.columns && k < last_k) {
         let last = params.columns - 1u;
         let shift = k % 8u * 4u;
         block = transpose(mat4x4<f32>(
@@ -66,13 +66,13 @@ fn block_of_weight(column: u32, k: u32) -> mat4x4<f32> {
     return block;
 }
 
-fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32) -> mat4x4<f32> {
+fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u32) -> mat4x4<f32> {
     let k = first_k + block % DEPTH * 4u;
     let four = block / DEPTH;
     if (four < COLUMNS) {
-        return block_of_weight(first_column + four * 4u, k);
+        return block_of_weight(first_column + four * 4u, k, last_k);
     }
-    return block_of_x(first_row + (four - COLUMNS) * 4u, k);
+    return block_of_x(first_row + (four - COLUMNS) * 4u, k, last_k);
 }
 
 fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
@@ -82,16 +82,16 @@ fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
     put_four(row + 3u, column, block[3]);
 }
 
-fn compute(lane: u32, first_row: u32, first_column: u32) {
+fn compute(lane: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u32) {
     let column = lane % COLUMNS;
     let row = lane / COLUMNS;
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
     var next: array<mat4x4<f32>, LOADS>;
     for (var i = 0u; i < LOADS; i++) {
-        next[i] = fetch(lane + i * WG, first_row, first_column, 0u);
+        next[i] = fetch(lane + i * WG, first_row, first_column, first_k, last_k);
     }
-    for (var k = 0u; k < params.depth; k += DEPTH * 4u) {
+    for (var k = first_k; k < last_k; k += DEPTH * 4u) {
         for (var i = 0u; i < LOADS; i++) {
             let block = lane + i * WG;
             if (block < BLOCKS) {
@@ -104,7 +104,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32) {
         }
         workgroupBarrier();
         for (var i = 0u; i < LOADS; i++) {
-            next[i] = fetch(lane + i * WG, first_row, first_column, k + DEPTH * 4u);
+            next[i] = fetch(lane + i * WG, first_row, first_column, k + DEPTH * 4u, last_k);
         }
         for (var i = 0u; i < DEPTH * 4u * PITCH; i += PITCH) {
             let four = tile[i + column];
@@ -129,9 +129,15 @@ fn main(
 ) {
     let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
     let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
+    let steps = (params.depth + DEPTH * 4u - 1u) / (DEPTH * 4u);
+    let share = (steps + params.splits - 1u) / params.splits * DEPTH * 4u;
     // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache. There are more
     // tiles than workgroups only where the device clamps the latter.
-    for (var i = group_index(group, grid); i < row_tiles * column_tiles; i += grid.x * grid.y * grid.z) {
-        compute(lane, i % row_tiles * ROWS * 4u, i / row_tiles * COLUMNS * 4u);
+    for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
+        split = i / (row_tiles * column_tiles);
+        let place = i % (row_tiles * column_tiles);
+        let first_k = min(split * share, params.depth);
+        let last_k = min(first_k + share, params.depth);
+        compute(lane, place % row_tiles * ROWS * 4u, place / row_tiles * COLUMNS * 4u, first_k, last_k);
     }
 }

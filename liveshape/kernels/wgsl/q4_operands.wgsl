@@ -1,25 +1,9 @@
-// What the kernels of 4-bit linear layers share: the weight is [N, K] in nibbles, eight to a word, offset by 8;
-// a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N]. Outputs come last: where
-// the four sums of a row's neighbouring columns are put is for an include of its own to say.
-override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles
+// The rows of a 4-bit linear layer are numbers, and so become the nibbles of its weight.
 override ALIGNED: bool = true; // whether a column's nibbles begin at a word
 override WHOLE: bool = true; // whether the depth is a multiple of 8
-override SCALE_FOURS: bool = true; // whether the scales of four columns begin at a vector
-override BIAS: bool = false;
-override GROUP: u32 = 32; // neighbours of the depth with one scale
 
-struct Params {
-    rows: u32, // M
-    columns: u32, // N
-    depth: u32, // K
-    column_bytes: u32, // of the weight
-    weight_words: u32,
-    scale_stride: u32,
-}
 @group(0) @binding(0) var<storage, read> x: array<V>;
-@group(0) @binding(1) var<storage, read> weight: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> scales: array<vec4<TScale>>;
-@group(0) @binding(3) var<storage, read> bias: array<TBias>;
+// include q4_layer
 
 fn word_at(i: u32) -> u32 {
     return weight[i / 4u][i % 4u];
@@ -65,27 +49,4 @@ fn x_four(row: u32, k: u32) -> vec4<f32> {
         four[lane] = x_one(i + lane);
     }
     return four;
-}
-
-fn scale_one(i: u32) -> f32 {
-    return f32(scales[i / 4u][i % 4u]);
-}
-
-// The scales of four neighbouring columns at a place of the depth.
-fn scale_four(column: u32, k: u32) -> vec4<f32> {
-    let i = k / GROUP * params.scale_stride + column;
-    if (SCALE_FOURS) {
-        return vec4<f32>(scales[i / 4u]);
-    }
-    let most = params.columns - 1u - column;
-    return vec4<f32>(
-        scale_one(i), scale_one(i + min(1u, most)), scale_one(i + min(2u, most)), scale_one(i + min(3u, most)),
-    );
-}
-
-fn with_bias(column: u32, product: f32) -> f32 {
-    if (BIAS) {
-        return product + f32(bias[column]);
-    }
-    return product;
 }

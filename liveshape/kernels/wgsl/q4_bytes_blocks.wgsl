@@ -1,0 +1,276 @@
+// A 4-bit linear layer of many rows of bytes: a workgroup brings 32 places of the depth of a tile of both factors to its
+// own memory, words outermost, and a thread keeps a block of sums of integers, which the scales then make numbers.
+// What the next 32 places need is on its way while these are computed.
+// unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 128;
+override ROW_THREADS: u32 = 8;
+override ROW_FOURS: u32 = 2; // that a thread takes, 1 or 2
+override COLUMN_FOURS: u32 = 2; // that a thread takes, 1 or 2
+
+const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
+const ACROSS: u32 = WG / DOWN;
+const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
+const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
+const WORDS: u32 = 8; // of 32 places
+const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
+const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
+const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
+const FACTOR_LOADS: u32 = (ROWS + COLUMNS + WG - 1) / WG;
+
+var<workgroup> tile: array<vec4<u32>, WORDS * PITCH>;
+var<workgroup> scale_of_columns: array<vec4<f32>, COLUMNS>;
+var<workgroup> step_of_rows: array<vec4<f32>, ROWS>;
+var<workgroup> zero_of_rows: array<vec4<f32>, ROWS>;
+
+// include q4_bytes
+// include q4_put
+
+// Four words of four rows.
+struct Words {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+}
+
+struct Integers {
+    a: vec4<i32>,
+    b: vec4<i32>,
+    c: vec4<i32>,
+    d: vec4<i32>,
+}
+
+// Nibbles less their offset, as signed bytes.
+fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
+    let turned = nibbles ^ vec4<u32>(0x08080808u);
+    return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
+}
+
+fn place_of_row(row: u32, group: u32) -> u32 {
+    return (min(row, params.rows - 1u) * groups() + group) * 3u;
+}
+
+fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
+    return Words(
+        x[place_of_row(row, group) + half],
+        x[place_of_row(row + 1u, group) + half],
+        x[place_of_row(row + 2u, group) + half],
+        x[place_of_row(row + 3u, group) + half],
+    );
+}
+
+fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
+    let last = params.columns - 1u;
+    let wide = groups();
+    return vec4<u32>(
+        weight[min(column, last) * wide + group][word],
+        weight[min(column + 1u, last) * wide + group][word],
+        weight[min(column + 2u, last) * wide + group][word],
+        weight[min(column + 3u, last) * wide + group][word],
+    );
+}
+
+fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(vec4<u32>(
+        x[place_of_row(row, group) + 2u][which],
+        x[place_of_row(row + 1u, group) + 2u][which],
+        x[place_of_row(row + 2u, group) + 2u][which],
+        x[place_of_row(row + 3u, group) + 2u][which],
+    ));
+}
+
+fn dots(row: u32, columns: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(
+        dot4I8Packed(row, columns.x), dot4I8Packed(row, columns.y),
+        dot4I8Packed(row, columns.z), dot4I8Packed(row, columns.w),
+    );
+}
+
+fn plus_dots(sums: Integers, rows: vec4<u32>, columns: vec4<u32>) -> Integers {
+    return Integers(
+        sums.a + dots(rows.x, columns), sums.b + dots(rows.y, columns),
+        sums.c + dots(rows.z, columns), sums.d + dots(rows.w, columns),
+    );
+}
+
+// The sums more by integers, times the scale of their column and the step of their row.
+fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32) -> mat4x4<f32> {
+    let scale = scale_of_columns[column];
+    let step = step_of_rows[row];
+    var a = vec4<f32>(found.a);
+    var b = vec4<f32>(found.b);
+    var c = vec4<f32>(found.c);
+    var d = vec4<f32>(found.d);
+    if (ASYMMETRIC) {
+        let zero = zero_of_rows[row];
+        let all = vec4<f32>(total);
+        a -= zero.x * all;
+        b -= zero.y * all;
+        c -= zero.z * all;
+        d -= zero.w * all;
+    }
+    return mat4x4<f32>(
+        fma(a, step.x * scale, sums[0]),
+        fma(b, step.y * scale, sums[1]),
+        fma(c, step.z * scale, sums[2]),
+        fma(d, step.w * scale, sums[3]),
+    );
+}
+
+fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
+    put_four(row, column, block[0]);
+    put_four(row + 1u, column, block[1]);
+    put_four(row + 2u, column, block[2]);
+    put_four(row + 3u, column, block[3]);
+}
+
+fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
+    let column = lane % ACROSS;
+    let row = lane / ACROSS;
+    var sums_0 = mat4x4<f32>();
+    var sums_1 = mat4x4<f32>();
+    var sums_2 = mat4x4<f32>();
+    var sums_3 = mat4x4<f32>();
+    var next_rows: array<Words, ROW_LOADS>;
+    var next_columns: array<vec4<u32>, COLUMN_LOADS>;
+    var next_factors: array<vec4<f32>, FACTOR_LOADS>;
+    var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
+    for (var group = first_group; group <= last_group; group++) {
+        if (group > first_group) {
+            for (var i = 0u; i < ROW_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < ROWS * 2u) {
+                    let place = block % 2u * 4u * PITCH + COLUMNS + block / 2u;
+                    let next = next_rows[i];
+                    tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
+                    tile[place + PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
+                    tile[place + 2u * PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
+                    tile[place + 3u * PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
+                }
+            }
+            for (var i = 0u; i < COLUMN_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < COLUMNS * 4u) {
+                    let place = block % 4u * PITCH + block / 4u;
+                    tile[place] = signed_bytes(evens(next_columns[i]));
+                    tile[place + 4u * PITCH] = signed_bytes(odds(next_columns[i]));
+                }
+            }
+            for (var i = 0u; i < FACTOR_LOADS; i++) {
+                let four = lane + i * WG;
+                if (four < COLUMNS) {
+                    scale_of_columns[four] = next_factors[i];
+                } else if (four < COLUMNS + ROWS) {
+                    step_of_rows[four - COLUMNS] = next_factors[i];
+                    if (ASYMMETRIC) {
+                        zero_of_rows[four - COLUMNS] = next_zeros[i];
+                    }
+                }
+            }
+            workgroupBarrier();
+        }
+        if (group < last_group) {
+            for (var i = 0u; i < ROW_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < ROWS * 2u) {
+                    next_rows[i] = words_of_rows(first_row + block / 2u * 4u, group, block % 2u);
+                }
+            }
+            for (var i = 0u; i < COLUMN_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < COLUMNS * 4u) {
+                    next_columns[i] = words_of_columns(first_column + block / 4u * 4u, group, block % 4u);
+                }
+            }
+            for (var i = 0u; i < FACTOR_LOADS; i++) {
+                let four = lane + i * WG;
+                if (four < COLUMNS) {
+                    next_factors[i] = scale_four(min(first_column + four * 4u, params.columns - 1u), group * 32u);
+                } else if (four < COLUMNS + ROWS) {
+                    let of_row = first_row + (four - COLUMNS) * 4u;
+                    next_factors[i] = floats_of_rows(of_row, group, 0u);
+                    if (ASYMMETRIC) {
+                        next_zeros[i] = floats_of_rows(of_row, group, 2u);
+                    }
+                }
+            }
+        }
+        if (group > first_group) {
+            var found_0 = Integers();
+            var found_1 = Integers();
+            var found_2 = Integers();
+            var found_3 = Integers();
+            var total = vec4<i32>(); // of the weight alone
+            var total_beside = vec4<i32>();
+            for (var i = 0u; i < WORDS * PITCH; i += PITCH) {
+                let four = tile[i + column];
+                let rows = tile[i + COLUMNS + row];
+                found_0 = plus_dots(found_0, rows, four);
+                if (ASYMMETRIC) {
+                    total += dots(ONES, four);
+                }
+                if (ROW_FOURS == 2u) {
+                    found_1 = plus_dots(found_1, tile[i + COLUMNS + row + DOWN], four);
+                }
+                if (COLUMN_FOURS == 2u) {
+                    let beside = tile[i + column + ACROSS];
+                    found_2 = plus_dots(found_2, rows, beside);
+                    if (ASYMMETRIC) {
+                        total_beside += dots(ONES, beside);
+                    }
+                    if (ROW_FOURS == 2u) {
+                        found_3 = plus_dots(found_3, tile[i + COLUMNS + row + DOWN], beside);
+                    }
+                }
+            }
+            sums_0 = plus_scaled(sums_0, found_0, total, row, column);
+            if (ROW_FOURS == 2u) {
+                sums_1 = plus_scaled(sums_1, found_1, total, row + DOWN, column);
+            }
+            if (COLUMN_FOURS == 2u) {
+                sums_2 = plus_scaled(sums_2, found_2, total_beside, row, column + ACROSS);
+                if (ROW_FOURS == 2u) {
+                    sums_3 = plus_scaled(sums_3, found_3, total_beside, row + DOWN, column + ACROSS);
+                }
+            }
+            workgroupBarrier();
+        }
+    }
+    put_block(first_row + row * 4u, first_column + column * 4u, sums_0);
+    if (ROW_FOURS == 2u) {
+        put_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, sums_1);
+    }
+    if (COLUMN_FOURS == 2u) {
+        put_block(first_row + row * 4u, first_column + (column + ACROSS) * 4u, sums_2);
+        if (ROW_FOURS == 2u) {
+            put_block(first_row + (row + DOWN) * 4u, first_column + (column + ACROSS) * 4u, sums_3);
+        }
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
+    let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
+    let share = (groups() + params.splits - 1u) / params.splits;
+    // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache.
+    for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
+        split = i / (row_tiles * column_tiles);
+        let place = i % (row_tiles * column_tiles);
+        let first_group = min(split * share, groups());
+        compute(
+            lane,
+            place % row_tiles * ROWS * 4u,
+            place / row_tiles * COLUMNS * 4u,
+            first_group,
+            min(first_group + share, groups()),
+        );
+    }
+}

@@ -1,0 +1,86 @@
+// A 4-bit linear layer of one row, which every workgroup makes bytes for itself: a dispatch of its own would take longer.
+// A unit is four columns, PARTS threads share its depth; what they need first is on its way while the row is rounded.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 256;
+override HELD: u32 = 64; // groups of 32 places in the depth
+
+const WORDS: u32 = HELD * 4; // of eight places
+
+var<workgroup> even_words: array<vec4<u32>, HELD>;
+var<workgroup> odd_words: array<vec4<u32>, HELD>;
+var<workgroup> peaks: array<vec4<u32>, HELD>; // the bits of the largest magnitudes of eight places each
+
+alias Total = vec4<f32>;
+
+fn combine(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+// include parts
+@group(0) @binding(0) var<storage, read> x: array<vec4<T>>;
+// include q4_layer
+// include q4_halves
+// include q4_bytes_four
+// include q4_put
+// include row_steps
+
+fn x_four(i: u32) -> vec4<f32> {
+    return vec4<f32>(x[i]);
+}
+
+fn step_of_group(group: u32) -> Step {
+    let four = peaks[group];
+    return step_by(max(max(four.x, four.y), max(four.z, four.w)));
+}
+
+fn word_of(a: vec4<f32>) -> u32 {
+    return pack4xI8(vec4<i32>(round(a)));
+}
+
+fn total_of(words: vec4<u32>) -> i32 {
+    return dot4I8Packed(words.x, ONES) + dot4I8Packed(words.y, ONES)
+        + dot4I8Packed(words.z, ONES) + dot4I8Packed(words.w, ONES);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let unit = unit_of(group_index(group, grid), lane);
+    let column = min(unit * 4u, params.columns - 1u);
+    let part = part_of(lane);
+    var four = fetch(column, min(part, HELD - 1u));
+    for (var i = lane; i < WORDS; i += WG) {
+        let sizes = max(bits(x_four(i * 2u)), bits(x_four(i * 2u + 1u)));
+        peaks[i / 4u][i % 4u] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+    }
+    workgroupBarrier();
+    for (var i = lane; i < WORDS; i += WG) {
+        let inverse = step_of_group(i / 4u).inverse;
+        let a = x_four(i * 2u) * inverse;
+        let b = x_four(i * 2u + 1u) * inverse;
+        even_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.xz, b.xz));
+        odd_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.yw, b.yw));
+    }
+    workgroupBarrier();
+    var mine = Total();
+    for (var i = part; i < HELD; i += SHARE) {
+        if (i != part) {
+            four = fetch(column, i);
+        }
+        let even = even_words[i];
+        let odd = odd_words[i];
+        let step = step_of_group(i).size;
+        let total = f32(total_of(even) + total_of(odd));
+        mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * step * total, 0.0, 0.0));
+    }
+    let total = across_parts(lane, mine);
+    if (part == 0u && unit * 4u < params.columns) {
+        put_four(0u, unit * 4u, total);
+    }
+}

@@ -1,0 +1,32 @@
+// The sums of a 4-bit linear layer whose depth was shared: a thread adds the parts of four columns of a row.
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 64;
+
+@group(0) @binding(0) var<storage, read> parts: array<f32>;
+// include q4_layer
+// include q4_put
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, grid) * WG + lane;
+    let fours = (params.columns + 3u) / 4u;
+    let row = i / fours;
+    let column = i % fours * 4u;
+    if (row >= params.rows) {
+        return;
+    }
+    var total = vec4<f32>();
+    for (var part = 0u; part < params.splits; part++) {
+        let start = (part * params.rows + row) * params.columns + column;
+        for (var c = 0u; c < min(4u, params.columns - column); c++) {
+            total[c] += parts[start + c];
+        }
+    }
+    put_four(row, column, total);
+}
