@@ -52,10 +52,13 @@ BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbo
 BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
 BYTE_VECTORS = 3  # of 16 bytes, that these become: see row_bytes.wgsl
 FEW_BYTE_ROWS = 8
-SPLIT_TILES = 256  # that a device should have: below it tiles share the depth
-SPLIT_DEPTH = 256  # what a tile should have of the depth at least
-MOST_SPLITS = 8
-BYTE_PARTS = 32  # threads that share the depth of four columns of rows of bytes
+TILE_ROWS = (16, 32)  # of tiles that fewer than 64 rows have
+ENOUGH_GROUPS = 512  # of threads, for a device: below this tiles share the depth
+SPLIT_DEPTH = 128  # what a tile should have of the depth at least
+MOST_SPLITS = 16
+LEAST_BYTE_PARTS = 16  # threads that share the depth of four columns of rows of bytes
+BYTE_PARTS = 128
+ENOUGH_THREADS = 1 << 15
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -195,7 +198,7 @@ def q4_product(
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
     tiles = _byte_tiles(rows, columns) if in_bytes else _tiles(rows, columns) | {"SCALED": 4 if group % 4 == 0 else 1}
-    splits = _splits(rows, columns, depth)
+    splits = _splits(tiles["groups"], depth)
     if splits == 1:
         yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
         return
@@ -210,10 +213,9 @@ def _depth(width: int, in_bytes: bool) -> int:
     return width // (BYTE_VECTORS * 16) * BYTES_TOGETHER if in_bytes else width
 
 
-def _splits(rows: int, columns: int, depth: int) -> int:
-    """How many workgroups share the depth of a tile of 64 by 64."""
-    tiles = ceil_div(rows, 64) * ceil_div(columns, 64)
-    return max(1, min(MOST_SPLITS, SPLIT_TILES // tiles, depth // SPLIT_DEPTH))
+def _splits(tiles: int, depth: int) -> int:
+    """How many workgroups share the depth of a tile."""
+    return max(1, min(MOST_SPLITS, ENOUGH_GROUPS // max(tiles, 1), depth // SPLIT_DEPTH))
 
 
 @cache  # of bounds, which are the same at every call
@@ -221,9 +223,10 @@ def _parts_bound(bound: Shape, in_bytes: bool, columns: int) -> Shape:
     """Room for the sums of every part, at whatever number of rows there are most of them."""
     rows, depth = prod(bound[:-1]), _depth(bound[-1], in_bytes)
     most = 0
-    for tiles in range(1, ceil_div(rows, 64) + 1):
-        splits = _splits(tiles * 64, columns, depth)
-        most = max(most, min(tiles * 64, rows) * columns * splits if splits > 1 else 0)
+    for each in {*TILE_ROWS, *range(64, rows + 64, 64)}:
+        tiles = _byte_tiles(each, columns) if in_bytes else _tiles(each, columns)
+        splits = _splits(tiles["groups"], depth)
+        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
     return (most,)
 
 
@@ -232,11 +235,16 @@ def _byte_shares(rows: int, columns: int, depth: int) -> dict[str, Any]:
     held = 1
     while held < rows and held < FEW_BYTE_ROWS:
         held = held * 2
-    groups = depth // BYTES_TOGETHER
-    parts = 1
-    while parts < BYTE_PARTS and parts * 2 <= groups:
+    units = ceil_div(rows, held) * ceil_div(columns, 4)
+    return {"ROWS": held, "PARTS": _byte_parts(units, depth, BYTE_PARTS), "shared": units}
+
+
+def _byte_parts(units: int, depth: int, most: int) -> int:
+    """Threads that share the depth of a unit: as many as fill a device, and no more than there are groups."""
+    parts = LEAST_BYTE_PARTS
+    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
         parts = parts * 2
-    return {"ROWS": held, "PARTS": parts, "shared": ceil_div(rows, held) * ceil_div(columns, 4)}
+    return parts
 
 
 def _byte_tiles(rows: int, columns: int) -> dict[str, Any]:

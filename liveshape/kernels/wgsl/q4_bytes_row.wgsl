@@ -1,5 +1,6 @@
 // A 4-bit linear layer of one row, which every workgroup makes bytes for itself: a dispatch of its own would take longer.
 // A unit is four columns, PARTS threads share its depth; what they need first is on its way while the row is rounded.
+// unchecked: columns and groups are held below the sizes that planning checked.
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16

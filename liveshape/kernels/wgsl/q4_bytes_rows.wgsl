@@ -1,21 +1,19 @@
 // A 4-bit linear layer of few rows of bytes, bound by reading the weight once: a unit is four columns of up to ROWS rows,
 // and PARTS threads share its depth.
+// unchecked: rows, columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // that a thread takes: 1, 2, 4 or 8
 
-struct Total {
-    upper: mat4x4<f32>, // per row, the sums of four columns
-    lower: mat4x4<f32>,
-}
+override PARTS: u32 = 1;
 
-fn combine(a: Total, b: Total) -> Total {
-    return Total(a.upper + b.upper, a.lower + b.lower);
-}
+const SHARE: u32 = min(PARTS, WG); // a device may clamp the workgroup below PARTS
+const ACROSS: u32 = WG / SHARE; // units of a workgroup
 
-// include parts
+var<workgroup> of_parts: array<vec4<f32>, WG * ROWS>;
+
 // include q4_bytes
 // include q4_bytes_four
 // include q4_put
@@ -32,33 +30,45 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let per_row = (params.columns + 3u) / 4u;
-    let unit = unit_of(group_index(group, grid), lane);
+    let first_unit = group_index(group, grid) * ACROSS;
+    let unit = first_unit + lane / SHARE;
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
-    let part = part_of(lane);
-    var mine = Total();
+    let part = lane % SHARE;
+    // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
+    var upper = mat4x4<f32>();
+    var lower = mat4x4<f32>();
     for (var i = part; i < groups(); i += SHARE) {
         let four = fetch(column, i);
-        mine.upper[0] = plus_row(mine.upper[0], four, row, i);
+        upper[0] = plus_row(upper[0], four, row, i);
         if (ROWS > 1u) {
-            mine.upper[1] = plus_row(mine.upper[1], four, row + 1u, i);
+            upper[1] = plus_row(upper[1], four, row + 1u, i);
         }
         if (ROWS > 2u) {
-            mine.upper[2] = plus_row(mine.upper[2], four, row + 2u, i);
-            mine.upper[3] = plus_row(mine.upper[3], four, row + 3u, i);
+            upper[2] = plus_row(upper[2], four, row + 2u, i);
+            upper[3] = plus_row(upper[3], four, row + 3u, i);
         }
         if (ROWS > 4u) {
-            mine.lower[0] = plus_row(mine.lower[0], four, row + 4u, i);
-            mine.lower[1] = plus_row(mine.lower[1], four, row + 5u, i);
-            mine.lower[2] = plus_row(mine.lower[2], four, row + 6u, i);
-            mine.lower[3] = plus_row(mine.lower[3], four, row + 7u, i);
+            lower[0] = plus_row(lower[0], four, row + 4u, i);
+            lower[1] = plus_row(lower[1], four, row + 5u, i);
+            lower[2] = plus_row(lower[2], four, row + 6u, i);
+            lower[3] = plus_row(lower[3], four, row + 7u, i);
         }
     }
-    var total = across_parts(lane, mine);
-    for (var r = part; r < min(ROWS, 4u); r += SHARE) {
-        put_four(row + r, column, total.upper[r]);
+    for (var r = 0u; r < min(ROWS, 4u); r++) {
+        of_parts[lane * ROWS + r] = upper[r];
     }
-    for (var r = part; r + 4u < ROWS; r += SHARE) {
-        put_four(row + 4u + r, column, total.lower[r]);
+    for (var r = 4u; r < ROWS; r++) {
+        of_parts[lane * ROWS + r] = lower[r - 4u];
+    }
+    workgroupBarrier();
+    // A thread adds all parts of a row of a unit: these few reads cost less than a barrier for every halving.
+    for (var i = lane; i < ACROSS * ROWS; i += WG) {
+        var total = vec4<f32>();
+        for (var p = 0u; p < SHARE; p++) {
+            total += of_parts[(i / ROWS * SHARE + p) * ROWS + i % ROWS];
+        }
+        let of_unit = first_unit + i / ROWS;
+        put_four(of_unit / per_row * ROWS + i % ROWS, of_unit % per_row * 4u, total);
     }
 }
