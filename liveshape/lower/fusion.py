@@ -14,7 +14,7 @@ from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
-from liveshape.lower.layers import added_layer
+from liveshape.lower.layers import NORM, NORMED, added_layer, normed_layer
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.rewriting import rewritten
 from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
@@ -61,7 +61,7 @@ def _applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
 def _sum_and_norm(search: Search, add: Node, limits: Limits) -> Sequence[Replacement]:
     """total = a + b; out = rms_norm(total): at the place of the sum, since the weight is a constant."""
     a, b, alpha, total = add.args
-    norms = [node for node in search.readers.get(total, []) if node.name == "et_vk.rms_norm.default"]
+    norms = [node for node in search.readers.get(total, []) if node.name == NORM]
     if alpha != 1 or len(norms) != 1 or norms[0].args[0] is not total or not search.once(total, norms[0].args[-1]):
         return ()
     _, weight, eps, out = norms[0].args
@@ -189,6 +189,12 @@ FUSIONS = (
         frozenset({ADD}),
         ("liveshape.add_rms_norm",),
         _sum_and_norm,
+    ),
+    Fusion(
+        "a norm that is for 4-bit layers alone",
+        frozenset({NORM}),
+        tuple(NORMED.values()),
+        normed_layer,
     ),
 )
 

@@ -19,15 +19,27 @@ from liveshape.ops.shapes import ceil_div
 
 
 class Q4Kernels(NamedTuple):
-    """The kernels of few and of many rows that put their sums in one way."""
+    """The kernels of few and of many rows, and of one row that is normed, that put their sums in one way."""
 
     rows: Kernel
     blocks: Kernel
+    normed: Kernel
 
     @classmethod
     def putting(cls, put: str) -> Q4Kernels:
         """The kernels with an include that says where the sums go."""
-        return cls(Kernel.load("q4_rows", q4_put=put), Kernel.load("q4_blocks", q4_put=put))
+        return cls(
+            Kernel.load("q4_rows", q4_put=put),
+            Kernel.load("q4_blocks", q4_put=put),
+            Kernel.load("q4_rows", q4_put=put, q4_row="q4_row_normed"),
+        )
+
+
+class Norm(NamedTuple):
+    """The RMS norm of a row."""
+
+    weight: LiveTensor
+    eps: float
 
 
 ONE_LAYER = Q4Kernels.putting("q4_put")
@@ -97,11 +109,12 @@ def q4_product(
     bias: LiveTensor | None,
     outs: Tensors,
     kernels: Q4Kernels = ONE_LAYER,
+    norm: Norm | None = None,
     **choices: Any,
 ) -> Iterator[Dispatch]:
     """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
 
-    The kernels say what becomes of the sums in `outs`.
+    The kernels say what becomes of the sums in `outs`. With a `norm`, x is one row before it, and there is no bias.
     """
     *lead, depth = x.shape
     rows = prod(lead)
@@ -126,7 +139,11 @@ def q4_product(
     }
     # An absent bias still needs a buffer in its place; x is there and only read.
     tensors = (x, weight, scales, x if bias is None else bias, *outs)
-    if rows <= FEW_ROWS:
+    if norm is not None:
+        normed = (x, weight, scales, norm.weight, *outs)
+        values |= {"KEPT": depth // 4, "EPS": norm.eps}
+        yield kernels.normed(*normed, **values, **_shares(rows, columns, depth, group))
+    elif rows <= FEW_ROWS:
         yield kernels.rows(*tensors, **values, **_shares(rows, columns, depth, group))
     else:
         yield kernels.blocks(*tensors, **values, **_tiles(rows, columns), SCALED=4 if group % 4 == 0 else 1)
