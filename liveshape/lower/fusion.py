@@ -1,44 +1,25 @@
 """Several operators as one dispatch, where the result is provably the same: fewer dispatches, less to encode.
 
 `FUSIONS` is the table: at which operator a pattern is looked for, what stands for it, and the function that knows its
-conditions. The nodes of a pattern lie between two jumps, so what moves within it moves along a straight row.
+conditions. The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie between
+two jumps, so what moves within it moves along a straight row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
-from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.graph.elements import prod
+from liveshape.lower.layers import NORM, NORMED, added_layer, normed_layer
+from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.rewriting import rewritten
-from liveshape.lower.search import LINEAR_Q4, VIEW, Search
+from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
 
 _ROTARY = frozenset({"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"})
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """A node of `operator` at the place of one of `nodes`, which all go; `made` are tensors that it brings along."""
-
-    place: Node
-    operator: str
-    nodes: tuple[Node, ...]
-    args: tuple[Any, ...]
-    made: tuple[Tensor, ...] = ()
-
-
-@dataclass(frozen=True)
-class Fusion:
-    """A row of the table. `match` gets a graph and a node of `anchors`, and gives nothing if a condition is not met."""
-
-    pattern: str
-    anchors: frozenset[str]
-    operators: tuple[str, ...]
-    match: Callable[[Search, Node, Limits], Sequence[Replacement]]
 
 
 def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
@@ -46,21 +27,31 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
 
     Example: `fuse(graph, device.limits)`.
     """
-    search, limits = Search(graph), limits or Limits()
+    limits = limits or Limits()
+    for fusion in FUSIONS:
+        graph = _applied(fusion, graph, limits)
+    return graph
+
+
+def _applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
+    """A graph with one row of the table looked for: what it left is what the next row sees."""
+    anchors = [node for node in graph.nodes if node.name in fusion.anchors]
+    if not anchors:
+        return graph
+    search = Search(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     made: list[Tensor] = []
-    for fusion in FUSIONS:
-        for node in graph.nodes:
-            found = fusion.match(search, node, limits) if node.name in fusion.anchors else ()
-            touched = {each for replacement in found for each in replacement.nodes}
-            if not touched or not touched.isdisjoint(gone) or not search.in_a_row([*touched]):
-                continue
-            gone |= touched
-            for each in found:
-                label = " + ".join(dict.fromkeys((each.nodes[0].label, each.nodes[-1].label)))
-                replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args)
-                made += each.made
+    for node in anchors:
+        found = fusion.match(search, node, limits)
+        touched = {each for replacement in found for each in replacement.nodes}
+        if not touched or not touched.isdisjoint(gone) or not search.in_a_row([*touched]):
+            continue
+        gone |= touched
+        for each in found:
+            label = " + ".join(dict.fromkeys((each.nodes[0].label, each.nodes[-1].label)))
+            replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args)
+            made += each.made
     if not replaced:
         return graph
     rows = [(node.index, replaced.get(node, node)) for node in graph.nodes if node in replaced or node not in gone]
@@ -70,13 +61,13 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
 def _sum_and_norm(search: Search, add: Node, limits: Limits) -> Sequence[Replacement]:
     """total = a + b; out = rms_norm(total): at the place of the sum, since the weight is a constant."""
     a, b, alpha, total = add.args
-    norms = [node for node in search.readers.get(total, []) if node.name == "et_vk.rms_norm.default"]
+    norms = [node for node in search.readers.get(total, []) if node.name == NORM]
     if alpha != 1 or len(norms) != 1 or norms[0].args[0] is not total or not search.once(total, norms[0].args[-1]):
         return ()
     _, weight, eps, out = norms[0].args
     if weight.constant is None or search.writes[weight] or a.max_shape != b.max_shape:
         return ()
-    if not _exact(a, b, total, weight, out):
+    if not exact(a, b, total, weight, out):
         return ()
     return [Replacement(add, "liveshape.add_rms_norm", (add, norms[0]), (a, b, weight, eps, (total, out)))]
 
@@ -95,7 +86,7 @@ def _gated_unit(search: Search, sigmoid: Node, limits: Limits) -> Sequence[Repla
     out = second.args[-1]
     if not search.once(gate, factor, silu, up, out) or not search.same_rows(gate, up):
         return ()
-    if not _exact(gate, factor, silu, up, out):
+    if not exact(gate, factor, silu, up, out):
         return ()
     unit = sigmoid, first, second
     return _gated_layers(search, gate, up, unit, limits) or [
@@ -159,7 +150,7 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
     between = search.graph.nodes[rotary.index : sdpa.index]
     apart = apart and all({k_cache, v_cache}.isdisjoint(node.inputs) for node in between)
     tensors = (xq, xk, v, cosine, sine, k_cache, v_cache, q)
-    if not (private and apart and _fit(tensors, limits) and _exact(*tensors)):
+    if not (private and apart and fit(tensors, limits) and exact(*tensors)):
         return ()
     args = (xq, xk, v, cosine, sine, *(start or [None]), k_cache, v_cache, position, q)
     return [
@@ -169,12 +160,6 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
 
 
 FUSIONS = (
-    Fusion(
-        "a sum that is normalized next",
-        frozenset({"aten.add.Tensor"}),
-        ("liveshape.add_rms_norm",),
-        _sum_and_norm,
-    ),
     Fusion(
         "a gated linear unit, with its two layers if they are of 4 bits",
         frozenset({"aten.sigmoid.default"}),
@@ -192,6 +177,24 @@ FUSIONS = (
         frozenset({LINEAR_Q4}),
         ("liveshape.three_linear_q4gsw",),
         _three_layers,
+    ),
+    Fusion(
+        "a 4-bit layer whose result is added to something else",
+        frozenset({ADD}),
+        ("liveshape.added_linear_q4gsw",),
+        added_layer,
+    ),
+    Fusion(
+        "a sum that is normalized next",
+        frozenset({ADD}),
+        ("liveshape.add_rms_norm",),
+        _sum_and_norm,
+    ),
+    Fusion(
+        "a norm that is for 4-bit layers alone",
+        frozenset({NORM}),
+        tuple(NORMED.values()),
+        normed_layer,
     ),
 )
 
@@ -243,7 +246,7 @@ def _joined(search: Search, nodes: Sequence[Node], limits: Limits, *, interleave
     terms = [layer.bias for layer in layers if layer.bias is not None]
     added = None if bias is None else _together(terms, (columns,), 0, interleaved)
     made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
-    return _Joined((x, weights, factors, group, added), made) if _fit(made, limits) else None
+    return _Joined((x, weights, factors, group, added), made) if fit(made, limits) else None
 
 
 def _together(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
@@ -252,17 +255,3 @@ def _together(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: boo
     runs = [len(each) // prod(part.max_shape[: axis + interleaved]) for each, part in zip(data, parts, strict=True)]
     name = " + ".join(part.name for part in parts)
     return Tensor(name, parts[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))
-
-
-def _fit(tensors: Sequence[Tensor], limits: Limits) -> bool:
-    """Whether each tensor fits one binding: these kernels take none in parts."""
-    sizes = [padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), limits.half)) for tensor in tensors]
-    return max(sizes) <= min(limits.max_binding_bytes, limits.max_buffer_bytes)
-
-
-def _exact(*tensors: Tensor) -> bool:
-    """Whether a result that stays in a register is the one that memory would give back.
-
-    Not so for halves: NVIDIA's compiler skips the rounding in between, which is closer to the truth and not the same.
-    """
-    return all(tensor.dtype == "float32" for tensor in tensors)

@@ -8,6 +8,7 @@ from typing import Any
 
 from liveshape.graph import Graph, Node, Tensor, Value
 
+ADD = "aten.add.Tensor"
 VIEW = "aten.view_copy.default"
 LINEAR_Q4 = "et_vk.linear_q4gsw.default"
 _LINEARS = frozenset(

@@ -10,7 +10,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.quantized import Q4Kernels, Steps, q4_product
+from liveshape.ops.quantized import Norm, Q4Kernels, Steps, q4_product
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -49,12 +49,24 @@ def three_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
 ) -> Steps:
     """Three layers of one input, such as the projections of attention; their columns lie behind each other."""
+    yield from three_products(x, weight, scales, group_size, bias, outputs)
+
+
+def three_products(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group: int,
+    bias: LiveTensor | None,
+    outputs: Tensors,
+    norm: Norm | None = None,
+) -> Steps:
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
     first, second, _ = (out.max_shape[-1] for out in outputs)
     columns = scales.shape[1]
     yield from q4_product(
-        x, weight, scales, group_size, columns, bias, outputs, THREE_LAYERS, FIRST=first, SECOND=second
+        x, weight, scales, group, columns, bias, outputs, THREE_LAYERS, norm, FIRST=first, SECOND=second
     )
 
 
@@ -63,9 +75,21 @@ def gated_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Steps:
     """gate * sigmoid(gate) * up of two layers of one input; their columns take turns."""
+    yield from gated_product(x, weight, scales, group_size, bias, out)
+
+
+def gated_product(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group: int,
+    bias: LiveTensor | None,
+    out: LiveTensor,
+    norm: Norm | None = None,
+) -> Steps:
     columns = scales.shape[1]
     out.shape = (*x.shape[:-1], columns // 2)
-    yield from q4_product(x, weight, scales, group_size, columns, bias, (out,), GATED_LAYERS)
+    yield from q4_product(x, weight, scales, group, columns, bias, (out,), GATED_LAYERS, norm)
 
 
 @op(

@@ -7,7 +7,7 @@ The kernels read the words as the file has them: few rows are bound by that read
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
@@ -21,20 +21,38 @@ from liveshape.ops.shapes import ceil_div
 
 
 class Q4Kernels(NamedTuple):
-    """The kernels that put their sums in one way: of rows of numbers and of bytes, of few and of many of them."""
+    """The kernels that put their sums in one way: of rows of numbers and of bytes, of one, of few and of many."""
 
     rows: Kernel
     blocks: Kernel
-    combine: Kernel
-    byte_row: Kernel
+    combine: Kernel  # of blocks that share the depth
+    normed: Kernel  # of one row, by its norm
+    byte_row: Kernel  # of one row of numbers that become bytes
+    byte_row_normed: Kernel
     byte_rows: Kernel
     byte_blocks: Kernel
 
     @classmethod
     def putting(cls, put: str) -> Q4Kernels:
         """The kernels with an include that says where the sums go."""
-        names = ("q4_rows", "q4_blocks", "q4_combine", "q4_bytes_row", "q4_bytes_rows", "q4_bytes_blocks")
-        return cls(*(Kernel.load(name, q4_put=put) for name in names))
+        load = partial(Kernel.load, q4_put=put)
+        return cls(
+            load("q4_rows"),
+            load("q4_blocks"),
+            load("q4_combine"),
+            load("q4_rows", q4_row="q4_row_normed"),
+            load("q4_bytes_row"),
+            load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
+            load("q4_bytes_rows"),
+            load("q4_bytes_blocks"),
+        )
+
+
+class Norm(NamedTuple):
+    """The RMS norm of a row."""
+
+    weight: LiveTensor
+    eps: float
 
 
 ONE_LAYER = Q4Kernels.putting("q4_put")
@@ -49,8 +67,10 @@ TURNS = 4  # words that a thread of one row asks for at once
 ONE_GROUP = 1 << 30
 
 BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
+FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
 BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
 BYTE_VECTORS = 3  # of 16 bytes, that these become: see row_bytes.wgsl
+KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
 FEW_BYTE_ROWS = 8
 TILE_ROWS = (16, 32)  # of tiles that fewer than 64 rows have
 ENOUGH_GROUPS = 512  # of threads, for a device: below this tiles share the depth
@@ -155,22 +175,25 @@ def q4_product(
     bias: LiveTensor | None,
     outs: Tensors,
     kernels: Q4Kernels = ONE_LAYER,
+    norm: Norm | None = None,
     *,
     high_first: bool = False,
     **put: Any,
 ) -> Steps:
     """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
 
-    The kernels say what becomes of the sums in `outs`; `put` are constants of that. Rows of x are numbers, or bytes as
-    `row_bytes` leaves them.
+    The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
+    `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
+    x is one row before it, and there is no bias.
     """
-    in_bytes = x.dtype in BYTES
-    rows, depth = prod(x.shape[:-1]), _depth(x.shape[-1], in_bytes)
+    rounds = weight.dtype == FOR_BYTES and x.dtype not in BYTES and takes_bytes(x.max_shape[-1], group)
+    in_bytes = rounds or x.dtype in BYTES
     columns, column_bytes = weight.shape
-    parts: LiveTensor = yield Scratch("float32", _parts_bound(x.max_shape, in_bytes, columns))
+    depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
+    rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None
+    parts: LiveTensor = yield Scratch("float32", _parts_bound(prod(x.max_shape[:-1]), depth, columns, in_bytes))
     _check(depth, x, weight, scales, group, scale_stride, bias)
-    if group == depth:  # as large as can be, so that it is one variant of the kernel for every depth
-        group = ONE_GROUP
+    rows = prod(x.shape[:-1])
     layer: dict[str, Any] = {
         "rows": rows,
         "columns": columns,
@@ -182,10 +205,25 @@ def q4_product(
         "HIGH_FIRST": high_first,
         "SCALE_FOURS": scale_stride % 4 == 0,
         "BIAS": bias is not None,
-        "GROUP": group,
+        # As large as can be where it is the depth, so that it is one variant of the kernel for every depth.
+        "GROUP": ONE_GROUP if group == depth else group,
     }
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     operands = (weight, scales, scales if bias is None else bias)
+    if norm is not None:
+        operands = (weight, scales, norm.weight)
+    if rounds and rows == 1 and (norm is not None or x.max_shape[-1] <= KEPT_BYTES):
+        units = ceil_div(columns, 4)
+        parts_of_unit = _byte_parts(units, depth, MOST_PARTS)
+        shares: dict[str, Any] = {"HELD": x.max_shape[-1] // BYTES_TOGETHER, "PARTS": parts_of_unit, "shared": units}
+        if norm is None:
+            yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
+        else:
+            yield kernels.byte_row_normed(x, *operands, *outs, **layer, **shares, **put, EPS=norm.eps)
+        return
+    if rounded is not None:
+        yield from row_bytes(x, None, None, rounded)
+        x = rounded
     factors: dict[str, Any]
     if in_bytes:
         factors = {"ASYMMETRIC": x.dtype == BYTES[1]}
@@ -193,8 +231,10 @@ def q4_product(
     else:
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
         few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
+    if norm is not None:
+        few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
     if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
-        shares = _byte_shares(rows, columns, depth) if in_bytes else _shares(rows, columns, depth, group)
+        shares = _byte_shares(rows, columns, depth) if in_bytes else _shares(rows, columns, depth, layer["GROUP"])
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
     tiles = _byte_tiles(rows, columns) if in_bytes else _tiles(rows, columns) | {"SCALED": 4 if group % 4 == 0 else 1}
@@ -219,9 +259,8 @@ def _splits(tiles: int, depth: int) -> int:
 
 
 @cache  # of bounds, which are the same at every call
-def _parts_bound(bound: Shape, in_bytes: bool, columns: int) -> Shape:
+def _parts_bound(rows: int, depth: int, columns: int, in_bytes: bool) -> Shape:
     """Room for the sums of every part, at whatever number of rows there are most of them."""
-    rows, depth = prod(bound[:-1]), _depth(bound[-1], in_bytes)
     most = 0
     for each in {*TILE_ROWS, *range(64, rows + 64, 64)}:
         tiles = _byte_tiles(each, columns) if in_bytes else _tiles(each, columns)

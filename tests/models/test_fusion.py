@@ -147,8 +147,8 @@ def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
 def test_layers_stay_apart_where_something_else_has_a_part_of_them() -> None:
     chain = quantized_block(BLOCK)
     layers = [node for node in chain.nodes if node.name == "et_vk.linear_q4gsw.default"]
-    gate, second = layers[3].args[-1], layers[1]
-    shared = second.args[1]
+    gate, third = layers[3].args[-1], layers[2]
+    shared = third.args[1]
     chain.node("aten.view_copy.default", shared, shared.max_shape, chain.tensor(shared.max_shape, shared.dtype))
     found = operators(fuse(chain.graph(*chain.outputs, gate, chain.nodes[-1].args[-1])))
     assert found["et_vk.linear_q4gsw.default"] == 5, "the caller wants the gate, and another node a weight"

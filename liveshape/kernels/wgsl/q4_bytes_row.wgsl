@@ -27,10 +27,7 @@ fn combine(a: Total, b: Total) -> Total {
 // include q4_bytes_four
 // include q4_put
 // include row_steps
-
-fn x_four(i: u32) -> vec4<f32> {
-    return vec4<f32>(x[i]);
-}
+// include q4_byte_row
 
 fn step_of_group(group: u32) -> Step {
     let four = peaks[group];
@@ -56,15 +53,17 @@ fn main(
     let column = min(unit * 4u, params.columns - 1u);
     let part = part_of(lane);
     var four = fetch(column, min(part, HELD - 1u));
+    var squares = 0.0;
     for (var i = lane; i < WORDS; i += WG) {
-        let sizes = max(bits(x_four(i * 2u)), bits(x_four(i * 2u + 1u)));
+        let sizes = max(bits(taken(i * 2u)), bits(taken(i * 2u + 1u)));
         peaks[i / 4u][i % 4u] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+        squares += squares_of(i * 2u) + squares_of(i * 2u + 1u);
     }
-    workgroupBarrier();
+    let factor = factor_of(lane, squares);
     for (var i = lane; i < WORDS; i += WG) {
         let inverse = step_of_group(i / 4u).inverse;
-        let a = x_four(i * 2u) * inverse;
-        let b = x_four(i * 2u + 1u) * inverse;
+        let a = taken(i * 2u) * inverse;
+        let b = taken(i * 2u + 1u) * inverse;
         even_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.xz, b.xz));
         odd_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.yw, b.yw));
     }
@@ -82,6 +81,6 @@ fn main(
     }
     let total = across_parts(lane, mine);
     if (part == 0u && unit * 4u < params.columns) {
-        put_four(0u, unit * 4u, total);
+        put_four(0u, unit * 4u, total * factor);
     }
 }

@@ -23,6 +23,7 @@ fn combine(a: Total, b: Total) -> Total {
 // include multiply_add
 // include parts
 // include q4_operands
+// include q4_row
 // include q4_put
 
 // Eight places of the depth of four columns, on their way from memory.
@@ -53,7 +54,7 @@ fn scaled_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
 
 fn plus_scaled(sums: vec4<f32>, row: u32, k: u32, low: mat4x4<f32>, high: mat4x4<f32>, scale: vec4<f32>) -> vec4<f32> {
     let existing = min(row, params.rows - 1u);
-    let products = plus_product(x_four(existing, k) * low, x_four(existing, k + 4u), high);
+    let products = plus_product(row_four(existing, k) * low, row_four(existing, k + 4u), high);
     return fma(products, scale, sums);
 }
 
@@ -80,6 +81,30 @@ fn plus(sums: mat4x4<f32>, eight: Eight, row: u32, column: u32) -> mat4x4<f32> {
     return result;
 }
 
+// What a thread asks for before it waits for the first of it.
+struct Turn {
+    first: Eight,
+    second: Eight,
+    third: Eight,
+    fourth: Eight,
+}
+
+fn ask(columns: vec4<u32>, i: u32) -> Turn {
+    let first = fetch(columns, i);
+    if (TURNS == 4u) {
+        return Turn(first, fetch(columns, i + SHARE), fetch(columns, i + 2u * SHARE), fetch(columns, i + 3u * SHARE));
+    }
+    return Turn(first, first, first, first);
+}
+
+fn plus_turn(sums: mat4x4<f32>, turn: Turn, row: u32, column: u32) -> mat4x4<f32> {
+    let result = plus(sums, turn.first, row, column);
+    if (TURNS == 4u) {
+        return plus(plus(plus(result, turn.second, row, column), turn.third, row, column), turn.fourth, row, column);
+    }
+    return result;
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -94,17 +119,17 @@ fn main(
     let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
     let part = part_of(lane);
     var sums = mat4x4<f32>();
-    for (var i = part; i * 8u < params.depth; i += SHARE * TURNS) {
-        let first = fetch(columns, i);
-        if (TURNS == 4u) {
-            let second = fetch(columns, i + SHARE);
-            let third = fetch(columns, i + 2u * SHARE);
-            let fourth = fetch(columns, i + 3u * SHARE);
-            sums = plus(plus(sums, first, row, column), second, row, column);
-            sums = plus(plus(sums, third, row, column), fourth, row, column);
-        } else {
-            sums = plus(sums, first, row, column);
+    // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
+    var i = part;
+    var turn = ask(columns, i);
+    take_row(lane);
+    loop {
+        sums = plus_turn(sums, turn, row, column);
+        i += SHARE * TURNS;
+        if (i * 8u >= params.depth) {
+            break;
         }
+        turn = ask(columns, i);
     }
     var mine = Total();
     for (var r = 0u; r < ROWS; r++) {

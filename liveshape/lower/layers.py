@@ -1,0 +1,65 @@
+"""Patterns of a 4-bit layer and its neighbours: what it is given and where its sums go become parts of its dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from liveshape.graph import Limits, Node, Tensor
+from liveshape.lower.pattern import Replacement, exact, fit
+from liveshape.lower.search import LINEAR_Q4, Search
+
+NORM = "et_vk.rms_norm.default"
+NORMED = {
+    LINEAR_Q4: "liveshape.normed_linear_q4gsw",
+    "liveshape.three_linear_q4gsw": "liveshape.normed_three_linear_q4gsw",
+    "liveshape.gated_linear_q4gsw": "liveshape.normed_gated_linear_q4gsw",
+}
+MANY_PARTS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
+WORKGROUP_BYTES = 5120  # that the kernel of one row needs beside the row
+MOST_AGAIN = 16 << 20  # bytes that all workgroups of a layer may read to norm a row in the time of a dispatch
+
+
+def added_layer(search: Search, add: Node, limits: Limits) -> Sequence[Replacement]:
+    """product = layer(x), viewed as it is; out = product + residual: at the place of the sum."""
+    first, second, alpha, out = add.args
+    for product, residual in ((second, first), (first, second)):
+        source = search.viewed(product)
+        layer = search.maker.get(source)
+        if alpha != 1 or product is residual or layer is None or layer.name != LINEAR_Q4:
+            continue
+        nodes = (layer, add) if source is product else (layer, search.maker[product], add)
+        private = all(search.only_reader(node.args[-1]) is after for node, after in pairwise(nodes))
+        x, weight, scales, group, bias, _ = layer.args
+        given = (x, weight, scales, x if bias is None else bias)
+        steady = search.once(source, product, out) and all(search.unchanged(value, nodes) for value in given)
+        alike = product.max_shape == residual.max_shape
+        bound = (*given, residual, out)
+        if private and steady and alike and exact(source, product, residual, out) and fit(bound, limits):
+            args = (x, weight, scales, group, bias, residual, out)
+            return [Replacement(add, "liveshape.added_linear_q4gsw", nodes, args)]
+    return ()
+
+
+def normed_layer(search: Search, norm: Node, limits: Limits) -> Sequence[Replacement]:
+    """normed = rms_norm(x); out = layers(normed): at the place of the layers, whose workgroups norm a row."""
+    x, factors, eps, normed = norm.args
+    layer = search.only_reader(normed)
+    if layer is None or layer.name not in NORMED or layer.inputs.count(normed) != 1 or layer.args[0] is not normed:
+        return ()
+    _, weight, scales, group, bias, *rest = layer.args
+    steady = search.once(normed) and all(search.unchanged(value, (norm, layer)) for value in (x, factors))
+    others = [value for value in (*layer.inputs, *layer.outputs) if isinstance(value, Tensor) and value is not normed]
+    small = _again(weight.max_shape[0], x.max_shape[-1], limits) and fit((x, factors, *others), limits)
+    outputs = [value for value in layer.outputs if isinstance(value, Tensor)]
+    # The weight of the norm is bound where a bias would be.
+    if bias is not None or not (steady and small and exact(x, factors, normed, *outputs)):
+        return ()
+    args = (x, factors, eps, weight, scales, group, *rest)
+    return [Replacement(layer, NORMED[layer.name], (norm, layer), args)]
+
+
+def _again(columns: int, depth: int, limits: Limits) -> bool:
+    """Whether every workgroup of a layer may norm the row: it takes about 32,768 / depth columns."""
+    room = depth * 4 + WORKGROUP_BYTES <= limits.max_workgroup_bytes
+    return depth % 8 == 0 and room and limits.max_parts >= MANY_PARTS and columns * depth**2 // 4096 <= MOST_AGAIN

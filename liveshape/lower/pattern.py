@@ -1,0 +1,46 @@
+"""What a row of the table of fusions is, and the conditions that its patterns share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph.elements import padded, prod, storage_bytes
+from liveshape.lower.search import Search
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A node of `operator` at the place of one of `nodes`, which all go; `made` are tensors that it brings along."""
+
+    place: Node
+    operator: str
+    nodes: tuple[Node, ...]
+    args: tuple[Any, ...]
+    made: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A row of the table. `match` gets a graph and a node of `anchors`, and gives nothing if a condition is not met."""
+
+    pattern: str
+    anchors: frozenset[str]
+    operators: tuple[str, ...]
+    match: Callable[[Search, Node, Limits], Sequence[Replacement]]
+
+
+def fit(tensors: Sequence[Tensor], limits: Limits) -> bool:
+    """Whether a kernel may bind these tensors, each as a whole: it takes none in parts."""
+    sizes = [padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), limits.half)) for tensor in tensors]
+    return len(sizes) <= limits.max_bindings and max(sizes) <= min(limits.max_binding_bytes, limits.max_buffer_bytes)
+
+
+def exact(*tensors: Tensor) -> bool:
+    """Whether a result that stays in a register is the one that memory would give back.
+
+    Not so for halves: NVIDIA's compiler skips the rounding in between, which is closer to the truth and not the same.
+    """
+    return all(tensor.dtype == "float32" for tensor in tensors)

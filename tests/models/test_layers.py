@@ -1,0 +1,242 @@
+"""4-bit layers with what comes before and after them in one dispatch: the bytes of the operators, at every size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Graph, Limits
+from liveshape.lower.fusion import fuse
+from tests.support.chains import Chain, executor_of
+
+ROWS = 70
+SIZES = (ROWS, 1, 2, 7, 16, 17, 33, 64, 3, ROWS - 1, 1)
+
+
+def operators(graph: Graph) -> Counter[str]:
+    return Counter(node.name.removeprefix("liveshape.") for node in graph.nodes)
+
+
+class Layers:
+    """A chain of layers of one width after another."""
+
+    def __init__(self, dtype: str = "float32") -> None:
+        self.chain = Chain()
+        self.dtype = dtype
+        self.random = np.random.default_rng(3)
+
+    def layer(self, x: Any, columns: int, bias: bool = False) -> Any:
+        depth = x.max_shape[-1]
+        weight = self.chain.constant(self.random.integers(0, 256, (columns, depth // 2), np.uint8))
+        scales = self.chain.constant((self.random.random((depth // 4, columns)) / depth).astype(self.dtype))
+        offset = self.chain.constant(self.random.standard_normal(columns).astype(self.dtype)) if bias else None
+        out = self.chain.tensor((*x.max_shape[:-1], columns), self.dtype)
+        return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, 4, offset, out)
+
+    def view(self, x: Any, sizes: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+        return self.chain.node("aten.view_copy.default", x, sizes, self.chain.tensor(shape, self.dtype))
+
+    def norm(self, x: Any) -> Any:
+        weight = self.chain.constant(self.random.uniform(0.5, 1.5, x.max_shape[-1:]).astype(self.dtype))
+        return self.chain.node("et_vk.rms_norm.default", x, weight, 1e-5, self.chain.tensor(x.max_shape, self.dtype))
+
+    def gated(self, x: Any, columns: int, bias: bool = False) -> Any:
+        gate = self.layer(x, columns, bias)
+        sigmoid = self.chain.node("aten.sigmoid.default", gate, self.chain.tensor(gate.max_shape, self.dtype))
+        silu = self.chain.node("aten.mul.Tensor", gate, sigmoid, self.chain.tensor(gate.max_shape, self.dtype))
+        up = self.layer(x, columns, bias)
+        return self.chain.node("aten.mul.Tensor", silu, up, self.chain.tensor(gate.max_shape, self.dtype))
+
+    def add(self, a: Any, b: Any, alpha: int = 1) -> Any:
+        return self.chain.node("aten.add.Tensor", a, b, alpha, self.chain.tensor(a.max_shape, self.dtype))
+
+
+def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many: bool = False) -> None:
+    """Both graphs give equal bytes at all sizes, `given(size)` being what they are called with.
+
+    With `many` threads in a workgroup, as the device itself may not want them, views are copied, too.
+    """
+    device = open_device()
+    if many:
+        device = Device(usable_adapters()[0], 0, limits=limits_of(device, max_invocations=256, max_parts=256))
+    executors = executor_of(graph, device, aliasing=not many), executor_of(fused, device, aliasing=not many)
+    for size in sizes:
+        results = []
+        for executor in executors:
+            executor.poison()
+            results.append([(array.shape, array.tobytes()) for array in executor.execute(given(size))])
+        assert results[0] == results[1], f"at {size}"
+
+
+class Sum(NamedTuple):
+    """A layer and what its result is added to."""
+
+    depth: int = 24
+    width: int = 36
+    bias: bool = False
+    viewed: bool = False
+    swapped: bool = False
+    alpha: int = 1
+    dtype: str = "float32"
+
+
+SUMS = {
+    "plain": Sum(),
+    "biased": Sum(bias=True, swapped=True),
+    "viewed": Sum(viewed=True),
+    "odd": Sum(depth=20, width=13),
+    "deep": Sum(depth=512, width=30, bias=True, viewed=True),
+}
+
+
+def added(case: Sum) -> tuple[Layers, Any]:
+    """x and y, and y + layer(x)."""
+    made = Layers(case.dtype)
+    chain = made.chain
+    x, y = (chain.input((1, ROWS, last), case.dtype) for last in (case.depth, case.width))
+    product = made.layer(x, case.width, case.bias)
+    if case.viewed:
+        length = chain.node("sym_size.int", x, 1, chain.scalar())
+        product = made.view(product, (1, length, case.width), product.max_shape)
+    return made, made.add(*((product, y) if case.swapped else (y, product)), case.alpha)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.parametrize("case", SUMS.values(), ids=SUMS)
+def test_a_sum_goes_into_its_layer(case: Sum, many: bool) -> None:
+    (plain, total), (other, joined) = added(case), added(case)
+    graph, fused = plain.chain.graph(total), fuse(other.chain.graph(joined))
+    assert operators(fused) == Counter({"added_linear_q4gsw": 1, "sym_size.int": int(case.viewed)}) - Counter()
+
+    def given(size: int) -> list[Any]:
+        random = np.random.default_rng(size)
+        return [random.standard_normal((1, size, last)).astype(np.float32) for last in (case.depth, case.width)]
+
+    same_bytes(graph, fused, given, many=many)
+    same_bytes(graph, fused, lambda size: [given(size)[0], given(1)[1]], (7, 1, 20))
+    same_bytes(graph, fused, lambda size: [given(1)[0], given(size)[1]], (7, 1, 20))
+
+
+@pytest.mark.parametrize("case", [Sum(alpha=2), Sum(dtype="float16")], ids=["alpha", "halves"])
+def test_other_sums_stay_apart(case: Sum) -> None:
+    made, total = added(case)
+    assert len(fuse(made.chain.graph(total)).nodes) == 2
+
+
+def test_a_sum_stays_apart_where_something_else_has_a_part_of_it() -> None:
+    made, total = added(Sum())
+    product = made.chain.nodes[0].args[-1]
+    assert len(fuse(made.chain.graph(total, product)).nodes) == 2, "the caller wants the product"
+    made, total = added(Sum())
+    again = made.add(made.chain.nodes[0].args[-1], made.chain.inputs[1])
+    assert operators(fuse(made.chain.graph(total, again)))["added_linear_q4gsw"] == 0, "two sums want it"
+    made = Layers()
+    x = made.chain.input((1, ROWS, 24))
+    product = made.layer(x, 24)
+    twice = made.add(product, product)
+    assert len(fuse(made.chain.graph(twice)).nodes) == 2, "both are the product"
+
+
+def test_a_sum_stays_apart_where_its_input_is_written_over_before() -> None:
+    made = Layers()
+    x, y, z = (made.chain.input((1, ROWS, 24)) for _ in range(3))
+    kept = made.chain.tensor((1, ROWS, 24))
+    made.chain.node("liveshape.move", x, kept)
+    product = made.layer(kept, 24)
+    made.chain.node("liveshape.move", z, kept)
+    total = made.add(y, product)
+    assert operators(fuse(made.chain.graph(total, kept)))["added_linear_q4gsw"] == 0
+
+
+def test_a_sum_stays_apart_where_it_would_bind_too_much() -> None:
+    for limits in (Limits(max_bindings=5), Limits(max_binding_bytes=512)):
+        made, total = added(Sum())
+        assert len(fuse(made.chain.graph(total), limits).nodes) == 2
+
+
+class Normed(NamedTuple):
+    """A norm and the layers of it."""
+
+    layers: str
+    depth: int = 24
+    width: int = 36
+    bias: bool = False
+    dtype: str = "float32"
+
+
+NORMS = {
+    "linear": Normed("linear"),
+    "three": Normed("three", width=6),
+    "gated": Normed("gated"),
+    "deep": Normed("gated", depth=1024, width=30),
+    "wide": Normed("linear", depth=2560, width=13),
+}
+
+
+def normed(case: Normed) -> tuple[Layers, list[Any]]:
+    """The layers of a norm of x."""
+    made = Layers(case.dtype)
+    norm = made.norm(made.chain.input((1, ROWS, case.depth), case.dtype))
+    if case.layers == "gated":
+        return made, [made.gated(norm, case.width, case.bias)]
+    count = 3 if case.layers == "three" else 1
+    return made, [made.layer(norm, case.width * (turn + 1), case.bias) for turn in range(count)]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.parametrize("case", NORMS.values(), ids=NORMS)
+def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
+    (plain, results), (other, joined) = normed(case), normed(case)
+    fused = fuse(other.chain.graph(*joined))
+    name = {"linear": "", "three": "three_", "gated": "gated_"}[case.layers]
+    assert operators(fused) == Counter({f"normed_{name}linear_q4gsw": 1})
+
+    def given(size: int) -> list[Any]:
+        return [np.random.default_rng(size).standard_normal((1, size, case.depth)).astype(np.float32)]
+
+    same_bytes(plain.chain.graph(*results), fused, given, (*SIZES, 0, 1), many)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Normed("linear", bias=True),
+        Normed("linear", depth=20),
+        Normed("linear", depth=2816 + 8),
+        Normed("gated", dtype="float16"),
+    ],
+    ids=["biased", "odd", "wide", "halves"],
+)
+def test_other_norms_stay_apart(case: Normed) -> None:
+    made, results = normed(case)
+    assert operators(fuse(made.chain.graph(*results)))["et_vk.rms_norm.default"] == 1
+
+
+def test_a_norm_stays_apart_where_threads_are_few() -> None:
+    made, results = normed(NORMS["gated"])
+    assert operators(fuse(made.chain.graph(*results), Limits(max_parts=8)))["et_vk.rms_norm.default"] == 1
+
+
+def test_a_norm_stays_apart_where_its_layer_has_many_columns() -> None:
+    made, results = normed(Normed("linear", depth=2048, width=20000))
+    assert operators(fuse(made.chain.graph(*results)))["et_vk.rms_norm.default"] == 1
+
+
+def test_a_norm_stays_apart_where_something_else_wants_it() -> None:
+    made, results = normed(NORMS["gated"])
+    assert operators(fuse(made.chain.graph(*results, made.chain.nodes[0].args[-1])))["et_vk.rms_norm.default"] == 1
+
+
+def test_a_norm_stays_apart_where_its_input_is_written_over_before() -> None:
+    made = Layers()
+    x, z = (made.chain.input((1, ROWS, 24)) for _ in range(2))
+    kept = made.chain.tensor((1, ROWS, 24))
+    made.chain.node("liveshape.move", x, kept)
+    norm = made.norm(kept)
+    made.chain.node("liveshape.move", z, kept)
+    assert operators(fuse(made.chain.graph(made.layer(norm, 24), kept)))["et_vk.rms_norm.default"] == 1
