@@ -186,19 +186,23 @@ def eight_bits(w: Writer) -> Any:
     choice = w.chance.random()
     if choice < 0.4 and known.rank >= 2 and known.steady(known.rank - 1):
         return layer(w, x)
-    if choice < 0.55:
+    if choice < 0.5:
         return w.emit("et_vk.q8ta_relu.default", x, 2.0, 10, 4.0, -20, **CODES)
-    if choice < 0.7:
+    if choice < 0.6:
         other = w.choose(lambda y: y.dtype == "int8" and y.shapes == known.shapes)
         assert other is not None
         return w.emit("et_vk.q8ta_add.default", x, other, 2.0, 3, 1.0, -4, 4.0, -7, 1.0, **CODES)
-    if choice < 0.8:
+    if choice < 0.7:
         order = tuple(w.chance.sample(range(known.rank), known.rank))
         return w.emit("aten.permute_copy.default", x, order, **CODES)
-    if choice < 0.9:
+    if choice < 0.8:
         start, step = w.chance.choice(((1, 1), (0, 2), (-3, 1)))
         return w.emit("aten.slice_copy.Tensor", x, w.chance.randrange(known.rank), start, None, step, **CODES)
-    return w.emit("aten.cat.default", (x, x), w.chance.randrange(known.rank), **CODES)
+    axis = w.chance.randrange(known.rank)
+    if choice < 0.9:
+        return w.emit("aten.roll.default", x, (w.chance.choice((1, -2)),), (axis,), **CODES)
+    name = w.chance.choice(("cat", "stack"))
+    return w.emit(f"aten.{name}.default", (x, x), axis, **CODES)
 
 
 def layer(w: Writer, x: Ref) -> Any:
