@@ -87,7 +87,8 @@ def pool(w: Writer) -> Any:
         args = (kernel, stride, padding, ceil, w.chance.random() < 0.5, *divisor)
         mean["high"] = math.prod(kernel) * span
         return w.emit(f"aten.avg_pool{dims}d.default", x, *args, **{**mean, "low": -mean["high"]})
-    dilation = few(w, dims, 1, 2)
+    # Steps of two may leave a small picture by padding alone, and the greatest of nothing is no number.
+    dilation = few(w, dims, 1, 2) if not any(padding) else (1,) * dims
     if dims == 1 or w.chance.random() < 0.3:
         return w.emit(f"aten.max_pool{dims}d.default", x, kernel, stride, padding, dilation, ceil, **same(known))
     return with_places(w, x, "aten.max_pool2d_with_indices.default", kernel, stride, padding, dilation, ceil)

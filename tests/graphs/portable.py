@@ -189,8 +189,7 @@ def eight_bits(w: Writer) -> Any:
     if choice < 0.5:
         return w.emit("et_vk.q8ta_relu.default", x, 2.0, 10, 4.0, -20, **CODES)
     if choice < 0.6:
-        other = w.choose(lambda y: y.dtype == "int8" and y.shapes == known.shapes)
-        assert other is not None
+        other = w.choose(lambda y: y.dtype == "int8" and y.shapes == known.shapes) or x
         return w.emit("et_vk.q8ta_add.default", x, other, 2.0, 3, 1.0, -4, 4.0, -7, 1.0, **CODES)
     if choice < 0.7:
         order = tuple(w.chance.sample(range(known.rank), known.rank))
