@@ -76,11 +76,11 @@ class Delegate:
         The order stays, and shapes tell which these are unless two choices fit. What is left out must be known before:
         else it is an output, which nobody would write.
         """
-        count = len(args) - len(self.graph.output_ids)
-        places = self._matched(list(enumerate(args[:count])), self.graph.input_ids)
-        last = self._matched(list(enumerate(args[:count]))[::-1], self.graph.input_ids[::-1])
-        unread = [value for place, value in enumerate(args[:count]) if place not in places]
-        if places != last[::-1] or not all(value in known for value in unread):
+        count, wanted = len(args) - len(self.graph.output_ids), self.graph.input_ids
+        given = list(enumerate(args[:count]))
+        places, last = self._matched(given, wanted), self._matched(given[::-1], wanted[::-1])[::-1]
+        unread = [value for place, value in given if place not in places]
+        if len(places) < len(wanted) or places != last or not all(value in known for value in unread):
             return args
         return [args[place] for place in places] + args[count:]
 
@@ -95,7 +95,7 @@ class Delegate:
             if (inner.shape if isinstance(inner, VkTensor) else None) == getattr(outer, "max_shape", None):
                 found.append(place)
                 index = next(left, None)
-        return found if index is None else []
+        return found
 
     def _is_packing(self, call: OperatorCall) -> bool:
         """Packing a constant happens at load: its result is the constant, or one of its own if either is written."""
