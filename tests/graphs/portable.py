@@ -102,7 +102,10 @@ def halved(w: Writer) -> Any:
 def counted(w: Writer) -> Any:
     """As many elements as a mask has, which must be known here: what is in it is asked of the program so far."""
     stateful = any(known.role == "state" for known in w.known)
-    mask = w.choose(lambda m: m.dtype == "bool" and m.rank >= 1 and (m.role == "input" or not (stateful or w.depth)))
+    masks = [ref for ref in w.pool if w[ref].dtype == "bool" and w[ref].rank >= 1]
+    mask = None if stateful or w.depth else w.choose(lambda m: m.role == "result", masks)
+    if mask is None:
+        mask = w.choose(lambda m: m.role == "input", masks)
     if mask is None:
         mask = w.input(w.shapes(*w.chance.choice((("S",), ("T", 4), (1, "T", "T")))), "bool", 0, 1)
     flags: Known = w[mask]

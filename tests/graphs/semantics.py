@@ -60,7 +60,7 @@ _SCHEMAS = """
     upsample_nearest1d.vec upsample_nearest2d.vec upsample_linear1d.vec upsample_bilinear2d.vec
     reflection_pad1d.default reflection_pad2d.default replication_pad1d.default replication_pad2d.default
     pixel_shuffle.default pixel_unshuffle.default convolution.default glu.default
-    scatter.src scatter.value scatter_add.default scatter_reduce.two masked_fill.Scalar masked_fill.Tensor
+    scatter.src scatter.value scatter_add.default masked_fill.Scalar masked_fill.Tensor
     masked_scatter.default masked_select.default nonzero.default tril.default triu.default
 """
 
@@ -146,6 +146,9 @@ MEANING.update({
     "aten.index.Tensor": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
     "aten.index_put.default": lambda x, indices, values, add: x.index_put(indices, values, add),
     "aten.index_put_.default": lambda x, indices, values, add: x.index_put(indices, values, add),
+    "aten.scatter_reduce.two": lambda x, dim, index, source, how, whole: (
+        torch.scatter_reduce(x, dim, index, source, how, include_self=whole)
+    ),
     "aten.full.default": lambda size, value, *_: torch.full(size, value),
     "aten.full_like.default": lambda x, value, *_: torch.full(x.shape, value),
     "aten.arange.start_step": lambda start, end, step, *_: torch.arange(start, end, step),
