@@ -1,0 +1,92 @@
+"""What `bench` and `profile` measure: the language model of a folder or of random weights, or a program's method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from liveshape.device.protocol import Device
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.llm.engine import Engine
+from liveshape.llm.half_cache import halve_caches
+from liveshape.llm.model import LanguageModel, program_file
+from liveshape.llm.origin import Origin
+from liveshape.llm.program import constants_of, token_graph
+from liveshape.runtime import Progress, Runtime
+from liveshape.tools.generate import shipped_model
+from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A language model as the user names it: a folder, or random weights of a shape; neither is the shipped model."""
+
+    path: str | None = None
+    shape: str | None = None
+    half_cache: bool = False
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.shape is not None:
+            raise InputError(f"MODEL {self.path} and --shape {self.shape}: give one of the two")
+        if self.shape is not None and self.shape not in SHAPES:
+            raise InputError(f"--shape {self.shape}: there are {', '.join(SHAPES)}")
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return self.shape or self.folder.name
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return shipped_model() if self.path is None else Path(self.path)
+
+    def open(self, device: Device, what: str, tokens: int, progress: Progress | None = None) -> LanguageModel:
+        """The model on a device, unless its context is too short for what is asked; told before weights are read.
+
+        Example: `Subject(shape="tiny").open(open_device(), "pp512 @ d4096", 4608)`.
+        """
+        if self.shape is None:
+            if not self.folder.exists():
+                raise InputError(
+                    f"{self.folder}: there is no such folder; --shape takes random weights of a known size"
+                )
+            self._check(what, tokens, _context_of(self.folder))
+            model = LanguageModel.load(self.folder, device=device, progress=progress, half_cache=self.half_cache)
+            self._check(what, tokens, model.max_context)
+            return model
+        graph = llama_graph(shape_of(self.shape, tokens), device.limits)
+        made = token_graph(halve_caches(graph) if self.half_cache else graph, {})
+        return LanguageModel(Engine(made, device, progress), Origin(self.shape))
+
+    def _check(self, what: str, tokens: int, context: int | None) -> None:
+        if context is not None and tokens > context:
+            raise InputError(
+                f"{what} takes {tokens:,} tokens of context, {self.name} has {context:,}: give a smaller -p, -n or -d, "
+                "or export the model with a larger --max-context"
+            )
+
+
+def _context_of(folder: Path) -> int | None:
+    """The context that a file names, if it does."""
+    with Runtime().load_program(str(program_file(folder))) as program:
+        found = constants_of(program).get("get_max_context_len")
+    return found if isinstance(found, int) else None
+
+
+def random_tokens(model: LanguageModel, count: int) -> list[int]:
+    """The same tokens at every call."""
+    found: list[int] = np.random.default_rng(0).integers(0, model.vocab_size, count).tolist()
+    return found
+
+
+def go_to_depth(model: LanguageModel, depth: int) -> None:
+    """Leave a text of `depth` tokens in the cache, and the device idle."""
+    try:
+        model.truncate(min(depth, model.position))
+    except UnsupportedError:
+        model.reset()  # state that is no entry per token can only go back to the start
+    model.prefill(random_tokens(model, depth)[model.position :])
+    model.device.flush()
