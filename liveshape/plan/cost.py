@@ -2,9 +2,9 @@
 
 Every tensor that a step binds counts once, whole, with these exceptions. A table that is gathered from counts the rows
 that are asked for. A cache counts the rows that are written, or those up to the newest one that are read. Of a constant
-that no product multiplies, such as a table of angles, at most as much counts as the step writes. Temporary memory of an
-operator does not count. A product has a multiplication and an addition for each pair of numbers that meet; every other
-operator has one operation for each element that it gives.
+that no product multiplies, such as a table of angles, and of what is only copied, at most as much counts as the step
+writes. Temporary memory of an operator does not count. A product has a multiplication and an addition for each pair of
+numbers that meet; every other operator has one operation for each element that it gives.
 """
 
 from __future__ import annotations
@@ -54,13 +54,17 @@ def costs(node: LiveNode, half: bool) -> list[Cost]:
         read = 0
         for tensor in reads:
             nbytes = _bytes(tensor, _read(node, tensor), half)
-            read += min(nbytes, written) if product is None and tensor.constant is not None else nbytes
+            in_part = product is None and (tensor.constant is not None or _COPIES.search(node.node.name) is not None)
+            read += min(nbytes, written) if in_part else nbytes
         found.append(Cost(read, written))
     if found:
         heaviest = max(range(len(found)), key=lambda step: found[step].nbytes)
         operations = product(node) if product is not None else sum(_written(node, each) for each in node.outputs)
         found[heaviest] += Cost(operations=operations)
     return found
+
+
+_COPIES = re.compile(r"_copy\b")
 
 
 def _bytes(tensor: LiveTensor, numel: int, half: bool) -> int:

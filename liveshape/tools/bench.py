@@ -20,40 +20,13 @@ from liveshape import __version__
 from liveshape.device.protocol import Device
 from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
 from liveshape.metadata import shape_text
 from liveshape.model import Model
 from liveshape.runtime import Runtime
 from liveshape.tools.console import size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, go_to_depth, random_tokens
-
-
-@dataclass(frozen=True)
-class Work:
-    """A row: a prompt of so many tokens, the generation of so many, after `depth` tokens; or a call of a program."""
-
-    prompt: int = 0
-    tokens: int = 0
-    depth: int = 0
-    call: str = ""
-
-    @property
-    def name(self) -> str:
-        """As llama-bench writes it.
-
-        >>> Work(prompt=512, depth=4096).name, Work(tokens=128).name
-        ('pp512 @ d4096', 'tg128')
-        """
-        text = self.call or (f"pp{self.prompt}" if self.prompt else f"tg{self.tokens}")
-        return f"{text} @ d{self.depth}" if self.depth else text
-
-    @property
-    def context(self) -> int:
-        """Tokens that the cache must hold; generation begins with one token of its own."""
-        return self.depth + (self.prompt or self.tokens)
+from liveshape.tools.subject import Subject, Work, do, go_to_depth, works
 
 
 @dataclass(frozen=True)
@@ -113,24 +86,12 @@ def bench(
         if input_shapes or data:
             raise InputError("--input-shapes and --data are for a .pte file; language models take -p, -n and -d")
         subject = Subject(model, shape, half_cache)
-        about, rows = _of_language_model(subject, _tests(prompts, tokens, depths), device, repeats)
+        about, rows = _of_language_model(subject, works(prompts, tokens, depths), device, repeats)
     _PRINTERS[output](about, rows)
     if plot is not None:
         Path(plot).write_text(drawn(about["model"], about["device"], rows), encoding="utf-8")
         print(f"plot written to {plot}", file=sys.stderr)
     return 0
-
-
-def _tests(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) -> list[Work]:
-    tests = [
-        test
-        for depth in depths
-        for test in (*(Work(prompt=each, depth=depth) for each in prompts), *(Work(0, each, depth) for each in tokens))
-        if test.prompt or test.tokens
-    ]
-    if not tests:
-        raise InputError("-p 0 and -n 0 leave nothing to measure")
-    return tests
 
 
 def _of_language_model(
@@ -145,26 +106,12 @@ def _of_language_model(
 
             def once(test: Work = test) -> float:
                 go_to_depth(model, test.depth)
-                return _prompt(model, test) if test.prompt else _generation(model, test)
+                start = time.perf_counter()
+                do(model, test)
+                return time.perf_counter() - start
 
             rows.append(_repeated(test, once, repeats, begin))
         return _about(subject.name, model.device, model.memory.weights), rows
-
-
-def _prompt(model: LanguageModel, test: Work) -> float:
-    ids = random_tokens(model, test.prompt)
-    start = time.perf_counter()
-    model.prefill(ids)
-    model.device.flush()
-    return time.perf_counter() - start
-
-
-def _generation(model: LanguageModel, test: Work) -> float:
-    first = random_tokens(model, 1)
-    start = time.perf_counter()
-    for _ in model.stream(first, Sampling(), max_tokens=test.tokens):
-        pass
-    return time.perf_counter() - start
 
 
 def _of_program(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,52 @@ from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.model import LanguageModel, program_file
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
+from liveshape.llm.sampling import Sampling
 from liveshape.runtime import Progress, Runtime
 from liveshape.tools.generate import shipped_model
 from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row: a prompt of so many tokens, the generation of so many, after `depth` tokens; or a call of a program."""
+
+    prompt: int = 0
+    tokens: int = 0
+    depth: int = 0
+    call: str = ""
+
+    @property
+    def name(self) -> str:
+        """As llama-bench writes it.
+
+        >>> Work(prompt=512, depth=4096).name, Work(tokens=128).name
+        ('pp512 @ d4096', 'tg128')
+        """
+        text = self.call or (f"pp{self.prompt}" if self.prompt else f"tg{self.tokens}")
+        return f"{text} @ d{self.depth}" if self.depth else text
+
+    @property
+    def context(self) -> int:
+        """Tokens that the cache must hold; generation begins with one token of its own."""
+        return self.depth + (self.prompt or self.tokens)
+
+
+def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) -> list[Work]:
+    """A prompt and a generation of each length after each depth; 0 is none.
+
+    >>> [work.name for work in works([512], [128, 0], [0, 64])]
+    ['pp512', 'tg128', 'pp512 @ d64', 'tg128 @ d64']
+    """
+    tests = [
+        test
+        for depth in depths
+        for test in (*(Work(prompt=each, depth=depth) for each in prompts), *(Work(0, each, depth) for each in tokens))
+        if test.prompt or test.tokens
+    ]
+    if not tests:
+        raise InputError("-p 0 and -n 0 leave nothing to measure")
+    return tests
 
 
 @dataclass(frozen=True)
@@ -90,3 +134,13 @@ def go_to_depth(model: LanguageModel, depth: int) -> None:
         model.reset()  # state that is no entry per token can only go back to the start
     model.prefill(random_tokens(model, depth)[model.position :])
     model.device.flush()
+
+
+def do(model: LanguageModel, work: Work) -> None:
+    """Do a work after its depth, until the device is done."""
+    if work.prompt:
+        model.prefill(random_tokens(model, work.prompt))
+        model.device.flush()
+    else:
+        for _ in model.stream(random_tokens(model, 1), Sampling(), max_tokens=work.tokens):
+            pass

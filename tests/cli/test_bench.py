@@ -11,8 +11,9 @@ from statistics import mean
 
 import pytest
 
-from liveshape.tools.bench import Row, Work, drawn
+from liveshape.tools.bench import Row, drawn
 from liveshape.tools.plot import bars
+from liveshape.tools.subject import Work
 from tests.cli.test_cli import Capture, call
 
 BLOCK = Path(__file__).parents[2] / "liveshape/demo/block.pte"
