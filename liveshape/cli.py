@@ -123,8 +123,8 @@ examples:
   liveshape bench model.pte --input-shapes 1x3x224x224 --input-shapes 4x3x224x224 -r 20"""
 
 _PROFILE = """\
-MODEL and --shape are those of `liveshape bench`. Each work runs four times: once to warm up, once at full speed for the
-times of the host, then with the device's clock around submits and around every kernel.
+MODEL and --shape are those of `liveshape bench`. Each work runs once to warm up, then -r times at full speed for
+the times of the host, with the device's clock around submits, and around every kernel; the fastest run counts.
 Every line has its share of the time, the bytes and operations that the plan says it needs, and how near that is to what
 the adapter does at its best (`liveshape devices --measure`; measured now if it is not known). A byte counts once,
 however often it is read. Layers are told by attention, which comes once in each.
@@ -263,13 +263,12 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
 
     timing = add("bench", "measure tokens per second, or the time of a call", _BENCH, _run_bench)
-    _add_measured(timing, tokens="128")
-    timing.add_argument("-r", "--repetitions", metavar="N", type=_positive, default=5, help="runs of a row (default 5)")
+    _add_measured(timing, tokens="128", repeats=5)
     timing.add_argument("-o", "--output", choices=("md", "json", "csv"), default="md", help="as what (default md)")
     timing.add_argument("--plot", metavar="FILE", help="write a plot: generation over depth, or bars (.svg)")
 
     looking = add("profile", "show where the time goes: kernels, operators, layers, host", _PROFILE, _run_profile)
-    _add_measured(looking, tokens="32")
+    _add_measured(looking, tokens="32", repeats=3)
     looking.add_argument("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev shows (.json)")
     looking.add_argument("--remeasure", action="store_true", help="measure what the adapter does at its best anew")
     looking.add_argument("--json", action="store_true", help="print JSON")
@@ -309,7 +308,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
 
 
-def _add_measured(parser: argparse.ArgumentParser, tokens: str) -> None:
+def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
     """What `bench` and `profile` measure."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder of a language model, or a .pte file")
     parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
@@ -325,11 +324,17 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str) -> None:
         help=f"tokens to generate, 0: none (default {tokens})",
     )
     parser.add_argument("-d", "--depth", metavar="N,..", type=_counts, default=[0], help="tokens before (default 0)")
+    parser.add_argument(
+        "-r", "--repetitions", metavar="N", type=_positive, default=repeats, help=f"counted runs (default {repeats})"
+    )
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
     parser.add_argument("--data", metavar="FILE", action="append", default=[], help="a .ptd file of a .pte")
     parser.add_argument("--method", metavar="NAME", default="forward", help="of a .pte (default forward)")
     parser.add_argument(
         "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call of a .pte, such as 1x7x64,1"
+    )
+    parser.add_argument(
+        "--inputs", metavar="FILE", nargs="+", help="its inputs: .npy, .npz, or raw .bin files, in order"
     )
 
 
@@ -340,10 +345,12 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "prompts": arguments.prompt,
         "tokens": arguments.tokens,
         "depths": arguments.depth,
+        "repeats": arguments.repetitions,
         "half_cache": arguments.half_cache,
         "data": arguments.data,
         "method": arguments.method,
         "input_shapes": arguments.input_shapes,
+        "input_files": arguments.inputs,
         "device": arguments.device,
     }
 
@@ -465,7 +472,6 @@ def _run_bench(arguments: argparse.Namespace) -> int:
 
     return bench(
         arguments.model,
-        repeats=arguments.repetitions,
         output=arguments.output,
         plot=arguments.plot,
         **_measured(arguments),

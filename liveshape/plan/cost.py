@@ -97,7 +97,8 @@ def _rows(tensor: LiveTensor, axis: int, count: int) -> int:
 
 def _axis(node: LiveNode, tensor: LiveTensor) -> int | None:
     """The axis of positions, where a tensor is a cache."""
-    return next((axis for place, axis in node.node.along if node.args[place] is tensor), None)
+    axes = (axis for place, axis in node.node.along if node.args[place] is tensor and axis < tensor.rank)
+    return next(axes, None)
 
 
 def _new_rows(node: LiveNode, axis: int) -> int:

@@ -20,13 +20,12 @@ from liveshape import __version__
 from liveshape.device.protocol import Device
 from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
-from liveshape.metadata import shape_text
 from liveshape.model import Model
 from liveshape.runtime import Runtime
 from liveshape.tools.console import size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, do, go_to_depth, works
+from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ def bench(
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
+    input_files: Sequence[str] | None = None,
 ) -> int:
     """Print a row for each test; 0 if all of them ran.
 
@@ -81,10 +81,12 @@ def bench(
     if plot is not None and not plot.lower().endswith(".svg"):
         raise InputError(f"--plot {plot}: the plot is an .svg file")
     if model is not None and os.path.isfile(model):
-        about, rows = _of_program(model, data, method, device, input_shapes, repeats)
+        about, rows = _of_program(model, data, method, device, input_shapes, input_files, repeats)
     else:
-        if input_shapes or data:
-            raise InputError("--input-shapes and --data are for a .pte file; language models take -p, -n and -d")
+        if input_shapes or input_files or data:
+            raise InputError(
+                "--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d"
+            )
         subject = Subject(model, shape, half_cache)
         about, rows = _of_language_model(subject, works(prompts, tokens, depths), device, repeats)
     _PRINTERS[output](about, rows)
@@ -97,9 +99,9 @@ def bench(
 def _of_language_model(
     subject: Subject, tests: list[Work], choice: str | None, repeats: int
 ) -> tuple[dict[str, Any], list[Row]]:
-    longest = max(tests, key=lambda test: test.context)
+    subject.check(tests)
     with upload_bar() as progress:
-        opened = subject.open(open_device(choice), longest.name, longest.context, progress)
+        opened = subject.open(tests, open_device(choice), progress)
     with opened as model, work_bar(len(tests) * (repeats + 1)) as begin:
         rows = []
         for test in tests:
@@ -115,13 +117,19 @@ def _of_language_model(
 
 
 def _of_program(
-    program: str, data: Sequence[str], method: str, choice: str | None, shapes: Sequence[str], repeats: int
+    program: str,
+    data: Sequence[str],
+    method: str,
+    choice: str | None,
+    shapes: Sequence[str],
+    files: Sequence[str] | None,
+    repeats: int,
 ) -> tuple[dict[str, Any], list[Row]]:
     runtime = Runtime(choice)
     with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
         takes = opened.inputs(method)
         wanted: Sequence[str | None] = shapes or [None]
-        calls = [make_inputs(takes, each, None) for each in wanted]
+        calls = [make_inputs(takes, each, files) for each in wanted]
         model = Model(runtime, opened, method)
         with work_bar(len(calls) * (repeats + 1)) as begin:
             rows = []
@@ -132,8 +140,7 @@ def _of_program(
                     model(*inputs)
                     return time.perf_counter() - start
 
-                sizes = ",".join(shape_text(getattr(each, "shape", ())) for each in inputs)
-                rows.append(_repeated(Work(call=f"{method} {sizes}".strip()), once, repeats, begin))
+                rows.append(_repeated(Work(call=call_name(method, inputs)), once, repeats, begin))
         return _about(Path(program).name, model.device, model.memory.weights), rows
 
 

@@ -120,10 +120,14 @@ def work_bar(total: int) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, completed=-1)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=total, completed=-1)
 
-        def begin(text: str) -> None:
-            bar.update(task, advance=1, description=text)
+    def begin(text: str) -> None:
+        bar.start()
+        bar.update(task, advance=1, description=text)
 
+    try:
         yield begin
+    finally:
+        bar.stop()

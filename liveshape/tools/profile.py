@@ -20,7 +20,7 @@ from liveshape.tools.devices import rate_text
 from liveshape.tools.profiling import PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, do, go_to_depth, works
+from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
 from liveshape.tools.trace import trace as trace_of
 
 _AGREES = 0.1  # how far the sum of commands may be from the whole before it is said
@@ -33,6 +33,7 @@ def profile(
     prompts: Sequence[int] = (512,),
     tokens: Sequence[int] = (32,),
     depths: Sequence[int] = (0,),
+    repeats: int = 3,
     trace: str | None = None,
     as_json: bool = False,
     remeasure: bool = False,
@@ -41,22 +42,23 @@ def profile(
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
+    input_files: Sequence[str] | None = None,
 ) -> int:
     """Print where time goes; 0 if everything ran.
 
     Example: `profile(shape="1b", prompts=[512], tokens=[32], trace="trace.json")`.
     """
     is_program = model is not None and os.path.isfile(model)
-    if not is_program and (input_shapes or data):
-        raise InputError("--input-shapes and --data are for a .pte file; language models take -p, -n and -d")
-    opened = open_device(device)
-    with work_bar(len(MEASURED)) as begin:
-        rates = rates_of(opened, remeasure, lambda what: begin(f"{opened.name}: {what}"))
-    if is_program:
-        assert model is not None
-        found = list(_of_program(model, data, method, opened, input_shapes))
+    if not is_program and (input_shapes or input_files or data):
+        raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
+    if model is not None and is_program:
+        opened, rates = _opened(device, remeasure)
+        found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
     else:
-        found = list(_of_language_model(Subject(model, shape, half_cache), works(prompts, tokens, depths), opened))
+        subject, rows = Subject(model, shape, half_cache), works(prompts, tokens, depths)
+        subject.check(rows)
+        opened, rates = _opened(device, remeasure)
+        found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:
         Path(trace).write_text(trace_of(found), encoding="utf-8")
     if as_json:
@@ -69,10 +71,15 @@ def profile(
     return 0
 
 
-def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDevice) -> Iterator[Profile]:
-    longest = max(rows, key=lambda work: work.context)
+def _opened(choice: str | None, remeasure: bool) -> tuple[WebGpuDevice, Rates]:
+    device = open_device(choice)
+    with work_bar(len(MEASURED)) as begin:
+        return device, rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
+
+
+def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDevice, repeats: int) -> Iterator[Profile]:
     with upload_bar() as progress:
-        opened = subject.open(device, longest.name, longest.context, progress)
+        opened = subject.open(rows, device, progress)
     with opened as model, work_bar(len(rows)) as begin:
         for work in rows:
             begin(work.name)
@@ -82,27 +89,34 @@ def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDev
                 max(work.tokens, 1),
                 lambda work=work: go_to_depth(model, work.depth),  # type: ignore[misc]
                 lambda work=work: do(model, work),  # type: ignore[misc]
+                repeats,
             )
 
 
 def _of_program(
-    program: str, data: Sequence[str], method: str, device: WebGpuDevice, shapes: Sequence[str]
+    program: str,
+    data: Sequence[str],
+    method: str,
+    device: WebGpuDevice,
+    shapes: Sequence[str],
+    files: Sequence[str] | None,
+    repeats: int,
 ) -> Iterator[Profile]:
     runtime = Runtime(device)
     with upload_bar() as progress, runtime.load_program(program, data_path=list(data)) as opened:
         wanted: Sequence[str | None] = shapes or [None]
-        calls = [make_inputs(opened.inputs(method), each, None) for each in wanted]
+        calls = [make_inputs(opened.inputs(method), each, files) for each in wanted]
         graph = opened.graph(method)
         if not graph.nodes:
             raise InputError(f"{method} of {program} computes nothing: its outputs are constants")
         tell_host(graph)
         with _closing(Executor(compile(graph, device.limits), device, progress=progress)) as executor:
-            for each, inputs in zip(wanted, calls, strict=True):
+            for inputs in calls:
 
                 def call(inputs: list[Any] = inputs) -> None:
                     executor.execute(inputs)
 
-                yield profiled(executor, f"{method} {each or 'at its bound'}", 1, device.flush, call)
+                yield profiled(executor, call_name(method, inputs), 1, device.flush, call, repeats)
 
 
 @contextmanager

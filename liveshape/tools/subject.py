@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from liveshape.llm.model import LanguageModel, program_file
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
+from liveshape.metadata import shape_text
 from liveshape.runtime import Progress, Runtime
 from liveshape.tools.generate import shipped_model
 from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
@@ -63,6 +65,15 @@ def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) 
     return tests
 
 
+def call_name(method: str, inputs: Sequence[Any]) -> str:
+    """A call by the shapes of its inputs.
+
+    >>> call_name("forward", [np.zeros((1, 7)), 3])
+    'forward 1x7,scalar'
+    """
+    return " ".join([method, ",".join(shape_text(np.shape(each)) for each in inputs)]).strip()
+
+
 @dataclass(frozen=True)
 class Subject:
     """A language model as the user names it: a folder, or random weights of a shape; neither is the shipped model."""
@@ -87,29 +98,39 @@ class Subject:
         """Where it lies."""
         return shipped_model() if self.path is None else Path(self.path)
 
-    def open(self, device: Device, what: str, tokens: int, progress: Progress | None = None) -> LanguageModel:
-        """The model on a device, unless its context is too short for what is asked; told before weights are read.
+    def check(self, rows: Sequence[Work]) -> int:
+        """The tokens of context that works need, unless the file says that it has less: no weight is read for that.
 
-        Example: `Subject(shape="tiny").open(open_device(), "pp512 @ d4096", 4608)`.
+        Example: `Subject("model-folder").check([Work(prompt=512, depth=4096)])`.
         """
+        longest = max(rows, key=lambda work: work.context)
         if self.shape is None:
             if not self.folder.exists():
                 raise InputError(
                     f"{self.folder}: there is no such folder; --shape takes random weights of a known size"
                 )
-            self._check(what, tokens, _context_of(self.folder))
+            self._check_context(longest, _context_of(self.folder))
+        return longest.context
+
+    def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
+        """The model on a device, with a context that holds these works.
+
+        Example: `Subject(shape="tiny").open([Work(tokens=128)], open_device())`.
+        """
+        tokens = self.check(rows)
+        if self.shape is None:
             model = LanguageModel.load(self.folder, device=device, progress=progress, half_cache=self.half_cache)
-            self._check(what, tokens, model.max_context)
+            self._check_context(max(rows, key=lambda work: work.context), model.max_context)
             return model
         graph = llama_graph(shape_of(self.shape, tokens), device.limits)
         made = token_graph(halve_caches(graph) if self.half_cache else graph, {})
         return LanguageModel(Engine(made, device, progress), Origin(self.shape))
 
-    def _check(self, what: str, tokens: int, context: int | None) -> None:
-        if context is not None and tokens > context:
+    def _check_context(self, work: Work, context: int | None) -> None:
+        if context is not None and work.context > context:
             raise InputError(
-                f"{what} takes {tokens:,} tokens of context, {self.name} has {context:,}: give a smaller -p, -n or -d, "
-                "or export the model with a larger --max-context"
+                f"{work.name} takes {work.context:,} tokens of context, {self.name} has {context:,}: give a smaller "
+                "-p, -n or -d, or export the model with a larger --max-context"
             )
 
 

@@ -38,10 +38,10 @@ def known_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def generation() -> Profile:
     work = Work(tokens=TOKENS, depth=4)
-    with Subject(shape="tiny").open(open_device(), work.name, work.context) as model:
+    with Subject(shape="tiny").open([work], open_device()) as model:
         executor = model.engine.executor
         return profiled(
-            executor, work.name, TOKENS, lambda: go_to_depth(model, work.depth), lambda: do(model, work)
+            executor, work.name, TOKENS, lambda: go_to_depth(model, work.depth), lambda: do(model, work), repeats=2
         )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from liveshape.plan.cost import Cost, costs
 from liveshape.plan.layers import AFTER, BEFORE, layers_of
 from liveshape.run.executor import Executor
 from liveshape.tools.shapes import Llama
+from tests.ops.cases import CASES
+from tests.plan.test_equality import _planned, _resize
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 
@@ -115,6 +117,22 @@ def test_products_and_everything_else(operator: str, operations: int) -> None:
     cost = total(executor)
     assert cost.operations == operations
     assert cost.read == (4 * (35 + 77) if operator == "aten.mm.default" else 4 * 35), "each tensor once"
+
+
+def test_every_operator_can_be_counted() -> None:
+    """Whatever a program has, a profile of it must not fail; products are known as what they are."""
+    for case in CASES:
+        graph, live = _planned(case, max(case.sizes))
+        _resize(case, graph, live, case.sizes[len(case.sizes) // 2])
+        for node in live.nodes:
+            found = costs(node, half=True)
+            assert len(found) == len(node.group.route.dispatched)
+            assert all(min(cost.read, cost.written, cost.operations) >= 0 for cost in found)
+            if node.node.run.__module__.rpartition(".")[2] in ("matmul", "convolution") and found:
+                given = sum(tensor.numel for tensor in node.outputs)
+                depth = min(tensor.numel for tensor in node.inputs)
+                if depth:
+                    assert sum(cost.operations for cost in found) >= 2 * given, node.node.name
 
 
 def test_layers_are_told_by_attention() -> None:
