@@ -55,7 +55,7 @@ class Watched:
     """Where time went while a device was watched.
 
     `spans` are the host's: encode, submit and wait, by time.perf_counter. `submits` are the device's, by a clock of its
-    own: the commands of each submit with the begin and end of each command, or of all of them as one.
+    own that begins at zero: the commands of each submit with the begin and end of each, or of all of them as one.
     """
 
     spans: list[Span] = field(default_factory=list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from liveshape.device.library import lib, wgpu, write_timestamp
@@ -61,20 +62,31 @@ class WatchedRecorder:
             return self._inner.submit(work)
 
     def collect(self) -> None:
-        """Read the clock of every submit, now that all of them are done."""
-        for stamps in self._stamps:
-            self._found.submits.append((stamps.commands, stamps.read()))
+        """Read the clock of every submit, now that all of them are done; the first tick is zero."""
+        period = 1.0 if lib is None else lib.wgpuQueueGetTimestampPeriod(self._device._queue._internal)
+        rows = [(stamps.commands, stamps.read()) for stamps in self._stamps]
         self._stamps.clear()
+        # Ticks may count from 1970, which in seconds leaves a float no room for nanoseconds.
+        zero = min((begin for _, ticks in rows for begin, _ in ticks), default=0)
+        scale = 1e-9 * period
+        for commands, ticks in rows:
+            times = [(scale * (begin - zero), scale * (end - zero)) for begin, end in ticks]
+            self._found.submits.append((commands, times))
 
 
 class _Stamps:
-    """The clock of one submit: a tick before and one after each of `count` rows of commands."""
+    """The clock of one submit, read around all of its commands or around each.
+
+    Inside of a pass one tick ends a command and begins the next, since a tick comes when everything before it is done.
+    Where ticks are of whole passes, each command has one of its own, and a begin and an end.
+    """
 
     def __init__(self, device: WebGpuDevice, commands: Sequence[Command], count: int, inside: bool) -> None:
         self.commands = tuple(commands)
-        self._device, self._count, self._inside = device, count, inside
+        self._device, self._count = device, count
+        self._inside = inside and count > 1
         native = device._device
-        ticks = 2 * count
+        ticks = count + 1 if self._inside else 2 * count
         sizes = [min(_MOST_QUERIES, ticks - start) for start in range(0, ticks, _MOST_QUERIES)]
         self._sets = [native.create_query_set(type=wgpu.QueryType.timestamp, count=size) for size in sizes]
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
@@ -83,26 +95,25 @@ class _Stamps:
 
     def encode(self, encoder: Any) -> None:
         """The commands, with the clock read around them."""
-        if self._count == 1:
-            encode_public(encoder, self.commands, self._around(0))
-        elif self._inside:
+        if self._inside:
             self._encode_inside(encoder)
         else:
-            for place, command in enumerate(self.commands):
-                encode_public(encoder, (command,), self._around(place))
+            size = len(self.commands) // self._count
+            for place in range(self._count):
+                encode_public(encoder, self.commands[place * size : (place + 1) * size], self._around(place))
         for place, queries in enumerate(self._sets):
             encoder.resolve_query_set(queries, 0, queries.count, self._ticks, place * _MOST_QUERIES * _TICK_BYTES)
         memory: Memory = only_part(self._staging)
         encoder.copy_buffer_to_buffer(self._ticks, 0, memory.handle, 0, memory.nbytes)
 
     def _encode_inside(self, encoder: Any) -> None:
-        """One pass, as it is when nobody looks; a command begins when the one before it has ended."""
+        """One pass, as it is when nobody looks."""
         compute = encoder.begin_compute_pass()
+        write_timestamp(compute, *self._tick(0))
         current = None
         for place, command in enumerate(self.commands):
-            write_timestamp(compute, *self._tick(2 * place))
             current = put_public(compute, command, current)
-            write_timestamp(compute, *self._tick(2 * place + 1))
+            write_timestamp(compute, *self._tick(place + 1))
         compute.end()
 
     def _tick(self, place: int) -> tuple[Any, int]:
@@ -113,14 +124,12 @@ class _Stamps:
         queries, index = self._tick(2 * place)
         return {"query_set": queries, "beginning_of_pass_write_index": index, "end_of_pass_write_index": index + 1}
 
-    def read(self) -> list[tuple[float, float]]:
-        """Begin and end of each row, in seconds."""
-        period = 1.0 if lib is None else lib.wgpuQueueGetTimestampPeriod(self._device._queue._internal)
-        ticks = memoryview(self._device.read(self._staging, self._staging.nbytes)).cast("Q")
+    def read(self) -> list[tuple[int, int]]:
+        """Begin and end of each row, in ticks."""
+        ticks = memoryview(self._device.read(self._staging, self._staging.nbytes)).cast("Q").tolist()
         self._device.free([self._staging])
         self._ticks.destroy()
-        seconds = [1e-9 * period * tick for tick in ticks]
-        return list(zip(seconds[::2], seconds[1::2], strict=True))
+        return list(pairwise(ticks) if self._inside else zip(ticks[::2], ticks[1::2], strict=True))
 
 
 class WatchedReader:
