@@ -22,7 +22,7 @@ from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
 from liveshape.model import Model
 from liveshape.runtime import Runtime
-from liveshape.tools.console import size_text, upload_bar, work_bar
+from liveshape.tools.console import counted, size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
@@ -197,9 +197,8 @@ def _print_markdown(about: dict[str, Any], rows: Sequence[Row]) -> None:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     for line in cells:
         print(f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |")
-    print(
-        f"\nliveshape {about['liveshape']}, {about['driver']}, {about['test_time']}, {len(rows[0].seconds)} repetitions"
-    )
+    repeats = counted(len(rows[0].seconds), "repetition")
+    print(f"\nliveshape {about['liveshape']}, {about['driver']}, {about['test_time']}, {repeats}")
 
 
 def _print_json(about: dict[str, Any], rows: Sequence[Row]) -> None:

@@ -120,12 +120,13 @@ def work_bar(total: int) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    # A thread that draws would take time from what is measured.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     task = bar.add_task("", total=total, completed=-1)
 
     def begin(text: str) -> None:
         bar.start()
-        bar.update(task, advance=1, description=text)
+        bar.update(task, advance=1, description=text, refresh=True)
 
     try:
         yield begin
