@@ -60,7 +60,7 @@ class LanguageModel:
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
-        file = _program_file(Path(path))
+        file = program_file(Path(path))
         runtime = Runtime(device)
         # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
         source = Source(file)
@@ -118,6 +118,11 @@ class LanguageModel:
     def bos_id(self) -> int | None:
         """The token that begins a text, if there is one."""
         return self._engine.description.bos_id
+
+    @property
+    def engine(self) -> Engine:
+        """The graph with its weights, for those who look inside."""
+        return self._engine
 
     @property
     def device(self) -> Device:
@@ -335,7 +340,7 @@ def _close(program: Program | None, source: Source) -> None:
     source.close()
 
 
-def _program_file(path: Path) -> Path:
+def program_file(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.pte"))
