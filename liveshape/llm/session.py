@@ -99,7 +99,7 @@ class Session:
         before = len(contents.tokens)
         self._move()
         try:
-            return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS]))
+            return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS], len(chunk)))
         except BaseException:
             self._take_back(contents, before)
             raise
@@ -107,7 +107,7 @@ class Session:
     @property
     def evaluated_at_once(self) -> int:
         """The most tokens of `evaluate`: one, if the program gives the logits of its last token alone."""
-        return self.description.max_seq_len if self.description.all_logits else 1
+        return self.description.logit_rows
 
     def choose(self, sampling: Sampling) -> Pending:
         """Choose what may follow the text; it does not become part of it.
@@ -253,12 +253,17 @@ class Session:
         self._mark = object()
 
     def _run(
-        self, contents: Contents, chunk: Sequence[int], sampling: Sampling | None, wanted: Sequence[int]
+        self,
+        contents: Contents,
+        chunk: Sequence[int],
+        sampling: Sampling | None,
+        wanted: Sequence[int],
+        rows: int = 1,
     ) -> Pending:
         self.engine.enter(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
-        pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted)
+        pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted, rows)
         contents.tokens.extend(chunk)
         contents.known = True
         contents.logits_at = len(contents.tokens)
