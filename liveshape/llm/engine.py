@@ -110,7 +110,7 @@ class Engine:
         wanted: Sequence[int],
         rows: int = 1,
     ) -> Pending:
-        """Put tokens into the cache at a position and, with a sampling, choose the token after each of the last `rows`."""
+        """Put tokens into the cache at a position; with a sampling, choose a token after each of the last `rows`."""
         made = self._made
         given: Any = tokens
         if not isinstance(tokens, DeviceTensor):
