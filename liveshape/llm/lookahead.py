@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from liveshape.errors import InputError, UnsupportedError
+from liveshape.llm.arguments import guess_limit
 from liveshape.llm.reuse import common_prefix
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
 
 NGRAM = "ngram"
-LOOKAHEAD_TOKENS = 7  # with the token before them, eight rows
 
 _SIZES = (4, 3, 2)  # of what is looked up, in this order
 _FAILURES = 3  # in a row, until nothing is guessed for a while
@@ -167,8 +167,7 @@ def most_guesses(session: Session, wanted: Any) -> int:
 
     Example: `most_guesses(session, 7)`.
     """
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-        raise InputError(f"lookahead_tokens must be a whole number above 0, {wanted!r} was given")
+    most = guess_limit(wanted)
     if not session.looks_ahead:
         raise UnsupportedError(
             "this program keeps state that is no entry per token: guesses that turn out wrong could not be taken back; "
@@ -179,7 +178,7 @@ def most_guesses(session: Session, wanted: Any) -> int:
             "this program gives the logits of one token of a call alone, so it cannot verify guesses; export it with a "
             "longer sequence and `--full-logits`, or generate without lookahead"
         )
-    return min(wanted, session.verified_at_once - 1)
+    return min(most, session.verified_at_once - 1)
 
 
 def check_draft(session: Session, draft: Session) -> None:

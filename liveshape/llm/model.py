@@ -23,17 +23,10 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source
 from liveshape.llm import cache_file
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
-from liveshape.llm.lookahead import (
-    LOOKAHEAD_TOKENS,
-    NGRAM,
-    Draft,
-    Lookahead,
-    Ngrams,
-    check_draft,
-    most_guesses,
-)
+from liveshape.llm.lookahead import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
