@@ -2,7 +2,9 @@
 
 A guess is never more than that. The model chooses a token after every guess as it would have without any, with the same
 draw at the same position, and a guess counts if it is what was chosen. So text, seed and distribution are those of
-generation without guesses, whatever the guesses are; only the number of calls is another.
+generation without guesses, whatever the guesses are; only the number of calls is another. Kernels for several rows may
+round the last bits of a logit otherwise than those for one: where two tokens are as near to each other as that, the
+other one may be chosen, as it may after a prompt that came in other chunks.
 
 Guesses come from the text itself, where its last tokens were there before, or from a smaller model, which draws with
 the same numbers as the large one: where the two agree on what is likely, they draw the same token.
