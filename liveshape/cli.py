@@ -84,7 +84,8 @@ examples:
   liveshape generate -p "Once upon a time"
   liveshape generate SmolLM2-135M-Instruct -p "Why is the sky blue?" --system "Be brief." --temp 0.7 --seed 1
   liveshape generate model-folder -f prompt.txt -n 500 --raw --stop "The end"
-  git diff | liveshape generate model-folder -p - --json"""
+  git diff | liveshape generate model-folder -p - --json
+  liveshape generate model-folder -f code.py --lookahead ngram       the same text, sooner where it repeats itself"""
 
 _CHAT = """\
 Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
@@ -306,6 +307,12 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
     parser.add_argument("-s", "--seed", metavar="N", type=int, help="the same seed gives the same text; -1 draws one")
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
+    parser.add_argument(
+        "--lookahead", metavar="HOW", help="guess ahead: ngram, or the folder of a smaller model with this tokenizer"
+    )
+    parser.add_argument(
+        "--lookahead-tokens", metavar="K", type=_positive, default=7, help="guesses at a time (default 7)"
+    )
 
 
 def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
@@ -363,6 +370,8 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "half_cache": arguments.half_cache,
         "max_tokens": None if arguments.max_tokens < 0 else arguments.max_tokens,
         "stop": arguments.stop,
+        "lookahead": arguments.lookahead,
+        "lookahead_tokens": arguments.lookahead_tokens,
         "sampling": {
             "temperature": arguments.temp,
             "top_k": arguments.top_k,

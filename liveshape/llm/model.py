@@ -23,8 +23,10 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source
 from liveshape.llm import cache_file
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
+from liveshape.llm.lookahead import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
@@ -211,10 +213,13 @@ class LanguageModel:
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
         stop_ids: Collection[int] = (),
+        lookahead: str | LanguageModel | None = None,
+        lookahead_tokens: int = LOOKAHEAD_TOKENS,
     ) -> Stream:
         """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
 
-        The prompt is on its way when this returns. Without ids it goes on from what is in the cache.
+        The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
+        "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
@@ -223,10 +228,27 @@ class LanguageModel:
             (max_tokens,) = _numbers([max_tokens], "max_tokens")
             if max_tokens < 0:
                 raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
+        ahead = None if lookahead is None else self._ahead(lookahead, lookahead_tokens, chosen)
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
             first = self._session.choose(chosen)
-        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops)
+        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops, ahead)
+
+    def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
+        """An error where a stream with this lookahead would be one.
+
+        Example: `model.check_lookahead("ngram")`.
+        """
+        self._ahead(lookahead, lookahead_tokens, Sampling())
+
+    def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
+        most = most_guesses(self._session, tokens)
+        if lookahead == NGRAM:
+            return Lookahead(Ngrams(), most)
+        if not isinstance(lookahead, LanguageModel):
+            raise InputError(f"lookahead must be {NGRAM!r} or a LanguageModel, {_short(lookahead)} was given")
+        check_draft(self._session, lookahead._session)
+        return Lookahead(Draft(lookahead._session, sampling), most)
 
     # The cache
 
