@@ -11,7 +11,7 @@ import torch
 from liveshape.ops.registry import callable_by_files
 from tests.coverage.outcomes import KINDS, Outcome, outcome_of
 from tests.coverage.recording import Recorded, Recording, Suite, call
-from tests.coverage.report import PAGE, page
+from tests.coverage.report import PAGE, page, renewed
 from tests.support.exporting import cached, lower
 
 
@@ -100,3 +100,11 @@ def test_the_page_is_in_order_and_escapes_what_a_table_cannot_hold() -> None:
     )
     assert "`test_absent` is left out: No module named 'absent'." in text
     assert text == page([(suite, list(reversed(rows)))])
+
+
+def test_a_suite_is_renewed_alone() -> None:
+    suites = [Suite(title, f"from.{title}", {}, {}) for title in ("First", "Second", "Last")]
+    old = [(suite, [Outcome("a", "passed"), Outcome("b", "wrong", "x")]) for suite in suites]
+    for place, suite in enumerate(suites):
+        anew = (suite, [Outcome("a", "passed"), Outcome("b", "passed"), Outcome("c", "refused", "y")])
+        assert renewed(page(old), [anew]) == page([*old[:place], anew, *old[place + 1 :]])

@@ -19,6 +19,18 @@ def page(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> str:
     return "\n".join([*_head(), *_totals(results), *(line for found in results for line in _section(*found))]) + "\n"
 
 
+def renewed(text: str, results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> str:
+    """A page on which the parts of these suites are new and all others are as they were."""
+    text = "\n".join(_head()) + text[text.index("\n| suite |") :]
+    for suite, outcomes in results:
+        before, _, rest = text.partition(f"\n{_total_start(suite)}")
+        text = f"{before}\n{_total(suite, outcomes)}\n{rest.partition(chr(10))[2]}"
+        before, _, rest = text.partition(f"\n## {suite.title}\n")
+        _, following, after = rest.partition("\n## ")
+        text = before + "\n" + "\n".join(_section(suite, outcomes)) + (following or "\n") + after
+    return text
+
+
 def _head() -> Iterator[str]:
     yield "# What of ExecuTorch's own tests runs here"
     yield ""
@@ -41,10 +53,17 @@ def _installed(name: str) -> str:
 def _totals(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> Iterator[str]:
     yield f"| suite | tests | {' | '.join(KINDS)} |"
     yield "| --- |" + " ---: |" * (1 + len(KINDS))
-    for suite, outcomes in results:
-        counts = Counter(outcome.kind for outcome in outcomes)
-        yield f"| {suite.title} | {len(outcomes)} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
+    yield from (_total(*found) for found in results)
     yield ""
+
+
+def _total(suite: Suite, outcomes: Sequence[Outcome]) -> str:
+    counts = Counter(outcome.kind for outcome in outcomes)
+    return f"{_total_start(suite)}{len(outcomes)} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
+
+
+def _total_start(suite: Suite) -> str:
+    return f"| {suite.title} | "
 
 
 def _section(suite: Suite, outcomes: Sequence[Outcome]) -> Iterator[str]:
