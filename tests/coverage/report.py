@@ -37,7 +37,7 @@ def _head() -> Iterator[str]:
     yield "Written by `python -m tests.coverage`; do not edit. Each test of ExecuTorch's suites is exported by its own"
     yield "code, run by liveshape on its own inputs in poisoned memory, and compared with its own reference at its own"
     yield "tolerance. *Not exported* is what gives no program to run: the exporter refuses it, or the test looks at the"
-    yield "export alone."
+    yield "export alone. *Refused* is what gives an input above the bound that it exported."
     yield ""
     yield f"Made with {', '.join(_installed(name) for name in EXPORTERS)}."
     yield ""
