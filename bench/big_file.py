@@ -19,11 +19,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.llama import Shape
 from liveshape.export.checkpoint import Checkpoint, expected_tensors
 from liveshape.export.config import ModelConfig
 from liveshape.export.log import quiet_imports
 from liveshape.tools.console import size_text
+from liveshape.tools.shapes import Shape
 
 _ROWS = 4  # of a weight, before they come again
 

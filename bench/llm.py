@@ -1,6 +1,6 @@
 """Prefill and decode of a Llama with random 4-bit weights on one graph, and where the time goes, host's and device's.
 
-Run: python -m bench.llm [--shape 1b|tiny] [--prompt 512] [--tokens 128] [--repeats 3]
+Run: python -m bench.llm [--shape tiny|135m|1b|8b] [--prompt 512] [--tokens 128] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
-from bench.llama import Shape, llama_graph
 from liveshape.device.webgpu import Command, Device, open_device
 from liveshape.llm.engine import Engine
 from liveshape.llm.model import LanguageModel
@@ -25,11 +24,7 @@ from liveshape.llm.origin import Origin
 from liveshape.llm.program import token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.runtime import memory_of
-
-SHAPES = {
-    "1b": Shape(),
-    "tiny": Shape(2, 256, 768, 8, 4, 32, 4096, 32, 128, 256),
-}
+from liveshape.tools.shapes import SHAPES, llama_graph
 
 _TURNS = 20  # of a token's commands in one submit
 

@@ -33,16 +33,21 @@ examples:
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model-folder                        talk to one
   liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (needs the extra `export`)
+  liveshape bench --shape 1b                         tokens per second
+  liveshape profile --shape 1b                       and where the time goes
   liveshape demo                                     one graph at several live shapes
 
 exit codes: 0 ok, 1 values differ or something failed, 2 wrong usage or input, 3 no adapter, 4 unsupported program
-environment: LIVESHAPE_DEVICE (index or name), LIVESHAPE_DEBUG=1 (tracebacks)"""
+environment: LIVESHAPE_DEVICE (index or name), LIVESHAPE_CACHE (a folder), LIVESHAPE_DEBUG=1 (tracebacks)"""
 
 _DEVICES = """\
 examples:
   liveshape devices
   liveshape devices --json
-  LIVESHAPE_DEVICE=nvidia liveshape devices          which one would that be?"""
+  LIVESHAPE_DEVICE=nvidia liveshape devices          which one would that be?
+  liveshape devices --measure                        how fast is each at copying and computing?
+
+--measure is remembered per adapter and driver in the user's cache folder (LIVESHAPE_CACHE), for `liveshape profile`."""
 
 _INSPECT = """\
 Needs no GPU: without one the limits are those that every WebGPU device has.
@@ -79,7 +84,8 @@ examples:
   liveshape generate -p "Once upon a time"
   liveshape generate SmolLM2-135M-Instruct -p "Why is the sky blue?" --system "Be brief." --temp 0.7 --seed 1
   liveshape generate model-folder -f prompt.txt -n 500 --raw --stop "The end"
-  git diff | liveshape generate model-folder -p - --json"""
+  git diff | liveshape generate model-folder -p - --json
+  liveshape generate model-folder -f code.py --lookahead ngram       the same text, sooner where it repeats itself"""
 
 _CHAT = """\
 Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
@@ -105,6 +111,29 @@ examples:
   liveshape export model.Q8_0.gguf -o model --max-context 8192
   liveshape export Qwen3-0.6B -o qwen --group-size 64 --dtype fp16
   liveshape export mymodel:build -o mymodel.pte"""
+
+_BENCH = """\
+MODEL is the folder of a language model, or a .pte file, which is timed per call at the shapes given; without it, the
+shipped model. --shape takes random 4-bit weights of a known size instead: no file, no download.
+Rows have the names of llama-bench: pp512 is a prompt of 512 tokens, tg128 the generation of 128, @ d4096 after as many
+tokens. Each is mean and deviation over -r runs, after one that is not counted. -p, -n and -d take several, by commas.
+
+examples:
+  liveshape bench --shape 1b -p 512 -n 128 -d 0,4096,8192 --plot decode.svg
+  liveshape bench SmolLM2-135M-Instruct -p 128 -n 32 -r 3 -o json
+  liveshape bench model.pte --input-shapes 1x3x224x224 --input-shapes 4x3x224x224 -r 20"""
+
+_PROFILE = """\
+MODEL and --shape are those of `liveshape bench`. Each work runs once to warm up, then -r times at full speed for
+the times of the host, with the device's clock around submits, and around every kernel; the fastest run counts.
+Every line has its share of the time, the bytes and operations that the plan says it needs, and how near that is to what
+the adapter does at its best (`liveshape devices --measure`; measured now if it is not known). A byte counts once,
+however often it is read. Layers are told by attention, which comes once in each.
+
+examples:
+  liveshape profile --shape 1b -p 512 -n 32
+  liveshape profile SmolLM2-135M-Instruct -p 0 -n 32 -d 1024 --trace trace.json
+  liveshape profile model.pte --input-shapes 1x3x224x224 --json | jq '.profiles[].by_kernel'"""
 
 _DEMO = """\
 examples:
@@ -181,6 +210,8 @@ def _parser() -> argparse.ArgumentParser:
 
     listing = add("devices", "list the adapters of this machine", _DEVICES, _run_devices)
     listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.add_argument("--measure", action="store_true", help="measure its copy rate and arithmetic, or recall them")
+    listing.add_argument("--remeasure", action="store_true", help="measure them anew")
 
     inspecting = add("inspect", "show what is in a program and what it needs", _INSPECT, _run_inspect)
     _add_program(inspecting)
@@ -232,6 +263,17 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
     exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
 
+    timing = add("bench", "measure tokens per second, or the time of a call", _BENCH, _run_bench)
+    _add_measured(timing, tokens="128", repeats=5)
+    timing.add_argument("-o", "--output", choices=("md", "json", "csv"), default="md", help="as what (default md)")
+    timing.add_argument("--plot", metavar="FILE", help="write a plot: generation over depth, or bars (.svg)")
+
+    looking = add("profile", "show where the time goes: kernels, operators, layers, host", _PROFILE, _run_profile)
+    _add_measured(looking, tokens="32", repeats=3)
+    looking.add_argument("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev shows (.json)")
+    looking.add_argument("--remeasure", action="store_true", help="measure what the adapter does at its best anew")
+    looking.add_argument("--json", action="store_true", help="print JSON")
+
     add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
     return parser
 
@@ -265,6 +307,59 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
     parser.add_argument("-s", "--seed", metavar="N", type=int, help="the same seed gives the same text; -1 draws one")
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
+    parser.add_argument(
+        "--lookahead", metavar="HOW", help="guess ahead: ngram, or the folder of a smaller model with this tokenizer"
+    )
+    parser.add_argument(
+        "--lookahead-tokens", metavar="K", type=_positive, default=7, help="guesses at a time (default 7)"
+    )
+
+
+def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
+    """What `bench` and `profile` measure."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder of a language model, or a .pte file")
+    parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
+    parser.add_argument(
+        "-p", "--prompt", metavar="N,..", type=_counts, default=[512], help="tokens of a prompt, 0: none (default 512)"
+    )
+    parser.add_argument(
+        "-n",
+        "--tokens",
+        metavar="N,..",
+        type=_counts,
+        default=_counts(tokens),
+        help=f"tokens to generate, 0: none (default {tokens})",
+    )
+    parser.add_argument("-d", "--depth", metavar="N,..", type=_counts, default=[0], help="tokens before (default 0)")
+    parser.add_argument(
+        "-r", "--repetitions", metavar="N", type=_positive, default=repeats, help=f"counted runs (default {repeats})"
+    )
+    parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
+    parser.add_argument("--data", metavar="FILE", action="append", default=[], help="a .ptd file of a .pte")
+    parser.add_argument("--method", metavar="NAME", default="forward", help="of a .pte (default forward)")
+    parser.add_argument(
+        "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call of a .pte, such as 1x7x64,1"
+    )
+    parser.add_argument(
+        "--inputs", metavar="FILE", nargs="+", help="its inputs: .npy, .npz, or raw .bin files, in order"
+    )
+
+
+def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same, read."""
+    return {
+        "shape": arguments.shape,
+        "prompts": arguments.prompt,
+        "tokens": arguments.tokens,
+        "depths": arguments.depth,
+        "repeats": arguments.repetitions,
+        "half_cache": arguments.half_cache,
+        "data": arguments.data,
+        "method": arguments.method,
+        "input_shapes": arguments.input_shapes,
+        "input_files": arguments.inputs,
+        "device": arguments.device,
+    }
 
 
 def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -275,6 +370,8 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "half_cache": arguments.half_cache,
         "max_tokens": None if arguments.max_tokens < 0 else arguments.max_tokens,
         "stop": arguments.stop,
+        "lookahead": arguments.lookahead,
+        "lookahead_tokens": arguments.lookahead_tokens,
         "sampling": {
             "temperature": arguments.temp,
             "top_k": arguments.top_k,
@@ -292,13 +389,19 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _counts(text: str) -> list[int]:
+    if not all(part.isdigit() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a row of whole numbers, such as 0,4096")
+    return [int(part) for part in text.split(",")]
+
+
 # Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:
     from liveshape.tools.devices import devices
 
-    return devices(arguments.device, as_json=arguments.json)
+    return devices(arguments.device, as_json=arguments.json, measure=arguments.measure, remeasure=arguments.remeasure)
 
 
 def _run_inspect(arguments: argparse.Namespace) -> int:
@@ -370,6 +473,29 @@ def _run_export(arguments: argparse.Namespace) -> int:
         half=arguments.dtype == "fp16",
         full_logits=arguments.full_logits,
         allow_split=arguments.allow_split,
+    )
+
+
+def _run_bench(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.bench import bench
+
+    return bench(
+        arguments.model,
+        output=arguments.output,
+        plot=arguments.plot,
+        **_measured(arguments),
+    )
+
+
+def _run_profile(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.profile import profile
+
+    return profile(
+        arguments.model,
+        trace=arguments.trace,
+        as_json=arguments.json,
+        remeasure=arguments.remeasure,
+        **_measured(arguments),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from liveshape.ops.registry import callable_by_files
 from tests.coverage.outcomes import KINDS, Outcome, outcome_of
 from tests.coverage.recording import Recorded, Recording, Suite, call
-from tests.coverage.report import PAGE, page
+from tests.coverage.report import PAGE, page, renewed
 from tests.support.exporting import cached, lower
 
 
@@ -23,7 +23,7 @@ def test_the_page_names_no_operator_as_missing_that_is_there() -> None:
 
 def test_the_totals_of_the_page_are_those_of_its_rows() -> None:
     text = PAGE.read_text()
-    totals = re.findall(r"^\| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    totals = re.findall(r"^\| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     assert len(totals) == 4
     for title, *numbers in totals:
         tests, passed, *others = map(int, numbers)
@@ -55,6 +55,17 @@ def test_a_recorded_program_is_run_and_compared(reference: np.ndarray, kind: str
     assert outcome_of("doubled", Recording([program])) == Outcome("doubled", kind, reason)
 
 
+def test_inputs_above_the_bound_are_refused_and_those_within_must_be_right() -> None:
+    live = {"x": {1: torch.export.Dim("S", max=4)}}
+    pte = cached("coverage.live", "x + x", lambda: lower(Doubled(), (torch.ones(3, 4),), live)).read_bytes()
+    large, small = torch.ones(3, 5), torch.ones(3, 2)
+    program = Recorded(pte, (call((large,), (large * 2,)), call((small,), (small * 2,))), 1e-3, 0.0)
+    reason = "the test gives input 0 as (3, 5), above the (3, 4) that it exports"
+    assert outcome_of("doubled", Recording([program])) == Outcome("doubled", "refused", reason)
+    program = Recorded(pte, (call((large,), (large * 2,)), call((small,), (small * 3,))), 1e-3, 0.0)
+    assert outcome_of("doubled", Recording([program])).kind == "wrong"
+
+
 def test_numbers_that_are_none_are_right_where_the_reference_has_them() -> None:
     x = torch.full((3, 4), torch.nan)
     x[0] = torch.inf
@@ -83,9 +94,17 @@ def test_the_page_is_in_order_and_escapes_what_a_table_cannot_hold() -> None:
         Outcome("z", KINDS[1], "y"),
     ]
     text = page([(suite, rows)])
-    assert "| Some | 4 | 1 | 1 | 0 | 2 |" in text
+    assert "| Some | 4 | 1 | 1 | 0 | 0 | 2 |" in text
     assert (
         text.index("| z | not exported | y |") < text.index("| a | wrong | x |") < text.index(r"| b | wrong | a \| b |")
     )
     assert "`test_absent` is left out: No module named 'absent'." in text
     assert text == page([(suite, list(reversed(rows)))])
+
+
+def test_a_suite_is_renewed_alone() -> None:
+    suites = [Suite(title, f"from.{title}", {}, {}) for title in ("First", "Second", "Last")]
+    old = [(suite, [Outcome("a", "passed"), Outcome("b", "wrong", "x")]) for suite in suites]
+    for place, suite in enumerate(suites):
+        anew = (suite, [Outcome("a", "passed"), Outcome("b", "passed"), Outcome("c", "refused", "y")])
+        assert renewed(page(old), [anew]) == page([*old[:place], anew, *old[place + 1 :]])

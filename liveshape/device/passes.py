@@ -7,7 +7,7 @@ Python, so no signal is lost in a destructor. The methods are the fallback, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib
 from liveshape.device.memory import Memory
@@ -15,6 +15,16 @@ from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
 
 Pieces = Iterable[tuple[Memory, int, Memory, int, int]]
+
+
+class Recorder(Protocol):
+    """What makes command buffers and hands them over: one of those below."""
+
+    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The command buffer of one step."""
+
+    def submit(self, work: Any) -> int:
+        """Hand a command buffer to the device; the number of the submission comes back, -1 where it has none."""
 
 
 class RawRecorder:
@@ -76,10 +86,10 @@ class PublicRecorder:
     def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
         """The command buffer of one step."""
         encoder = self._device.create_command_encoder(label=what)
-        _copy_public(encoder, input_copies)
+        copy_public(encoder, input_copies)
         if commands:
             encode_public(encoder, commands)
-        _copy_public(encoder, copies)
+        copy_public(encoder, copies)
         return encoder.finish()
 
     def submit(self, work: Any) -> int:
@@ -88,26 +98,32 @@ class PublicRecorder:
         return -1
 
 
-def _copy_public(encoder: Any, pieces: Pieces) -> None:
+def copy_public(encoder: Any, pieces: Pieces) -> None:
+    """Copies between two pieces of memory."""
     for source, begin, target, at, size in pieces:
         encoder.copy_buffer_to_buffer(source.handle, begin, target.handle, at, size)
 
 
-def encode_public(encoder: Any, commands: Sequence[Command]) -> None:
-    """One pass of the commands.
+def encode_public(encoder: Any, commands: Sequence[Command], clock: Any = None) -> None:
+    """One pass of the commands; `clock` says where its begin and end are noted.
 
     Example: `encode_public(device._device.create_command_encoder(), commands)`.
     """
-    compute = encoder.begin_compute_pass()
+    compute = encoder.begin_compute_pass() if clock is None else encoder.begin_compute_pass(timestamp_writes=clock)
     current = None
     for command in commands:
-        bound, slot = command.bound, command.slot
-        if bound.pipeline is not current:
-            current = bound.pipeline
-            compute.set_pipeline(current)
-        compute.set_bind_group(0, bound.bind_group, [slot.offset] if bound.has_params else [])
-        compute.dispatch_workgroups(*slot.grid)
+        current = put_public(compute, command, current)
     compute.end()
+
+
+def put_public(compute: Any, command: Command, current: Any) -> Any:
+    """One command in a pass whose pipeline is `current`; its own comes back."""
+    bound, slot = command.bound, command.slot
+    if bound.pipeline is not current:
+        compute.set_pipeline(bound.pipeline)
+    compute.set_bind_group(0, bound.bind_group, [slot.offset] if bound.has_params else [])
+    compute.dispatch_workgroups(*slot.grid)
+    return bound.pipeline
 
 
 def check_commands(commands: Iterable[Command]) -> None:

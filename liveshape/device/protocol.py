@@ -7,8 +7,10 @@ the device is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from liveshape.graph.limits import Limits
@@ -27,10 +29,11 @@ class Buffer:
 class Command:
     """One dispatch: a bound kernel, the slot of its params and grid, which is read at every submit, and its name."""
 
-    __slots__ = ("bound", "label", "slot")
+    __slots__ = ("bound", "label", "origin", "slot")
 
-    def __init__(self, bound: Any, slot: Slot, label: str) -> None:
+    def __init__(self, bound: Any, slot: Slot, label: str, origin: tuple[int, int] = (-1, 0)) -> None:
         self.bound, self.slot, self.label = bound, slot, label
+        self.origin = origin  # the node that it is of, and which of its steps
 
 
 @dataclass
@@ -42,6 +45,29 @@ class Counters:
     bind_groups: int = 0
     submits: int = 0
     live_bytes: int = 0  # of memory neither freed nor forgotten, when the device was last asked for its counters
+
+
+Span = tuple[str, float, float]  # a name, and seconds of a clock at its begin and its end
+
+
+@dataclass
+class Watched:
+    """Where time went while a device was watched.
+
+    `spans` are the host's: encode, submit and wait, by time.perf_counter. `submits` are the device's, by a clock of its
+    own that begins at zero: the commands of each submit with the begin and end of each, or of all of them as one.
+    """
+
+    spans: list[Span] = field(default_factory=list)
+    submits: list[tuple[Sequence[Command], list[tuple[float, float]]]] = field(default_factory=list)
+
+
+class Clock(Enum):
+    """What the clock of a device is read around."""
+
+    NOTHING = 0
+    SUBMITS = 1
+    COMMANDS = 2
 
 
 Copy = tuple[Buffer, int, int, Buffer, int]  # bytes start..start + count of a buffer, to a place in staging
@@ -56,6 +82,7 @@ class Device(Protocol):
 
     name: str
     limits: Limits
+    has_clock: bool  # whether it can tell when a command began and ended
 
     @property
     def counters(self) -> Counters:
@@ -104,3 +131,12 @@ class Device(Protocol):
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         """The same, awaited."""
+
+    def watched(
+        self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
+    ) -> AbstractContextManager[Watched]:
+        """Note where time goes until the end of the context, which fills in the device's; nobody else may submit then.
+
+        `note` is told the commands of a submit before they are encoded. Without `has_clock` there are no times of the
+        device.
+        """

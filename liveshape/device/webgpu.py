@@ -7,7 +7,8 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -23,11 +24,12 @@ from liveshape.device.adapters import (
 )
 from liveshape.device.library import lib, native, wgpu
 from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
-from liveshape.device.passes import PublicRecorder, RawRecorder, check_commands
-from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
+from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder, check_commands
+from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
 from liveshape.device.waiting import Pace
+from liveshape.device.watching import CLOCKS, WatchedReader, WatchedRecorder
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
@@ -67,7 +69,7 @@ class WebGpuDevice:
         self._dead = _FORKED if _forked_from_a_device else ""  # why nothing can be done with it any more
         self._check()
         required = {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
-        features = [name for name in ("shader-f16", "timestamp-query") if name in adapter.features]
+        features = [name for name in ("shader-f16", *CLOCKS) if name in adapter.features]
         try:
             with no_display():
                 self._device = adapter.request_device_sync(required_features=features, required_limits=required)
@@ -88,7 +90,8 @@ class WebGpuDevice:
         self._counters, self._memories = Counters(), Register()
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
-        self._recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
+        self.has_clock = CLOCKS[0] in features
+        self._recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
         self._pace = Pace(self.adapter.software)
         self._reader: Reader
         if self.raw:
@@ -379,6 +382,23 @@ class WebGpuDevice:
             raise
         except Exception as error:
             raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+
+    @contextmanager
+    def watched(
+        self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
+    ) -> Iterator[Watched]:
+        """Note where time goes: what records and what reads is another while it lasts."""
+        self._check()
+        found = Watched()
+        recorder, reader = self._recorder, self._reader
+        watching = WatchedRecorder(self, recorder, clock if self.has_clock else Clock.NOTHING, note, found)
+        self._recorder, self._reader = watching, WatchedReader(reader, found)
+        try:
+            yield found
+            self.flush()
+        finally:
+            self._recorder, self._reader = recorder, reader
+        watching.collect()
 
 
 Device = WebGpuDevice  # the name that the rooms above know it by

@@ -10,6 +10,8 @@ from typing import Any
 
 from liveshape.errors import InputError
 
+LOOKAHEAD_TOKENS = 7  # to guess at a time, if nobody says otherwise: with the token before them, eight rows
+
 
 def token_ids(ids: Any) -> list[int]:
     """Token ids as Python's integers, from any sequence or array of one dimension.
@@ -49,6 +51,18 @@ def token_limit(max_tokens: Any) -> int | None:
     if limit == 0:
         raise InputError("max_tokens is 0: give a number above it, or None for as many as there is context")
     return limit if limit > 0 else None
+
+
+def guess_limit(lookahead_tokens: Any) -> int:
+    """The most tokens to guess at a time.
+
+    >>> guess_limit(5)
+    5
+    """
+    given = lookahead_tokens
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
+        raise InputError(f"lookahead_tokens is a whole number above 0, {given!r} was given")
+    return int(given)
 
 
 def stop_strings(stop: Any) -> tuple[str, ...]:

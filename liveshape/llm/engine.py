@@ -42,7 +42,10 @@ class Engine:
         self.description = made.description
         self.device = device
         self.turn = Turn()
-        settings = tuple(tuple(_values(made, sampling).items()) for sampling in _ROUTES)
+        # The most rows last: smaller calls are planned behind them, and so are the rows of each.
+        most = made.description.chosen_rows
+        ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]
+        settings = tuple(tuple(_values(made, sampling, rows).items()) for sampling, rows in ways)
         choices = Choices(resident=(TOKEN,), ready=(TOKEN,), resume=(made.choice,), settings=settings)
         plan = compile(made.graph, device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
@@ -100,14 +103,19 @@ class Engine:
     # Steps
 
     def run(
-        self, tokens: Sequence[int] | DeviceTensor, position: int, sampling: Sampling | None, wanted: Sequence[int]
+        self,
+        tokens: Sequence[int] | DeviceTensor,
+        position: int,
+        sampling: Sampling | None,
+        wanted: Sequence[int],
+        rows: int = 1,
     ) -> Pending:
-        """Put tokens into the cache at a position and, with a sampling, choose the token after them."""
+        """Put tokens into the cache at a position; with a sampling, choose a token after each of the last `rows`."""
         made = self._made
         given: Any = tokens
         if not isinstance(tokens, DeviceTensor):
             given = np.array([tokens], dtype=made.tokens.dtype)
-        self._choose_by(sampling)
+        self._choose_by(sampling, rows)
         count = 1 if self._one_position else given.shape[1]
         places = self._positions[position : position + count]
         inputs = [given if value is made.tokens else places for value in made.graph.inputs]
@@ -115,7 +123,7 @@ class Engine:
 
     def choose(self, sampling: Sampling) -> Pending:
         """Choose a token from the logits of the last run, otherwise than it did."""
-        self._choose_by(sampling)
+        self._choose_by(sampling, 1)
         return self.executor.resume(self._made.choice, [TOKEN])
 
     @property
@@ -142,17 +150,18 @@ class Engine:
         if executor is not None:
             executor.close()
 
-    def _choose_by(self, sampling: Sampling | None) -> None:
-        for symint, value in _values(self._made, sampling).items():
+    def _choose_by(self, sampling: Sampling | None, rows: int) -> None:
+        for symint, value in _values(self._made, sampling, rows).items():
             self.executor.set_scalar(symint, value)
 
 
-def _values(made: TokenGraph, sampling: Sampling | None) -> dict[SymInt, Any]:
+def _values(made: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymInt, Any]:
     """The live numbers of the sampling operator."""
     settings = made.settings
     if sampling is None:
-        return {settings["active"]: False}
-    return {settings["active"]: True} | {settings[name]: getattr(sampling, name) for name in SETTINGS[1:]}
+        return {made.rows: rows, settings["active"]: False}
+    chosen = {settings[name]: getattr(sampling, name) for name in SETTINGS[1:]}
+    return {made.rows: rows, settings["active"]: True} | chosen
 
 
 def token_of(pending: Pending) -> int:
@@ -160,4 +169,10 @@ def token_of(pending: Pending) -> int:
     return int(pending.result()[0].item())
 
 
-__all__ = ["LOGITS", "TOKEN", "Engine", "token_of"]
+def tokens_of(pending: Pending) -> list[int]:
+    """The tokens that a run chose, one after each of its last rows."""
+    chosen: list[int] = pending.result()[0].reshape(-1).tolist()
+    return chosen
+
+
+__all__ = ["LOGITS", "TOKEN", "Engine", "token_of", "tokens_of"]

@@ -14,13 +14,13 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import callables, path_of, text_of, token_ids, token_limit
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
 from liveshape.llm.host_sampling import Logits, Tokens, checked_logits, checked_token, host_sampler
 from liveshape.llm.reuse import cut_to_prefix
 from liveshape.llm.stats import Stats, now_ms
@@ -117,23 +117,34 @@ def generate(
             if verbose:
                 print(response.text, end="", flush=True)
         if verbose and response is not None:
-            print(f"\n{speed_text(response)}")
+            print(f"\n{speed_text(response, options.get('stats'))}")
         return "".join(pieces)
 
     # In one turn: threads that share a model get a whole text each.
     return model.turn.run(text)
 
 
-def speed_text(response: GenerationResponse) -> str:
-    """How fast it went, in a line each for the prompt and for the text.
+def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
+    """How fast it went, in a line each for the prompt, for the text and, with stats, for guesses if there were any.
 
     Example: `print(speed_text(last), file=sys.stderr)`.
     """
     return (
         f"prompt:     {response.prompt_tokens:,} tokens, {response.prompt_tps:,.1f} tokens/s\n"
         f"generation: {response.generation_tokens:,} tokens, {response.generation_tps:,.1f} tokens/s"
-        f" ({response.finish_reason or 'interrupted'})"
+        f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
     )
+
+
+def guesses_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
+    """How many guesses were right; nothing if there were none.
+
+    >>> guesses_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
+    '; 30 of 40 guesses right'
+    """
+    if stats is None or not stats.num_proposed_tokens:
+        return ""
+    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} guesses right"
 
 
 def stream_generate(
@@ -154,11 +165,17 @@ def stream_generate(
     logits_processors: Sequence[LogitsProcessor] = (),
     keep_prefix: bool = False,
     stats: Stats | None = None,
+    lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
 ) -> Generator[GenerationResponse, None, None]:
     """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
 
     What is None is as the model's generation_config.json recommends; `max_tokens=None` goes on while there is context.
     With `keep_prefix` the tokens that this prompt and the last one begin with alike are not computed again.
+    `lookahead` guesses what follows and verifies up to `lookahead_tokens` guesses in one call, where the text is the
+    same and comes sooner: "ngram" guesses from the text itself, a smaller model with the same tokenizer from what it
+    would write. What `load` gives for that model is checked against the tokenizer; of the model alone, only the number
+    of its tokens can be.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
     on the host, which is slow. What cannot work is an error here, not at the first token.
 
@@ -188,10 +205,17 @@ def stream_generate(
         seed=seed,
     )
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
+    ahead: dict[str, Any] = {}
+    if lookahead is not None:
+        if choosers or processors:
+            raise InputError("lookahead cannot verify what sampler or logits_processors choose: leave out one of both")
+        guesses = _guesses(tokenizer, lookahead)
+        model.check_lookahead(guesses, lookahead_tokens)
+        ahead = {"lookahead": guesses, "lookahead_tokens": lookahead_tokens}
 
     def tokens(cached: int) -> Iterator[int]:
         if not choosers and not processors:
-            return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends)
+            return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends, **ahead)
         model.prefill(ids[cached:])
         return _on_the_host(model, ids, sampling, sampler, processors)
 
@@ -216,6 +240,21 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
     if not ids:
         raise InputError("the prompt is empty, and this model has no token that begins a text")
     return ids
+
+
+def _guesses(tokenizer: Tokenizer, lookahead: Any) -> Any:
+    """What guesses, after a look at its tokenizer where there is one."""
+    if not isinstance(lookahead, tuple):
+        return lookahead
+    if len(lookahead) != 2 or not isinstance(lookahead[1], Tokenizer):
+        raise InputError("lookahead must be 'ngram', a model, or a model and its tokenizer as `load` gives them")
+    model, other = lookahead
+    if not tokenizer.same_tokens(other):
+        raise InputError(
+            f"the tokenizer of the model that guesses is another one ({other.vocab_size:,} tokens, here "
+            f"{tokenizer.vocab_size:,}): it must give every token the same number; take a model of the same family"
+        )
+    return model
 
 
 def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
@@ -317,6 +356,8 @@ def _responses(
                 text += watch.put(decoder.end()) + watch.end()
                 reason = "stop" if watch.matched is not None else reason
             stats.num_generated_tokens, stats.inference_end_ms = len(said), now_ms()
+            stats.num_proposed_tokens = getattr(source, "proposed", 0)
+            stats.num_accepted_tokens = getattr(source, "accepted", 0)
             yield GenerationResponse(
                 text=text,
                 token=said[-1] if said else ids[-1],

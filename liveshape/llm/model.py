@@ -23,8 +23,10 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.source import Source
 from liveshape.llm import cache_file
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
+from liveshape.llm.lookahead import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
@@ -60,7 +62,7 @@ class LanguageModel:
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
-        file = _program_file(Path(path))
+        file = program_file(Path(path))
         runtime = Runtime(device)
         # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
         source = Source(file)
@@ -118,6 +120,11 @@ class LanguageModel:
     def bos_id(self) -> int | None:
         """The token that begins a text, if there is one."""
         return self._engine.description.bos_id
+
+    @property
+    def engine(self) -> Engine:
+        """The graph with its weights, for those who look inside."""
+        return self._engine
 
     @property
     def device(self) -> Device:
@@ -206,10 +213,13 @@ class LanguageModel:
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
         stop_ids: Collection[int] = (),
+        lookahead: str | LanguageModel | None = None,
+        lookahead_tokens: int = LOOKAHEAD_TOKENS,
     ) -> Stream:
         """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
 
-        The prompt is on its way when this returns. Without ids it goes on from what is in the cache.
+        The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
+        "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
@@ -218,10 +228,27 @@ class LanguageModel:
             (max_tokens,) = _numbers([max_tokens], "max_tokens")
             if max_tokens < 0:
                 raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
+        ahead = None if lookahead is None else self._ahead(lookahead, lookahead_tokens, chosen)
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
             first = self._session.choose(chosen)
-        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops)
+        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops, ahead)
+
+    def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
+        """An error where a stream with this lookahead would be one.
+
+        Example: `model.check_lookahead("ngram")`.
+        """
+        self._ahead(lookahead, lookahead_tokens, Sampling())
+
+    def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
+        most = most_guesses(self._session, tokens)
+        if lookahead == NGRAM:
+            return Lookahead(Ngrams(), most)
+        if not isinstance(lookahead, LanguageModel):
+            raise InputError(f"lookahead must be {NGRAM!r} or a LanguageModel, {_short(lookahead)} was given")
+        check_draft(self._session, lookahead._session)
+        return Lookahead(Draft(lookahead._session, sampling), most)
 
     # The cache
 
@@ -335,7 +362,7 @@ def _close(program: Program | None, source: Source) -> None:
     source.close()
 
 
-def _program_file(path: Path) -> Path:
+def program_file(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.pte"))

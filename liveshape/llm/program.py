@@ -1,6 +1,7 @@
 """What a language model's file says of itself, and its `forward` as a graph that chooses the next token, too.
 
-The graph gets a tail: a history of the tokens at their positions, and the sampling operator on the last logits.
+The graph gets a tail: a history of the tokens at their positions, and the sampling operator on the last logits, or on
+those of the last few tokens.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from typing import Any
 from liveshape import ops
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.elements import prod
 from liveshape.graph.state import State, states_of
+from liveshape.llm.rows import widened
 from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
 from liveshape.runtime import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+MOST_ROWS = 16  # that a call chooses a token after
 _MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
@@ -36,7 +40,8 @@ class Description:
     vocab_size: int
     eos_ids: tuple[int, ...]
     bos_id: int | None
-    all_logits: bool  # whether a call gives the logits of every token, not of its last alone
+    logit_rows: int  # the most tokens of a call whose logits it gives: its last ones
+    chosen_rows: int  # the most of these that it chooses a token after
 
 
 @dataclass(eq=False)
@@ -55,6 +60,7 @@ class TokenGraph:
     history: Tensor
     states: tuple[State, ...]  # what outlives a call; rows only where these are at the positions of the tokens
     settings: dict[str, SymInt]
+    rows: SymInt  # after how many tokens of a call, the last ones, one is chosen; it begins with 1
     choice: int
     description: Description
 
@@ -80,6 +86,8 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
     """
     tokens, position, logits = _signature(graph, constants)
+    rows = SymInt("rows", 1)
+    graph, logits = widened(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
     states = at_positions(graph, position)
     description = _describe(constants, tokens, logits, states)
     if not states:
@@ -104,10 +112,11 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
     add("liveshape.record", tokens, begin, history, None)
     length = add("add", begin, count, keep(SymInt("tokens so far")))
-    token = keep(Tensor("token", "int32", (1, 1)))
-    add("liveshape.sample", logits, history, length, *settings.values(), token)
+    token = keep(Tensor("token", "int32", (1, description.chosen_rows)))
+    add("liveshape.sample", logits, history, length, rows, *settings.values(), token)
+    known = dict.fromkeys((*graph.values, rows, *values))
     extended = share_subexpressions(
-        replace(graph, nodes=(*graph.nodes, *nodes), values=(*graph.values, *values), outputs=(token, logits))
+        replace(graph, nodes=(*graph.nodes, *nodes), values=tuple(known), outputs=(token, logits))
     )
     return TokenGraph(
         extended,
@@ -117,6 +126,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         history,
         at_positions(extended, position),
         settings,
+        rows,
         len(extended.nodes) - 1,
         description,
     )
@@ -186,15 +196,18 @@ def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states:
     bound = tokens.max_shape[1]
     width = logits.max_shape[-1]
     rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
+    longest = min(_number(constants, "get_max_seq_len", bound), bound)
+    given = min(prod(logits.max_shape[:-1]), longest)
     ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
     begin = constants.get("get_bos_id")
     return Description(
-        max_seq_len=min(_number(constants, "get_max_seq_len", bound), bound),
+        max_seq_len=longest,
         max_context=min(_number(constants, "get_max_context_len", _context(states, bound)), *rows, _MOST_CONTEXT),
         vocab_size=min(_number(constants, "get_vocab_size", width), width),
         eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
         bos_id=None if begin is None or int(begin) < 0 else int(begin),
-        all_logits=logits.rank == 3 and logits.max_shape[1] == bound,
+        logit_rows=given,
+        chosen_rows=min(given, MOST_ROWS),
     )
 
 

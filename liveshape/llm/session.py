@@ -49,6 +49,18 @@ class Session:
         """The tokens in the cache."""
         return tuple(self._contents.tokens)
 
+    def tokens_from(self, length: int) -> list[int]:
+        """Those behind the first `length`.
+
+        Example: `session.tokens_from(session.position - 1)`.
+        """
+        return self._contents.tokens[length:]
+
+    @property
+    def text(self) -> Sequence[int]:
+        """The tokens in the cache as they are kept: to be read, and only now."""
+        return self._contents.tokens
+
     @property
     def position(self) -> int:
         """How many there are."""
@@ -99,7 +111,7 @@ class Session:
         before = len(contents.tokens)
         self._move()
         try:
-            return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS]))
+            return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS], len(chunk)))
         except BaseException:
             self._take_back(contents, before)
             raise
@@ -107,7 +119,7 @@ class Session:
     @property
     def evaluated_at_once(self) -> int:
         """The most tokens of `evaluate`: one, if the program gives the logits of its last token alone."""
-        return self.description.max_seq_len if self.description.all_logits else 1
+        return self.description.logit_rows
 
     def choose(self, sampling: Sampling) -> Pending:
         """Choose what may follow the text; it does not become part of it.
@@ -138,22 +150,39 @@ class Session:
         Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
         """
         contents = self._ready()
-        on_device = self.engine.is_home(contents) and pending.is_latest
-        tokens = pending.on_device(TOKEN) if on_device else [token_of(pending)]
-        self.engine.enter(contents)
-        contents.logits_at = -1
-        contents.known = self.engine.cache.positional
-        return self.engine.run(tokens, len(contents.tokens), sampling, [TOKEN])
+        tokens = pending.on_device(TOKEN) if self.holds(pending) else [token_of(pending)]
+        return self._submit(contents, tokens, sampling, 1)
 
-    def accept(self, token: int) -> None:
-        """The token of the step that was submitted last is part of the text.
+    def verify(self, tokens: Sequence[int], sampling: Sampling) -> Pending:
+        """Submit a token and guesses of what follows it, and choose a token after each of them.
+
+        Each that turns out to be right is made part of the text by `accept`, in order. The others are not there.
+
+        Example: `tokens_of(session.verify([token, *guesses], sampling))`.
+        """
+        return self._submit(self._ready(), tokens, sampling, len(tokens))
+
+    @property
+    def verified_at_once(self) -> int:
+        """The most tokens of `verify`; one if there can be no guesses."""
+        return self.description.chosen_rows if self.looks_ahead else 1
+
+    def holds(self, pending: Pending) -> bool:
+        """Whether all that a step wrote is still in memory: nothing has run since.
+
+        Example: `session.holds(pending)`.
+        """
+        return self.engine.is_home(self._contents) and pending.is_latest
+
+    def accept(self, token: int, *, last: bool = True) -> None:
+        """A token of the step that was submitted last is part of the text; its logits are there if it is the last one.
 
         Example: see `follow`.
         """
         contents = self._contents
         contents.tokens.append(token)
         contents.known = True
-        contents.logits_at = len(contents.tokens)
+        contents.logits_at = len(contents.tokens) if last else -1
 
     def back_to(self, position: int) -> None:
         """Undo a step that was accepted, but whose token reached nobody: the caller was interrupted in between.
@@ -252,13 +281,25 @@ class Session:
     def _move(self) -> None:
         self._mark = object()
 
+    def _submit(self, contents: Contents, tokens: Any, sampling: Sampling, rows: int) -> Pending:
+        """Run tokens behind the text without making them part of it."""
+        self.engine.enter(contents)
+        contents.logits_at = -1
+        contents.known = self.engine.cache.positional
+        return self.engine.run(tokens, len(contents.tokens), sampling, [TOKEN], rows)
+
     def _run(
-        self, contents: Contents, chunk: Sequence[int], sampling: Sampling | None, wanted: Sequence[int]
+        self,
+        contents: Contents,
+        chunk: Sequence[int],
+        sampling: Sampling | None,
+        wanted: Sequence[int],
+        rows: int = 1,
     ) -> Pending:
         self.engine.enter(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
-        pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted)
+        pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted, rows)
         contents.tokens.extend(chunk)
         contents.known = True
         contents.logits_at = len(contents.tokens)

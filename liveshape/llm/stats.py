@@ -29,6 +29,8 @@ class Stats:
     inference_end_ms: int = 0
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
+    num_proposed_tokens: int = 0  # by lookahead
+    num_accepted_tokens: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""

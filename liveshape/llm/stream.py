@@ -1,24 +1,36 @@
-"""Token after token without waiting: each step is submitted with the token of the one before it still on the device."""
+"""Token after token without waiting: each step is submitted with the token of the one before it still on the device.
+
+Where guesses are made, a step that they may follow waits for its token instead, and verifies them along with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from liveshape.errors import InputError
-from liveshape.llm.engine import token_of
+from liveshape.llm.engine import tokens_of
+from liveshape.llm.reuse import common_prefix
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.turns import Turn, in_turn
 from liveshape.run.executor import Pending
 
+if TYPE_CHECKING:
+    from liveshape.llm.lookahead import Lookahead
+
 
 class _Next(NamedTuple):
-    """The step whose token comes next, how many may come, and how long the text is without it."""
+    """The step whose token comes next, how many may come, and how long the text is without it.
+
+    A step with guesses has several tokens: one after each row, of which `row` is next.
+    """
 
     pending: Pending
     left: int | None
     position: int
+    guesses: tuple[int, ...] = ()
+    row: int = 0
 
 
 class Stream(Iterator[int]):
@@ -37,8 +49,10 @@ class Stream(Iterator[int]):
         sampling: Sampling,
         max_tokens: int | None,
         stop_ids: frozenset[int],
+        lookahead: Lookahead | None = None,
     ) -> None:
         self._session, self._sampling, self._stop_ids = session, sampling, stop_ids
+        self._lookahead = lookahead
         self._next = None if first is None else _Next(first, max_tokens, session.position)
         self._mark = session.mark
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
@@ -60,19 +74,54 @@ class Stream(Iterator[int]):
         session.back_to(step.position)
         left = None if step.left is None else step.left - 1
         goes_on = left != 0 and step.position < session.description.max_context
-        # The next step is on its way before this token is read, so that the device never waits for the host.
-        ahead = session.follow(step.pending, self._sampling) if goes_on and session.looks_ahead else None
-        token = token_of(step.pending)
+        ahead = None
+        if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
+            # The next step is on its way before this token is read, so that the device never waits for the host.
+            ahead = session.follow(step.pending, self._sampling)
+        chosen = tokens_of(step.pending)
+        token = chosen[step.row]
+        if self._lookahead is not None and step.guesses and step.row == 0:
+            right = common_prefix(step.guesses, chosen)
+            self._lookahead.judge(step.position, len(step.guesses), right)
         if token in self._stop_ids:
             self._finish("stop")
         elif not goes_on:
             self._finish("length")
+        elif step.guesses[step.row : step.row + 1] == (token,) and session.holds(step.pending):
+            row = step.row + 1
+            session.accept(token, last=row == len(step.guesses))
+            self._next = step._replace(left=left, position=step.position + 1, row=row)
         else:
+            guesses = () if ahead is not None else self._guesses(token, left)
+            if ahead is None and self._lookahead is not None:
+                ahead = session.verify([token, *guesses], self._sampling)
             ahead = ahead or session.follow(step.pending, self._sampling)
-            session.accept(token)
+            session.accept(token, last=not guesses)
             # Last, and at once: a step that ends before this line has not been.
-            self._next = _Next(ahead, left, step.position + 1)
+            self._next = _Next(ahead, left, step.position + 1, guesses)
         return token
+
+    def _expects(self, left: int | None) -> bool:
+        """Whether the next step may have guesses, and so has to wait for its token."""
+        return self._lookahead is not None and left != 1 and self._lookahead.expects(self._session.text)
+
+    def _guesses(self, token: int, left: int | None) -> tuple[int, ...]:
+        """What may follow the text and a token, as far as there is room for it and somebody wants it."""
+        if self._lookahead is None:
+            return ()
+        session = self._session
+        room = session.description.max_context - session.position - 1
+        return self._lookahead.guess(session.text, token, room if left is None else min(room, left - 1))
+
+    @property
+    def proposed(self) -> int:
+        """How many tokens were guessed."""
+        return 0 if self._lookahead is None else self._lookahead.proposed
+
+    @property
+    def accepted(self) -> int:
+        """How many of them were right."""
+        return 0 if self._lookahead is None else self._lookahead.accepted
 
     def _finish(self, reason: Literal["stop", "length"]) -> None:
         self.finish_reason = reason

@@ -91,6 +91,14 @@ class Tokenizer:
         """The number of tokens, added ones included."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    def same_tokens(self, other: Tokenizer) -> bool:
+        """Whether another tokenizer gives every token the same number.
+
+        Example: `tokenizer.same_tokens(Tokenizer.load("a-smaller-model"))`.
+        """
+        mine, others = (each._backend.get_vocab(with_added_tokens=True) for each in (self, other))
+        return mine == others
+
     @property
     def bos_token(self) -> str | None:
         """The token that begins a text."""

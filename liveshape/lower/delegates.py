@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
@@ -36,15 +37,18 @@ class Delegate:
                 shared.setdefault(value.mem_obj_id, []).append((value.dtype, prod(value.shape)))
         builder.file_objects += [tuple(tensors) for tensors in shared.values()]
 
-    def call(self, args: list[Any], label: str) -> None:
+    def call(self, args: list[Any], known: Collection[Any], label: str) -> None:
+        """Inline a call with these arguments; `known` are values that something gives before it."""
         graph = self.graph
+        if len(args) > len(graph.input_ids) + len(graph.output_ids):
+            args = self._without_unread(args, known)
         given, taken = args[: len(graph.input_ids)], args[len(graph.input_ids) :]
         if len(taken) != len(graph.output_ids):
             # Outputs that became one value, or a buffer that is written back: the file does not say which is which.
             reason = (
                 f"it is called with {len(args)} arguments, its graph has {len(graph.input_ids)} inputs and "
-                f"{len(graph.output_ids)} outputs; return no value twice, and export buffers that change with "
-                "VulkanPartitioner({'alias_buffer_mutations': True})"
+                f"{len(graph.output_ids)} outputs; return no value twice, pass none that nothing reads, and export "
+                "buffers that change with VulkanPartitioner({'alias_buffer_mutations': True})"
             )
             self.builder.refuse(f"delegate ({label})", BACKEND, reason)
             return
@@ -65,6 +69,33 @@ class Delegate:
                 self.builder.call(call.name, node, tuple(self._value(index) for index in call.args))
         for index, value in late:
             self.builder.move(self._value(index), value, f"delegate output ({label})")
+
+    def _without_unread(self, args: list[Any], known: Collection[Any]) -> list[Any]:
+        """The arguments that the graph has: the exporter leaves out inputs that nothing inside reads, a call does not.
+
+        The order stays, and shapes tell which these are unless two choices fit. What is left out must be known before:
+        else it is an output, which nobody would write.
+        """
+        count, wanted = len(args) - len(self.graph.output_ids), self.graph.input_ids
+        given = list(enumerate(args[:count]))
+        places, last = self._matched(given, wanted), self._matched(given[::-1], wanted[::-1])[::-1]
+        unread = [value for place, value in given if place not in places]
+        if len(places) < len(wanted) or places != last or not all(value in known for value in unread):
+            return args
+        return [args[place] for place in places] + args[count:]
+
+    def _matched(self, given: list[tuple[int, Any]], wanted: Sequence[int]) -> list[int]:
+        """The first places in the order of `given` that fit the wanted values, one after another."""
+        left, found = iter(wanted), []
+        index = next(left, None)
+        for place, outer in given:
+            if index is None:
+                break
+            inner = self.graph.values[index]
+            if (inner.shape if isinstance(inner, VkTensor) else None) == getattr(outer, "max_shape", None):
+                found.append(place)
+                index = next(left, None)
+        return found
 
     def _is_packing(self, call: OperatorCall) -> bool:
         """Packing a constant happens at load: its result is the constant, or one of its own if either is written."""

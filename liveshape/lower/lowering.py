@@ -103,6 +103,7 @@ class _Lowering:
     outer: dict[int, Any] = field(default_factory=dict)
     delegates: dict[int, Delegate] = field(default_factory=dict)
     parsed: dict[int, VkGraph] = field(default_factory=dict)  # by blob: delegates may share one
+    known: set[Any] = field(default_factory=set)  # what has been given, is data of the file or was written so far
 
     def graph(self) -> Graph:
         live = self._live_scalars()
@@ -113,6 +114,8 @@ class _Lowering:
                 self.outer[index] = self.builder.keep(SymInt(self.names.get(index, f"value {index}"), spec))
             elif isinstance(spec, TensorSpec):
                 self.outer[index] = self._outer_tensor(index, spec)
+        data = [tensor for tensor in self.outer.values() if isinstance(tensor, Tensor) and tensor.constant is not None]
+        self.known = {*data, *(self.outer.get(index) for index in self.plan.inputs)}
         of_start, of_results = elided_views(self.plan, self._written)
         for base, views in of_start.items():
             self._views(base, views)
@@ -135,6 +138,7 @@ class _Lowering:
             elif not isinstance(instruction, FreeCall):
                 raise FormatError(f"{label} is of an unknown kind")
             for base in dict.fromkeys(self._written(instruction)):
+                self.known.add(self.outer.get(base))
                 self._views(base, of_results.get(base, []))
         starts.append(len(self.builder.nodes))
         built = self.builder
@@ -265,7 +269,7 @@ class _Lowering:
             calls = [each for each in self.plan.instructions if isinstance(each, DelegateCall)]
             once = sum(each.delegate == call.delegate for each in calls) == 1
             inlined = self.delegates[call.delegate] = Delegate(self.builder, graph, name, once)
-        inlined.call([self._value(index) for index in call.args], label)
+        inlined.call([self._value(index) for index in call.args], self.known, label)
 
 
 def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:

@@ -15,6 +15,7 @@ from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 CONVERT = Kernel.load("convert")
 PACKED_COPY = Kernel.load("packed_copy")
+PACKED_PART = Kernel.load("packed_part")
 STRIDED_COPY = Kernel.load("strided_copy")
 PAIR_COPY = Kernel.load("strided_copy", strided_elements="strided_pairs")
 TRANSPOSE = Kernel.load("transpose")
@@ -83,9 +84,8 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
         if target[0] == 0 and writes == strides_of(sizes) and count == out.numel:
             yield _copy_packed(x, out, count, sizes, (source[0], reads), (0, ()), words=False)
             return
-        raise UnsupportedError(
-            f"{x.dtype} lies in words of four elements, and this copy of {shape} cuts them; cast before export"
-        )
+        yield _copy_packed_part(x, out, sizes, (source[0], reads), (target[0], writes))
+        return
     sizes = (*sizes[:-1], sizes[-1] // width)
     reads, writes = ((*(stride // width for stride in row[:-1]), row[-1]) for row in (reads, writes))
     if is_packed(x.dtype):
@@ -115,6 +115,17 @@ def _copy_packed(
     return PACKED_COPY(
         out, x, count=number, elements=count, rank=len(sizes), source_start=source[0], target_start=target[0],
         sizes=sizes, source_strides=source[1], target_strides=target[1], WORDS=words, threads=number,
+    )  # fmt: skip
+
+
+def _copy_packed_part(x: LiveTensor, out: LiveTensor, sizes: Shape, source: Place, target: Place) -> Dispatch:
+    """Elements into a part of out; what else lies in the words that it cuts stays."""
+    start, strides = target
+    last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    words = last // 4 - start // 4 + 1
+    return PACKED_PART(
+        out, x, count=words, rank=len(sizes), source_start=source[0], target_start=start, sizes=sizes,
+        source_strides=source[1], target_strides=strides, threads=words,
     )  # fmt: skip
 
 

@@ -43,7 +43,8 @@ def record(tokens: LiveTensor, position: int, history: LiveTensor, out: Any) -> 
 def sample(
     logits: LiveTensor,
     history: LiveTensor,
-    length: int,  # of the history, which numbers the draw as well
+    length: int,  # of the history of the last row, which numbers its draw as well
+    rows: int,  # the last of the logits that a token each is chosen from
     active: bool,
     temperature: float,
     top_k: int,
@@ -53,37 +54,53 @@ def sample(
     seed: int,
     out: LiveTensor,
 ) -> Steps:
-    """One token from the last row of the logits; nothing at all unless `active`."""
-    width = logits.max_shape[-1]
-    most = ceil_div(width, SPAN)
-    scores = yield Scratch("float32", (width,))
-    chosen = yield Scratch("int32", (width,))
-    masses = yield Scratch("float32", (most, 2))
-    best = yield Scratch("int32", (most, 2))
-    limit = yield Scratch("int32", (1,))
-    rows, count = prod(logits.shape[:-1]), logits.shape[-1]
-    if not active or rows == 0:
+    """A token from each of the last rows of the logits; nothing at all unless `active`.
+
+    A row's history ends with the token that the row follows: each has one more than the row before it.
+    """
+    width, most = logits.max_shape[-1], out.max_shape[-1]
+    most_spans = ceil_div(width, SPAN)
+    scores = yield Scratch("float32", (most, width))
+    chosen = yield Scratch("int32", (most, width))
+    masses = yield Scratch("float32", (most, most_spans, 2))
+    best = yield Scratch("int32", (most, most_spans, 2))
+    limit = yield Scratch("int32", (most,))
+    given, count = prod(logits.shape[:-1]), logits.shape[-1]
+    if not active or given == 0:
         return
-    out.shape = (1, 1)
-    greedy, start, spans = temperature == 0, (rows - 1) * count, ceil_div(count, SPAN)
+    rows = min(rows, given, most)
+    out.shape = (1, rows)
+    greedy, start, spans = temperature == 0, (given - rows) * count, ceil_div(count, SPAN)
     penalized = repetition_penalty != 1 and length > 0
     limited = not greedy and (top_k > 0 or top_p < 1 or min_p > 0)
     row: dict[str, Any] = {"start": start, "temperature": 1 if greedy else temperature}
     if penalized or not greedy:
-        yield SAMPLE_SCORES(scores, logits, **row, count=count, threads=count)
+        yield SAMPLE_SCORES(scores, logits, **row, count=rows * count, threads=rows * count)
     if penalized:
         yield SAMPLE_PENALTY(
-            scores, logits, history, **row, count=length, vocabulary=count, penalty=repetition_penalty, threads=length
-        )
+            scores, logits, history, **row, count=rows * length, length=length, rows=rows, vocabulary=count,
+            penalty=repetition_penalty, threads=rows * length,
+        )  # fmt: skip
     if limited:
-        yield SAMPLE_MASS(masses, scores, count=count, spans=spans, SPAN=SPAN, PARTS=LANES, groups=spans)
+        yield SAMPLE_MASS(
+            masses, scores, count=count, rows=rows, spans=spans, SPAN=SPAN, PARTS=LANES, groups=rows * spans
+        )
         yield SAMPLE_LIMIT(
-            limit, chosen, scores, masses, count=count, spans=spans, top_k=top_k if top_k < count else 0, top_p=top_p,
-            min_p=min_p, groups=1,
+            limit, chosen, scores, masses, count=count, rows=rows, spans=spans, top_k=top_k if top_k < count else 0,
+            top_p=top_p, min_p=min_p, groups=rows,
         )  # fmt: skip
     values, begin = (scores, 0) if penalized or not greedy else (logits, start)
     yield SAMPLE_BEST(
-        best, values, limit, count=count, start=begin, spans=spans, seed=seed, position=length, SPAN=SPAN, PARTS=LANES,
-        DRAW=not greedy, LIMITED=limited, groups=spans,
+        best, values, limit, count=count, rows=rows, start=begin, spans=spans, seed=seed, position=length - rows + 1,
+        SPAN=SPAN, PARTS=LANES, DRAW=not greedy, LIMITED=limited, groups=rows * spans,
     )  # fmt: skip
-    yield SAMPLE_PICK(out, best, spans=spans, PARTS=LANES, groups=1)
+    yield SAMPLE_PICK(out, best, rows=rows, spans=spans, PARTS=LANES, groups=rows)
+
+
+@op("liveshape.last_rows")
+def last_rows(x: LiveTensor, rows: int, out: LiveTensor) -> Iterator[Dispatch]:
+    """The last rows of (1, S, H) as (rows, H); all of them where there are fewer."""
+    given, width = x.shape[-2:]
+    rows = min(rows, given)
+    out.shape = (rows, width)
+    yield from copy_strided(x, out, (rows * width,), ((given - rows) * width, (1,)), (0, (1,)))

@@ -26,6 +26,7 @@ class Arena:
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
         self.data = bytearray()
+        self.uploaded = 0  # bytes that the device was given since the start, for tests and profiles
         self._low, self._high = 0, 0
 
     def place(self, nbytes: int) -> int:
@@ -54,6 +55,7 @@ class Arena:
 
     def seen(self) -> None:
         """The device has everything."""
+        self.uploaded += self._high - self._low
         self._low = self._high = 0
 
     def forget(self) -> None:

@@ -59,9 +59,10 @@ class Encoder:
         found = self._of_node.get((node.index, route))
         if found is None:
             found = []
-            for (variant, places), slot in zip(route.dispatched, route.slots, strict=True):
+            for step, ((variant, places), slot) in enumerate(zip(route.dispatched, route.slots, strict=True)):
                 bound = self._bind(variant, tuple([node.tensors[place].tensor for place in places]))
-                found.append(Command(bound, slot, f"{node.node.label}, kernel {variant.kernel.name}"))
+                label = f"{node.node.label}, kernel {variant.kernel.name}"
+                found.append(Command(bound, slot, label, (node.index, step)))
             self._of_node[node.index, route] = found
         return found
 

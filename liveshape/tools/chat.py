@@ -8,9 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from liveshape.errors import InputError
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
-from liveshape.llm.generate import GenerationResponse
-from liveshape.tools.generate import open_model, say
+from liveshape.llm.generate import GenerationResponse, guesses_text
+from liveshape.llm.stats import Stats
+from liveshape.tools.generate import open_lookahead, open_model, say
 from liveshape.tools.interrupts import interruptible
 
 _HELP = """\
@@ -35,6 +37,8 @@ def chat(
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
+    lookahead: str | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
 ) -> int:
     """Talk until `q` or the end of the input; 0 always, as a wrong turn does not end a conversation.
 
@@ -42,7 +46,8 @@ def chat(
     """
     loaded, tokenizer = open_model(model, device, half_cache)
     talk = Conversation(loaded, tokenizer, system=system)
-    options = {"max_tokens": max_tokens, "stop": stop, **(sampling or {})}
+    ahead = {"lookahead": open_lookahead(lookahead, device, half_cache), "lookahead_tokens": lookahead_tokens}
+    options = {"max_tokens": max_tokens, "stop": stop, **ahead, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")
     note("q quits, r starts over, h helps; Ctrl-C stops an answer")
@@ -64,7 +69,8 @@ def chat(
 
 
 def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
-    responses = talk.ask(text, **options)
+    stats = Stats()
+    responses = talk.ask(text, stats=stats, **options)
     last: GenerationResponse | None = None
     with interruptible() as interrupted:
         for last in responses:
@@ -76,7 +82,7 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     if last is not None:
         note(
             f"{last.generation_tokens:,} tokens, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
-            f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}"
+            f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
         )
 
 

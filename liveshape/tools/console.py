@@ -1,11 +1,11 @@
-"""How commands print: rich tables on a terminal, aligned plain text elsewhere, and a bar for long uploads."""
+"""How commands print: rich tables on a terminal, aligned plain text elsewhere, and bars for what takes long."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,5 +103,32 @@ def upload_bar() -> Iterator[Progress]:
 
     try:
         yield advance
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def work_bar(total: int) -> Iterator[Callable[[str], None]]:
+    """A callback that names the next of `total` pieces of work: a passing bar on a terminal's stderr.
+
+    Example: `with work_bar(2) as begin: begin("pp512"); measure()`.
+    """
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # A thread that draws would take time from what is measured.
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    task = bar.add_task("", total=total, completed=-1)
+
+    def begin(text: str) -> None:
+        bar.start()
+        bar.update(task, advance=1, description=text, refresh=True)
+
+    try:
+        yield begin
     finally:
         bar.stop()

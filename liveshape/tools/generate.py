@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generate import GenerationResponse, Prompt, load, speed_text, stream_generate
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
 
 STDIN = "-"
+NGRAM = "ngram"
 
 
 def generate(
@@ -34,6 +36,8 @@ def generate(
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
+    lookahead: str | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
     as_json: bool = False,
 ) -> int:
     """Print the text to stdout and the speed to stderr; 0 if it was generated, 130 if Ctrl-C ended it.
@@ -43,6 +47,7 @@ def generate(
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
     loaded, tokenizer = open_model(model, device, half_cache)
+    guesser = open_lookahead(lookahead, device, half_cache)
     stats.model_load_end_ms = now_ms()
     # The seed is drawn here where none is given, so that the JSON can name it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
@@ -53,6 +58,8 @@ def generate(
         max_tokens=max_tokens,
         stop=stop,
         stats=stats,
+        lookahead=guesser,
+        lookahead_tokens=lookahead_tokens,
         **chosen,
     )
     pieces: list[str] = []
@@ -74,7 +81,7 @@ def generate(
         print_json(_document(model, loaded, "".join(pieces), generated, last, chosen, stats))
     else:
         say("\n")
-        print(speed_text(last), file=sys.stderr)
+        print(speed_text(last, stats), file=sys.stderr)
     return 130 if stopped else 0
 
 
@@ -85,6 +92,14 @@ def open_model(path: str | None, device: str | None, half_cache: bool = False) -
     """
     with upload_bar() as progress:
         return load(shipped_model() if path is None else path, device=device, progress=progress, half_cache=half_cache)
+
+
+def open_lookahead(wanted: str | None, device: str | None, half_cache: bool = False) -> Any:
+    """What `--lookahead` names, for `stream_generate`: "ngram", or the model of a folder with its tokenizer.
+
+    Example: `open_lookahead("SmolLM2-135M-Instruct", "nvidia")`.
+    """
+    return wanted if wanted in (None, NGRAM) else open_model(wanted, device, half_cache)
 
 
 def shipped_model() -> Path:

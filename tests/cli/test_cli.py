@@ -51,7 +51,7 @@ def test_the_module_is_the_command() -> None:
     assert missing.stderr == "liveshape: /nonexistent/model.pte: No such file or directory\n"
 
 
-@pytest.mark.parametrize("command", [(), ("devices",), ("inspect",), ("run",), ("demo",)])
+@pytest.mark.parametrize("command", [(), ("devices",), ("inspect",), ("run",), ("bench",), ("profile",), ("demo",)])
 def test_help_teaches_with_examples(capsys: Capture, command: tuple[str, ...]) -> None:
     code, out, _ = call(capsys, *command, "--help")
     assert code == 0

@@ -89,6 +89,15 @@ def test_every_flag_arrives(capsys: Capture, folder: Path, models: list[Any]) ->
     assert "system\nBe brief<" in chatty().decode(models[0].computed[0])
 
 
+def test_who_guesses_ahead(capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(capsys, "generate", folder, "-p", "how?", "--lookahead", "ngram", "--lookahead-tokens", "3")[0] == 0
+    assert call(capsys, "generate", folder, "-p", "how?", "--lookahead", folder)[0] == 0
+    lines(monkeypatch, "how are you?", "q")
+    assert call(capsys, "chat", folder, "--lookahead", "ngram")[0] == 0
+    assert len(models) == 4
+    assert [model.lookaheads for model in models] == [[("ngram", 3)], [(models[2], 7)], [], [("ngram", 7)]]
+
+
 def test_a_seed_that_was_drawn_is_told(capsys: Capture, folder: Path, models: list[Any]) -> None:
     document = json.loads(call(capsys, "generate", folder, "-p", "how?", "--temp", "1", "--json")[1])
     assert document["sampling"]["seed"] == models[0].samplings[0].seed

@@ -1,4 +1,7 @@
-"""What becomes of a recorded test on our device: passed, not exported, unsupported or wrong, with the reason."""
+"""What becomes of a recorded test on our device: passed, not exported, unsupported, refused or wrong, with the reason.
+
+Refused is a test that gives inputs above the bound that it exported; what it gives within the bound must be right.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from liveshape.device.webgpu import open_device
-from liveshape.errors import LiveshapeError
+from liveshape.errors import LiveshapeError, ShapeError
 from liveshape.formats import open_program
+from liveshape.graph import Graph, Tensor
 from liveshape.lower.lowering import examine, simplified
 from liveshape.ops.registry import callable_by_files
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from tests.coverage.recording import Recorded, Recording
+from tests.coverage.recording import Call, Recorded, Recording
 
-KINDS = ("passed", "not exported", "unsupported", "wrong")
+KINDS = ("passed", "not exported", "unsupported", "refused", "wrong")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ def outcome_of(name: str, recording: Recording) -> Outcome:
 
 
 def _run(recorded: Recorded) -> tuple[str, str]:
+    refused = ""
     try:
         device = open_device()
         with open_program(recorded.pte) as program:
@@ -50,13 +55,28 @@ def _run(recorded: Recorded) -> tuple[str, str]:
             executor = Executor(compile(simplified(graph, device.limits), device.limits), device)
         for call in recorded.calls:
             executor.poison()
-            results = executor.execute(list(call.inputs))
+            try:
+                results = executor.execute(list(call.inputs))
+            except ShapeError:
+                above = _above_bound(call, executor.graph)
+                if not above:
+                    raise
+                refused = refused or above
+                continue
             if mistake := _mistake(results, call.reference, recorded):
                 return "wrong", mistake
     except LiveshapeError as error:
         kind = "unsupported" if isinstance(error, NotImplementedError) else "wrong"
         return kind, f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return "passed", ""
+    return ("refused", refused) if refused else ("passed", "")
+
+
+def _above_bound(call: Call, graph: Graph) -> str:
+    """The first input that the file has no room for."""
+    for place, (given, tensor) in enumerate(zip(call.inputs, graph.inputs, strict=False)):
+        if isinstance(tensor, Tensor) and np.any(np.array(given.shape) > np.array(tensor.max_shape)):
+            return f"the test gives input {place} as {given.shape}, above the {tensor.max_shape} that it exports"
+    return ""
 
 
 def _reason(operator: str, reason: str) -> str:

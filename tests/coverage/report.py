@@ -19,13 +19,25 @@ def page(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> str:
     return "\n".join([*_head(), *_totals(results), *(line for found in results for line in _section(*found))]) + "\n"
 
 
+def renewed(text: str, results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> str:
+    """A page on which the parts of these suites are new and all others are as they were."""
+    text = "\n".join(_head()) + text[text.index("\n| suite |") :]
+    for suite, outcomes in results:
+        before, _, rest = text.partition(f"\n{_total_start(suite)}")
+        text = f"{before}\n{_total(suite, outcomes)}\n{rest.partition(chr(10))[2]}"
+        before, _, rest = text.partition(f"\n## {suite.title}\n")
+        _, following, after = rest.partition("\n## ")
+        text = before + "\n" + "\n".join(_section(suite, outcomes)) + (following or "\n") + after
+    return text
+
+
 def _head() -> Iterator[str]:
     yield "# What of ExecuTorch's own tests runs here"
     yield ""
     yield "Written by `python -m tests.coverage`; do not edit. Each test of ExecuTorch's suites is exported by its own"
     yield "code, run by liveshape on its own inputs in poisoned memory, and compared with its own reference at its own"
     yield "tolerance. *Not exported* is what gives no program to run: the exporter refuses it, or the test looks at the"
-    yield "export alone."
+    yield "export alone. *Refused* is what gives an input above the bound that it exported."
     yield ""
     yield f"Made with {', '.join(_installed(name) for name in EXPORTERS)}."
     yield ""
@@ -41,10 +53,17 @@ def _installed(name: str) -> str:
 def _totals(results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> Iterator[str]:
     yield f"| suite | tests | {' | '.join(KINDS)} |"
     yield "| --- |" + " ---: |" * (1 + len(KINDS))
-    for suite, outcomes in results:
-        counts = Counter(outcome.kind for outcome in outcomes)
-        yield f"| {suite.title} | {len(outcomes)} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
+    yield from (_total(*found) for found in results)
     yield ""
+
+
+def _total(suite: Suite, outcomes: Sequence[Outcome]) -> str:
+    counts = Counter(outcome.kind for outcome in outcomes)
+    return f"{_total_start(suite)}{len(outcomes)} | {' | '.join(str(counts[kind]) for kind in KINDS)} |"
+
+
+def _total_start(suite: Suite) -> str:
+    return f"| {suite.title} | "
 
 
 def _section(suite: Suite, outcomes: Sequence[Outcome]) -> Iterator[str]:

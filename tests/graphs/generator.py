@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.graphs import elementwise, movement, structures
+from tests.graphs import elementwise, movement, pictures, portable, structures
 from tests.graphs.program import Program, Ref
 from tests.graphs.writer import Writer
 
@@ -34,6 +34,19 @@ SINGLE = {
     movement.lookup: 3,
     movement.in_place: 4,
     structures.scalar: 3,
+    pictures.convolution: 8,
+    pictures.pool: 5,
+    pictures.resample: 4,
+    pictures.rearranged: 4,
+    pictures.group_norm: 2,
+    portable.ordered: 2,
+    portable.scattered: 2,
+    portable.masked: 3,
+    portable.halved: 1,
+    portable.counted: 2,
+    portable.quantized: 3,
+    portable.dequantized: 1,
+    portable.eight_bits: 3,
 }
 SEVERAL = {
     movement.state: 2,

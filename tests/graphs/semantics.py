@@ -52,7 +52,27 @@ def _plain() -> None:
     MEANING["liveshape.move"] = MEANING["liveshape.assign"] = lambda x: x
 
 
+# With the arguments of their schemas.
+_SCHEMAS = """
+    adaptive_avg_pool1d.default _adaptive_avg_pool2d.default adaptive_max_pool1d.default adaptive_max_pool2d.default
+    avg_pool1d.default avg_pool2d.default max_pool1d.default max_pool2d.default max_pool2d_with_indices.default
+    upsample_nearest1d.default upsample_nearest2d.default upsample_linear1d.default upsample_bilinear2d.default
+    upsample_nearest1d.vec upsample_nearest2d.vec upsample_linear1d.vec upsample_bilinear2d.vec
+    reflection_pad1d.default reflection_pad2d.default replication_pad1d.default replication_pad2d.default
+    pixel_shuffle.default pixel_unshuffle.default convolution.default glu.default
+    scatter.src scatter.value scatter_add.default masked_fill.Scalar masked_fill.Tensor
+    masked_scatter.default masked_select.default nonzero.default tril.default triu.default
+"""
+
+
+def _by_schema() -> None:
+    for name in _SCHEMAS.split():
+        packet, _, overload = name.partition(".")
+        MEANING[f"aten.{name}"] = getattr(getattr(torch.ops.aten, packet), overload)
+
+
 _plain()
+_by_schema()
 MEANING.update({
     "aten.sqrt.default": lambda x: torch.sqrt(x.clamp(min=0)),  # a zero that was disturbed stays one
     "aten.gelu.default": lambda x, kind: F.gelu(x, approximate=kind),
@@ -114,6 +134,7 @@ MEANING.update({
     "aten._softmax.default": lambda x, dim, _: torch.softmax(x, dim),
     "aten._log_softmax.default": lambda x, dim, _: torch.log_softmax(x, dim),
     "aten.native_layer_norm.default": torch.native_layer_norm,
+    "aten.native_group_norm.default": lambda x, *rest: torch.native_group_norm(x.contiguous(), *rest),
     "et_vk.rms_norm.default": lambda x, weight, eps: (
         x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * weight
     ),
@@ -125,6 +146,9 @@ MEANING.update({
     "aten.index.Tensor": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
     "aten.index_put.default": lambda x, indices, values, add: x.index_put(indices, values, add),
     "aten.index_put_.default": lambda x, indices, values, add: x.index_put(indices, values, add),
+    "aten.scatter_reduce.two": lambda x, dim, index, source, how, whole: (
+        torch.scatter_reduce(x, dim, index, source, how, include_self=whole)
+    ),
     "aten.full.default": lambda size, value, *_: torch.full(size, value),
     "aten.full_like.default": lambda x, value, *_: torch.full(x.shape, value),
     "aten.arange.start_step": lambda start, end, step, *_: torch.arange(start, end, step),
@@ -188,6 +212,85 @@ def _linear_rounded(
 ) -> Tensor:
     steps = torch.round(x / scale[..., None]) + zero[..., None]
     return _linear_q4((steps.clamp(-128, 127) - zero[..., None]) * scale[..., None], weight, scales, group, bias)
+
+
+@meaning("et_vk.conv_with_clamp.default")
+def _clamped(*given: Any) -> Tensor:
+    *args, low, high = given
+    return torch.convolution(*args).clamp(low, high)
+
+
+@meaning("aten.sort.default")
+def _sort(x: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+    values, places = torch.sort(x, dim=dim, descending=descending, stable=True)
+    return values, places
+
+
+@meaning("aten.topk.default")
+def _topk(x: Tensor, k: int, dim: int, largest: bool, _: bool) -> tuple[Tensor, Tensor]:
+    values, places = _sort(x, dim, largest)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
+
+
+def _codes(values: Tensor, scale: float, zero: int) -> Tensor:
+    return (torch.round(values / scale) + zero).clamp(-128, 127)
+
+
+def _along(x: Tensor, given: Tensor, axis: int) -> Tensor:
+    return given.reshape([-1 if each == axis % x.dim() else 1 for each in range(x.dim())])
+
+
+@meaning("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
+def _quantize(x: Tensor, scale: Any, zero: Any, *_: Any) -> Tensor:
+    return _codes(x, scale, zero)
+
+
+@meaning("quantized_decomposed.quantize_per_channel.default")
+def _quantize_channels(x: Tensor, scales: Tensor, zeros: Tensor, axis: int, *_: Any) -> Tensor:
+    return _codes(x, _along(x, scales, axis), _along(x, zeros, axis))
+
+
+@meaning("quantized_decomposed.quantize_per_token.default")
+def _quantize_tokens(x: Tensor, scales: Tensor, zeros: Tensor, *_: Any) -> Tensor:
+    return torch.round(x / scales + zeros).clamp(-128, 127)
+
+
+@meaning(*(f"quantized_decomposed.dequantize_{form}" for form in ("per_tensor.default", "per_tensor.tensor",
+                                                                "per_token.default")))  # fmt: skip
+def _dequantize(x: Tensor, scale: Any, zero: Any, *_: Any) -> Tensor:
+    return (x - zero) * scale
+
+
+@meaning("quantized_decomposed.dequantize_per_channel.default")
+def _dequantize_channels(x: Tensor, scales: Tensor, zeros: Tensor, axis: int, *_: Any) -> Tensor:
+    return (x - _along(x, zeros, axis)) * _along(x, scales, axis)
+
+
+@meaning("et_vk.linear_q8ta_q8csw.default")
+def _linear_bytes(
+    x: Tensor, scale: float, zero: int, weight: Tensor, _: Any, scales: Tensor, bias: Tensor | None
+) -> Tensor:
+    columns = weight.shape[0]
+    offset = None if bias is None else bias[:columns]
+    return F.linear((x - zero).double() * scale, weight * scales[:columns, None], offset)
+
+
+@meaning("et_vk.q8ta_linear.default")
+def _linear_codes(*given: Any) -> Tensor:
+    *operands, scale, zero, bias, activation = given
+    values = _linear_bytes(*operands, bias)
+    return _codes(torch.relu(values) if activation == "relu" else values, scale, zero)
+
+
+@meaning("et_vk.q8ta_relu.default")
+def _relu_codes(x: Tensor, scale: float, zero: int, out_scale: float, out_zero: int) -> Tensor:
+    return _codes(torch.relu((x - zero) * scale), out_scale, out_zero)
+
+
+@meaning("et_vk.q8ta_add.default")
+def _add_codes(a: Tensor, b: Tensor, a_scale: float, a_zero: int, b_scale: float, b_zero: int, *to: Any) -> Tensor:
+    out_scale, out_zero, alpha = to
+    return _codes((a - a_zero) * a_scale + alpha * (b - b_zero) * b_scale, out_scale, out_zero)
 
 
 @meaning("et_vk.apply_rotary_emb_hf.default")
@@ -259,6 +362,11 @@ def _copy_index(collected: Tensor | None, row: Tensor, index: int) -> Tensor:
     return row.unsqueeze(0) if collected is None or not index else torch.cat((collected[:index], row.unsqueeze(0)))
 
 
-_MOVING = ("aten.flip", "aten.roll", "aten.cat", "aten.stack", "aten.copy_", "aten.clone")
-MOVES |= {name for name in MEANING if "_copy." in name or name.rpartition(".")[0] in _MOVING}
+_MOVING = """
+    flip roll cat stack copy_ clone gather sort topk masked_fill masked_scatter masked_select index tril triu
+    pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d
+    upsample_nearest1d upsample_nearest2d max_pool1d max_pool2d max_pool2d_with_indices
+    adaptive_max_pool1d adaptive_max_pool2d
+""".split()
+MOVES |= {name for name in MEANING if "_copy." in name or name.removeprefix("aten.").partition(".")[0] in _MOVING}
 MOVES.remove("aten._to_copy.default")

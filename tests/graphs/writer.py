@@ -166,30 +166,32 @@ class Writer:
         into: tuple[Ref, ...] = (),
         also: tuple[Ref, ...] = (),
         shown: bool = True,
+        shapes: list[Shape] | None = None,
     ) -> Any:
         """Add a node with new outputs, or with given ones; None where torch has no answer for these shapes.
 
         `also` are values that it writes beside its outputs; `shown` puts what it makes among what others may use.
+        Where the data decides the shape of its output, `shapes` says it.
         """
-        shapes = self._shapes(operator, args)
-        if shapes is None:
+        found = self._shapes(operator, args) if shapes is None else [shapes]
+        if found is None:
             return None
         dtypes = (dtype,) if isinstance(dtype, str) else dtype
         if into:
-            if not all(self._fits(self[ref], rows) for ref, rows in zip(into, shapes, strict=False)):
+            if not all(self._fits(self[ref], rows) for ref, rows in zip(into, found, strict=False)):
                 return None
-            for ref, rows in zip(into, shapes, strict=False):
+            for ref, rows in zip(into, found, strict=False):
                 known = self[ref]
                 known.shapes[1:] = rows[1:]
                 known.exact = known.exact and exact
                 known.low, known.high = min(known.low, low), max(known.high, high)
         else:
-            sizes = [np.prod(row) for rows in shapes for row in rows]
-            if max(sizes) > MOST_ELEMENTS or min(sizes) < 1 or any(len(rows[0]) > MOST_RANK for rows in shapes):
+            sizes = [np.prod(row) for rows in found for row in rows]
+            if max(sizes) > MOST_ELEMENTS or min(sizes) < 1 or any(len(rows[0]) > MOST_RANK for rows in found):
                 return None
             into = tuple(
                 self.keep(Known("result", kind, rows, exact or "float" not in kind, low, high))
-                for kind, rows in zip(dtypes, shapes, strict=False)
+                for kind, rows in zip(dtypes, found, strict=False)
             )
             if shown:
                 self.pool += into

@@ -28,22 +28,28 @@ class Sampler:
         chain = Chain()
         logits = chain.input((1, width) if rows is None else (1, rows, width), dtype)
         history = chain.input((1, context), "int32")
-        settings = [chain.scalar(given=True, value=kind) for kind in (0, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
-        self.out = chain.tensor((1, 1), "int32")
+        settings = [chain.scalar(given=True, value=kind) for kind in (0, 1, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
+        self.out = chain.tensor((1, rows or 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
         allowed = limits_of(self.device, **limits) if limits else self.device.limits
         self.executor = Executor(compile(chain.graph(self.out), allowed), self.device)
 
     def __call__(self, logits: Any, sampling: Sampling, history: Any = NOTHING, length: int | None = None) -> int:
+        (token,) = self.rows(logits, sampling, history, length, 1)
+        return token
+
+    def rows(self, logits: Any, sampling: Sampling, history: Any, length: int | None, rows: int) -> list[int]:
         temperature, top_k, top_p, min_p, penalty, seed = astuple(sampling)
         length = history.shape[1] if length is None else length
         self.executor.poison()
-        values = [length, True, float(temperature), top_k, float(top_p), float(min_p), float(penalty), seed]
-        return int(self.executor.execute([logits, history, *values])[0].item())
+        values = [length, rows, True, float(temperature), top_k, float(top_p), float(min_p), float(penalty), seed]
+        chosen: list[int] = self.executor.execute([logits, history, *values])[0].reshape(-1).tolist()
+        return chosen
 
     def passed(self) -> Any:
         """Which tokens the last call let through, and the scores it gave them."""
         scores, _, _, _, limit = (self.executor.state(each) for each in self.executor.plan.scratch[0])
+        scores = scores[0]
         bits = scores.view(np.uint32)
         keys = np.where(bits >> 31, ~bits, bits | 0x80000000)
         return (keys >= limit.view(np.uint32)[0]) & (scores > -3.4e38), scores
@@ -261,3 +267,29 @@ def test_temperatures_at_their_ends() -> None:
     drawn = {sampler(logits, Sampling(3e38, seed=seed)) for seed in range(60)}
     assert len(drawn) > 30
     assert 250 not in drawn
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(repetition_penalty=3.0),
+        Sampling(temperature=1.2, seed=4),
+        Sampling(temperature=1.5, top_k=40, top_p=0.9, min_p=0.01, repetition_penalty=3.0, seed=9),
+    ],
+    ids=["greedy", "penalty", "drawn", "everything"],
+)
+def test_rows_together_are_rows_one_by_one(sampling: Sampling) -> None:
+    """The last rows of the logits, each with its own history and its own draw."""
+    given, width = 7, 5003
+    generator = np.random.default_rng(3)
+    logits = (generator.standard_normal((1, given, width)) * 2).astype(np.float32)
+    history = generator.integers(0, width, (1, 20)).astype(np.int32)
+    # The history of each row penalizes what it would choose.
+    history[0, 13:20] = logits[0].argmax(-1)
+    sampler = Sampler(width, given)
+    expected = [sampler(logits[:, : row + 1], sampling, history, 20 - given + row + 1) for row in range(given)]
+    assert len(set(expected)) > 3
+    for rows in (1, 2, 5, 7):
+        assert sampler.rows(logits, sampling, history, 20, rows) == expected[given - rows :]
+    assert sampler.rows(logits[:, :3], sampling, history, 16, 7) == expected[:3], "as many as there are"

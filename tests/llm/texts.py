@@ -113,6 +113,7 @@ class FakeModel:
         self.memory = SimpleNamespace(total=2_000_000_000)
         self.device = SimpleNamespace(name="a list")
         self.positional = True
+        self.lookaheads: list[tuple[Any, int]] = []  # what was asked to guess, and how much
         self.turn = Turn()
 
     @property
@@ -129,8 +130,11 @@ class FakeModel:
         row[self.following(list(self.tokens))] = 10
         return row
 
+    def check_lookahead(self, lookahead: Any, lookahead_tokens: int) -> None:
+        self.lookaheads.append((lookahead, lookahead_tokens))
+
     def stream(
-        self, ids: Sequence[int], sampling: Sampling, max_tokens: int, stop_ids: Sequence[int] = ()
+        self, ids: Sequence[int], sampling: Sampling, max_tokens: int, stop_ids: Sequence[int] = (), **ahead: Any
     ) -> Iterator[int]:
         """As the real one: a token is in the cache when it comes, but for the last one."""
         self.samplings.append(sampling)

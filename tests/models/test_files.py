@@ -1,4 +1,4 @@
-"""Whole files through the public API: several methods, constant methods, and state that must not be shared."""
+"""Whole files through the public API: several methods, constant methods, state that must not be shared, odd calls."""
 
 from __future__ import annotations
 
@@ -58,3 +58,14 @@ def test_states_that_share_a_key_share_no_memory() -> None:
             np.testing.assert_array_equal(ours, theirs.numpy())
     again = Runtime().load_program(path).load_method("forward")
     np.testing.assert_array_equal(again.execute([torch.ones(4)])[0], np.ones(4, np.float32))
+
+
+def test_a_delegate_without_the_input_that_nothing_in_it_reads() -> None:
+    """Padding around a circle writes slices of an empty tensor: a delegate gets both, and its graph has only x."""
+    module = nn.Conv1d(3, 6, 3, padding=1, padding_mode="circular")
+    nn.init.uniform_(module.weight, -1, 1, torch.Generator().manual_seed(0))
+    nn.init.zeros_(module.bias)
+    path = cached("circular", "Conv1d circular 1", lambda: lower(module, (torch.randn(2, 3, 9),)))
+    x = torch.arange(54.0).reshape(2, 3, 9).sin()
+    (got,) = Runtime.get().load_program(path).load_method("forward").execute([x])
+    np.testing.assert_allclose(got, module(x).detach().numpy(), 1e-5, 1e-5)

@@ -62,6 +62,22 @@ class Dense(nn.Module):
         return torch.relu(self.wide(torch.relu(self.stem(x))))
 
 
+class Smooth(nn.Module):
+    """Convolutions without a relu after them: the quantizer takes only these when steps are chosen at run time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=2)
+        self.mixing = nn.Conv2d(8, 8, 1)
+        self.up = nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.stem(x))
+        x = torch.sigmoid(self.up(x + torch.tanh(self.mixing(x))))
+        return self.head(x.mean((2, 3)))
+
+
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -141,6 +157,15 @@ def compare(model: nn.Module, executor: Executor, shape: tuple[int, ...], axis: 
     assert made == (executor.device.counters.buffers, executor.device.counters.pipelines)
 
 
+def float_activations(model: Converted) -> Converted:
+    """As the exporter writes dynamic layers into a delegate: what remains of them is the weights of eight bits."""
+    for node in model.inner.graph.nodes:
+        if node.target == torch.ops.quantized_decomposed.dequantize_per_tensor.tensor:
+            node.replace_all_uses_with(node.args[0].args[0])
+    model.inner.recompile()
+    return model
+
+
 def test_static_classifier() -> None:
     shape = (MAX, 3, 8, 8)
     model, executor = exported(Classifier, static, shape, 0)
@@ -158,6 +183,22 @@ def test_static_images_of_any_height() -> None:
     compare(model, executor, shape, 2)
 
 
+def test_dynamic_images_outside_of_a_delegate() -> None:
+    shape = (1, 3, 11, 7)
+    model, executor = exported(Smooth, dynamic, shape, 2, delegate=False)
+    found = operators(executor)
+    assert found["quantized_decomposed::choose_qparams.Tensor_out"] == 4
+    assert found["quantized_decomposed::dequantize_per_channel.out"] == 4
+    compare(model, executor, shape, 2)
+
+
+def test_dynamic_images_in_a_delegate() -> None:
+    shape = (1, 3, 11, 7)
+    model, executor = exported(Smooth, dynamic, shape, 2)
+    assert operators(executor)["quantized_decomposed.dequantize_per_channel.default"] == 4
+    compare(float_activations(model), executor, shape, 2)
+
+
 def test_dynamic_layers_outside_of_a_delegate() -> None:
     shape = (MAX, 20)
     model, executor = exported(Layers, dynamic, shape, 0, delegate=False)
@@ -168,16 +209,10 @@ def test_dynamic_layers_outside_of_a_delegate() -> None:
 
 
 def test_dynamic_layers_in_a_delegate() -> None:
-    """The exporter leaves activations as they are there: what remains is the weights of eight bits."""
     shape = (MAX, 20)
     model, executor = exported(Layers, dynamic, shape, 0)
     assert operators(executor)["quantized_decomposed.dequantize_per_channel.default"] == 2
-    graph = model.inner.graph
-    for node in graph.nodes:
-        if node.target == torch.ops.quantized_decomposed.dequantize_per_tensor.tensor:
-            node.replace_all_uses_with(node.args[0].args[0])
-    model.inner.recompile()
-    compare(model, executor, shape, 0)
+    compare(float_activations(model), executor, shape, 0)
 
 
 def test_weights_alone() -> None:

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import liveshape
-from bench.llama import llama_graph
 from liveshape.device.webgpu import open_device
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.formats.source import Source
@@ -29,6 +28,7 @@ from liveshape.run.executor import Executor
 from liveshape.run.host import _NUMPY, compile_with_host, find_on_host
 from liveshape.run.torch_host import torch_operator
 from liveshape.runtime import Runtime
+from liveshape.tools.shapes import llama_graph
 from tests.support.chains import Chain, executor_of
 from tests.support.exporting import MethodSource, cached, lower_methods
 from tests.survival.lines import Lines

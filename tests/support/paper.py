@@ -5,10 +5,11 @@ It keeps count of everything and computes nothing; what is read from it is zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from liveshape.device.protocol import Buffer, Command, Copy, Counters, InputCopy
+from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
@@ -23,6 +24,8 @@ class PaperDevice:
     def __init__(self, limits: Limits | None = None) -> None:
         self.name = "paper"
         self.limits = limits or Limits()
+        self.has_clock = False
+        self._note: Callable[[Sequence[Command]], None] | None = None
         self.writes: dict[str, int] = {}  # by the label of the buffer
         self.kernels: set[Variant] = set()
         self._counters = Counters()
@@ -79,6 +82,8 @@ class PaperDevice:
         for buffer in (*(each for row in copies for each in (row[0], row[3])), *(row[0] for row in input_copies)):
             self._check(buffer)
         self._counters.submits += 1
+        if self._note is not None and commands:
+            self._note(commands)
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         self._check(staging)
@@ -86,6 +91,14 @@ class PaperDevice:
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         return self.read(staging, nbytes)
+
+    @contextmanager
+    def watched(
+        self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
+    ) -> Iterator[Watched]:
+        self._note = note
+        yield Watched()
+        self._note = None
 
     def _check(self, buffer: Buffer) -> str:
         if _key(buffer) not in self._there:

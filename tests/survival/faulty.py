@@ -6,10 +6,11 @@ any method, before the call is done or after it: both happen to those who press 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from liveshape.device.protocol import Buffer, Command, Copy, Counters, Device, InputCopy
+from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, Device, InputCopy, Watched
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 
@@ -24,6 +25,7 @@ class FaultyDevice:
         self.inner = device
         self.name = f"faulty {device.name}"
         self.limits: Limits = device.limits
+        self.has_clock = device.has_clock
         self.calls = 0
         self._place = 0
         self._error: BaseException | None = None
@@ -96,6 +98,11 @@ class FaultyDevice:
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         self._through(lambda: None)
         return await self.inner.read_async(staging, nbytes)
+
+    def watched(
+        self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
+    ) -> AbstractContextManager[Watched]:
+        return self.inner.watched(clock, note)
 
 
 __all__ = ["FaultyDevice"]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.llama import Shape, llama_graph
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.formats.source import Source
@@ -23,6 +22,7 @@ from liveshape.llm.model import LanguageModel, Origin
 from liveshape.llm.program import token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.runtime import Method, Runtime
+from liveshape.tools.shapes import Shape, llama_graph
 
 ROOT = Path(__file__).parents[2]
 BLOCK, STORY = ROOT / "liveshape/demo/block.pte", ROOT / "liveshape/demo/story"

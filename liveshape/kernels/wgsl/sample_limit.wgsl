@@ -1,4 +1,4 @@
-// limit[0] = the key of the lowest score that top-k, top-p and min-p let through, without sorting. One workgroup.
+// Per row, of a workgroup each: the key of the lowest score that top-k, top-p and min-p let through, without sorting.
 // A score passes while the tokens above it are fewer than k, and while their share of what top-k left is below p; equal
 // scores pass together. Tokens are first counted in bins by their distance from the peak, which finds the bin that the
 // limit lies in; its tokens are then told apart by the digits of their keys. Probabilities are counted in units of 2^-31,
@@ -14,7 +14,8 @@ const ONE: f32 = 2147483648.0;
 
 struct Params {
     count: u32,
-    spans: u32,
+    rows: u32,
+    spans: u32, // of a row
     top_k: u32, // 0: off
     top_p: f32, // 1: off
     min_p: f32, // 0: off
@@ -44,13 +45,15 @@ var<workgroup> digit_mass: array<atomic<u32>, DIGITS>;
 var<workgroup> runs: array<Amount, RUN>;
 var<workgroup> found: Place;
 var<workgroup> chosen_count: atomic<u32>;
+var<private> row: u32;
+var<private> start: u32; // of the row in scores
 
 // (peak, sum of exp(score - peak)) of all scores.
 fn softmax_of(lane: u32) -> vec2<f32> {
     for (var place = lane; place < FEW; place += WG) {
         var mine = vec2<f32>(NEVER, 0.0);
         for (var i = place; i < params.spans; i += FEW) {
-            mine = joined(mine, masses[i]);
+            mine = joined(mine, masses[row * params.spans + i]);
         }
         few[place] = mine;
     }
@@ -119,9 +122,9 @@ fn choose(lane: u32, bin: u32, whole: vec2<f32>) -> u32 {
     }
     workgroupBarrier();
     for (var i = lane; i < params.count; i += WG) {
-        let score = scores[i];
+        let score = scores[start + i];
         if (score > NEVER && bin_of(score, whole) == bin) {
-            chosen[atomicAdd(&chosen_count, 1u)] = i32(i);
+            chosen[start + atomicAdd(&chosen_count, 1u)] = i32(i);
         }
     }
     storageBarrier();
@@ -143,7 +146,7 @@ fn refine(lane: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> v
         }
         workgroupBarrier();
         for (var i = lane; i < count; i += WG) {
-            let score = scores[u32(chosen[i])];
+            let score = scores[start + u32(chosen[start + i])];
             let its = key_of(score);
             if (((its ^ key) >> low) < DIGITS) {
                 let digit = DIGITS - 1u - ((its >> low) % DIGITS);
@@ -165,6 +168,11 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
+    row = group_index(group, grid);
+    if (row >= params.rows) {
+        return;
+    }
+    start = row * params.count;
     let whole = softmax_of(lane);
     var key = 0u;
     if (params.top_k > 0u || params.top_p < 1.0) {
@@ -174,7 +182,7 @@ fn main(
         }
         workgroupBarrier();
         for (var i = lane; i < params.count; i += WG) {
-            let score = scores[i];
+            let score = scores[start + i];
             if (score > NEVER) {
                 let bin = bin_of(score, whole);
                 atomicAdd(&bin_tokens[bin], 1u);
@@ -197,7 +205,7 @@ fn main(
     if (params.min_p > 0.0) {
         key = max(key, key_of(whole.x + log(params.min_p)));
     }
-    if (lane == 0u && group_index(group, grid) == 0u) {
-        limit[0] = bitcast<i32>(key);
+    if (lane == 0u) {
+        limit[row] = bitcast<i32>(key);
     }
 }

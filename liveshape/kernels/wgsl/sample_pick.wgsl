@@ -1,7 +1,8 @@
-// The best of what the workgroups found.
+// Per workgroup the best of what was found in a row.
 override WG: u32 = 256;
 
 struct Params {
+    rows: u32,
     spans: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
@@ -18,12 +19,16 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
+    let row = group_index(group, grid);
+    if (row >= params.rows) {
+        return;
+    }
     var mine = NONE;
     for (var i = lane; i < params.spans; i += WG) {
-        mine = combine(mine, bitcast<vec2<u32>>(best[i]));
+        mine = combine(mine, bitcast<vec2<u32>>(best[row * params.spans + i]));
     }
     let total = across_parts(lane, mine);
-    if (lane == 0u && group_index(group, grid) == 0u) {
-        out[0] = i32(total.y);
+    if (lane == 0u) {
+        out[row] = i32(total.y);
     }
 }

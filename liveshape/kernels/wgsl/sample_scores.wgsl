@@ -1,10 +1,10 @@
-// The scores of one row of logits.
+// The scores of some rows of logits that lie behind each other.
 // T: f32, f16
 override WG: u32 = 256;
 
 struct Params {
     count: u32,
-    start: u32, // of the row
+    start: u32, // of the first row
     temperature: f32,
 }
 @group(0) @binding(0) var<storage, read_write> scores: array<f32>;

@@ -63,6 +63,10 @@ def stablelm() -> nn.Module:
     return causal("StableLm", num_key_value_heads=2, partial_rotary_factor=0.25)
 
 
+def lfm2() -> nn.Module:
+    return causal("Lfm2", num_key_value_heads=2, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
+
+
 def bert() -> nn.Module:
     from transformers import BertConfig, BertModel
 
@@ -131,6 +135,16 @@ def mamba() -> nn.Module:
     return Decoder(MambaForCausalLM(config))
 
 
+def vocoder() -> nn.Module:
+    from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
+
+    config = SpeechT5HifiGanConfig(
+        model_in_dim=16, upsample_initial_channel=32, upsample_rates=[4, 2], upsample_kernel_sizes=[8, 4],
+        resblock_kernel_sizes=[3, 5], resblock_dilation_sizes=[[1, 3], [1, 3]], initializer_range=0.2,
+    )  # fmt: skip
+    return SpeechT5HifiGan(config)
+
+
 class Recommender(nn.Module):
     """Categories as bags of embeddings, numbers through a network, and their products with each other."""
 
@@ -164,12 +178,12 @@ TEXT = (Input((1, "S"), torch.int64, integers(1, WORDS)),)
 LENGTH = {"S": (2, 43)}
 BAGS = Input(("B", 3, 4), torch.int64, integers(0, 50))
 
-# The steps of nn.LSTM and nn.GRU are unrolled by the exporter, so their length is fixed; it writes no program of a GRU
-# whose batch is live, either.
+# The steps of nn.LSTM, nn.GRU and Mamba are unrolled by the exporter, so their length is fixed; it writes no program of
+# the last two whose batch is live, either.
 PROGRAMS = [
     *(
         TestProgram(build.__name__, build, TEXT, LENGTH, 1e-3, 1e-3)
-        for build in (phi3, phi, gpt_neox, stablelm, bert, clip_text, t5, mamba)
+        for build in (phi3, phi, gpt_neox, stablelm, bert, clip_text, t5, lfm2)
     ),
     TestProgram("whisper_encoder", whisper_encoder, (Input((1, 16, 100)),), {}, 1e-3, 1e-3),
     TestProgram(
@@ -180,7 +194,9 @@ PROGRAMS = [
         1e-3,
         1e-3,
     ),
-    TestProgram("wav2vec2", wav2vec2, (Input((1, "20*S")),), {"S": (20, 60)}, 1e-3, 1e-3),
+    TestProgram("mamba", mamba, (Input((3, 7), torch.int64, integers(1, WORDS)),), {}, 1e-3, 1e-3),
+    TestProgram("vocoder", vocoder, (Input((1, "S", 16)),), LENGTH, 1e-3, 1e-3),
+    TestProgram("wav2vec2", wav2vec2, (Input((1, "20*T")),), {"T": (20, 60)}, 1e-3, 1e-3),
     TestProgram(
         "recommender", Recommender, (Input(("B", 13)), BAGS), {"B": (1, 17)}, 1e-3, 1e-3, options={"rare": True}
     ),

@@ -11,11 +11,6 @@ from tests.support.programs import Input, TestProgram
 
 
 def torchvision() -> Any:
-    """torchvision.models without its compiled library: two of its operators are declared, none of them is called."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     import torchvision.models
 
     return torchvision.models

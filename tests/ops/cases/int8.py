@@ -72,6 +72,16 @@ def _joined(dtype: str, widths: Shape) -> OpCase:
     )
 
 
+def _rolled(dtype: str, shape: At, shift: int, dim: int) -> OpCase:
+    return OpCase(
+        name=f"roll {dtype} {shape(2)} by {shift}",
+        op="aten.roll.default",
+        args_at=lambda s: [In(dtype, shape(s), _small), (shift,), (dim,), Out(dtype, shape(s))],
+        golden=lambda x, size: torch.roll(x, shift, dim),
+        sizes=SIZES,
+    )
+
+
 def _small(generator: np.random.Generator, shape: Shape) -> np.ndarray:
     return generator.integers(0, 128, shape)
 
@@ -252,6 +262,8 @@ CASES = [
     _sliced("uint8", lambda s: (s, 7), 1, 2),
     _sliced("uint8", lambda s: (s, 8), 4, 1),
     _joined("int8", (4, 8)),
+    _joined("uint8", (1, 6, 4)),
+    _rolled("int8", lambda s: (3, s, 5), 2, 1),
     add(lambda s: (2, s), lambda s: (2, s), 1.0),
     add(lambda s: (2, 1, s), lambda s: (3, 1), 2.0),
     _relu(lambda s: (s, 3)),

@@ -1,14 +1,18 @@
-"""The graph of a Llama as `liveshape export` writes it, with random 4-bit weights made in memory: no file, no torch."""
+"""Llamas of well known sizes with random 4-bit weights, as `liveshape export` writes them: no file, no torch.
+
+What the weights are does not change the time, so a few megabytes of random bytes serve all of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, SymInt, Tensor
+from liveshape.graph.elements import prod
 from liveshape.lower.fusion import fuse
 
 
@@ -28,19 +32,66 @@ class Shape:
     max_context: int = 2048
 
 
+SHAPES = {
+    "tiny": Shape(2, 256, 768, 8, 4, 32, 4096, 32, 128, 256),
+    "135m": Shape(30, 576, 1536, 9, 3, 64, 49152),
+    "1b": Shape(),
+    "8b": Shape(32, 4096, 14336, 32, 8, 128, 128256),
+}
+
+
+def shape_of(name: str, max_context: int) -> Shape:
+    """The shape of a name, with a cache of at least so many tokens.
+
+    >>> shape_of("1b", 4224).max_context, shape_of("1b", 7).max_context
+    (4224, 2048)
+    """
+    shape = SHAPES[name]
+    return replace(shape, max_context=max(shape.max_context, max_context))
+
+
+class Pool:
+    """Bytes that constants share on the host, each from another place on: on the device each has its own.
+
+    >>> pool = Pool(np.arange(4, dtype=np.uint8), 8, 2)
+    >>> len(pool.take(8)), pool.take(8)[0]
+    (8, 0)
+    """
+
+    def __init__(self, block: Any, nbytes: int, takers: int) -> None:
+        data: Any = np.resize(block.view(np.uint8), nbytes + takers * _APART)
+        self._data = memoryview(data)
+        self._next = 0
+
+    def take(self, nbytes: int) -> memoryview:
+        """So many bytes that nobody else has all of."""
+        begin = self._next
+        self._next += _APART
+        return self._data[begin : begin + nbytes]
+
+
+_APART = 64  # bytes between two constants of a pool
+_BLOCK = 1 << 20  # numbers that are drawn
+
+
 class Llama:
     """Adds values and nodes in program order."""
 
     def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+        self.shape = s = shape
         self.nodes: list[Node] = []
         self.values: list[Any] = []
-        self.random = np.random.default_rng(0)
-        # One block of random bytes serves every weight: what they are does not change the time.
-        self.bytes = self.random.integers(0, 256, 1 << 20, np.uint8)
+        random = np.random.default_rng(0)
+        block = random.random(_BLOCK, np.float32) / 2 + 0.5
+        depths, widest = {s.hidden, s.heads * s.head_size, s.ffn}, max(s.vocabulary, s.ffn, s.heads * s.head_size)
+        takers, most = 8 * (s.layers + 1), s.hidden * max(widest, *depths)
+        self.scales = {depth: Pool(block / np.float32(8 * depth**0.5), 4 * most // s.group, takers) for depth in depths}
+        self.nibbles = Pool(random.integers(0, 256, _BLOCK, np.uint8), most // 2, takers)
+        cache = s.max_context * s.kv_heads * s.head_size
+        self.zeros = Pool(np.zeros(_BLOCK, np.float32), 4 * cache, takers)
 
     def tensor(self, *shape: int, dtype: str = "float32", data: Any = None) -> Tensor:
-        view = None if data is None else memoryview(np.ascontiguousarray(data)).cast("B")
+        view = data if data is None or isinstance(data, memoryview) else memoryview(data).cast("B")
         tensor = Tensor(f"value {len(self.values)}", dtype, shape, constant=view)
         self.values.append(tensor)
         return tensor
@@ -55,14 +106,13 @@ class Llama:
         return args[-1]
 
     def packed(self, rows: int, columns: int) -> Tensor:
-        return self.tensor(rows, columns // 2, dtype="uint8", data=np.resize(self.bytes, rows * columns // 2))
+        return self.tensor(rows, columns // 2, dtype="uint8", data=self.nibbles.take(rows * columns // 2))
 
     def linear(self, x: Tensor, columns: int) -> Tensor:
         depth, group = x.max_shape[-1], self.shape.group
-        scales = self.random.uniform(0.5, 1.0, (depth // group, columns)).astype(np.float32) / (8 * depth**0.5)
+        scales = self.tensor(depth // group, columns, data=self.scales[depth].take(4 * columns * depth // group))
         weight, out = self.packed(columns, depth), self.tensor(*x.max_shape[:-1], columns)
-        scales_tensor = self.tensor(depth // group, columns, data=scales)
-        return self.node("et_vk.linear_q4gsw.default", x, weight, scales_tensor, group, None, out)  # type: ignore[no-any-return]
+        return self.node("et_vk.linear_q4gsw.default", x, weight, scales, group, None, out)  # type: ignore[no-any-return]
 
     def norm(self, x: Tensor) -> Tensor:
         weight = self.tensor(x.max_shape[-1], data=np.ones(x.max_shape[-1], np.float32))
@@ -78,14 +128,13 @@ class Llama:
         tokens, position = self.tensor(1, length, dtype="int64"), self.tensor(1, dtype="int64")
         angles = np.outer(np.arange(s.max_context), 500000.0 ** (-np.arange(0, s.head_size, 2) / s.head_size))
         tables = [
-            self.tensor(s.max_context, s.head_size, data=np.tile(f(angles), 2).astype(np.float32))
+            self.tensor(s.max_context, s.head_size, data=np.tile(f(angles), 2).astype(np.float32, order="C"))
             for f in (np.cos, np.sin)
         ]
         live = self.node("sym_size.int", tokens, 1, self.scalar())
         start = self.node("et_vk.select_as_symint.default", position, 0, 0, self.scalar())
-        scales = self.tensor(
-            s.vocabulary, s.hidden // s.group, data=np.full((s.vocabulary, s.hidden // s.group), 0.1, np.float32)
-        )
+        groups = s.hidden // s.group
+        scales = self.tensor(s.vocabulary, groups, data=self.scales[s.hidden].take(4 * s.vocabulary * groups))
         embedding = self.packed(s.vocabulary, s.hidden)
         x = self.tensor(1, length, s.hidden)
         self.node("et_vk.embedding_q4gsw.default", embedding, scales, s.group, tokens, True, x)
@@ -105,8 +154,8 @@ class Llama:
         )
         turned = (self.tensor(*q.max_shape), self.tensor(*k.max_shape))
         q, k = self.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, start, turned)
-        empty = np.zeros((1, s.max_context, s.kv_heads, s.head_size), np.float32)
-        caches = [self.tensor(*empty.shape, data=empty) for _ in range(2)]
+        rows = (1, s.max_context, s.kv_heads, s.head_size)
+        caches = [self.tensor(*rows, data=self.zeros.take(4 * prod(rows))) for _ in range(2)]
         out = self.tensor(*q.max_shape)
         self.node("sdpa_with_kv_cache.default", q, k, v, *caches, start, live, None, 0.0, True, None, out)
         mixed = self.view(out, (1, live, s.heads * s.head_size), 1, length, s.heads * s.head_size)

@@ -1,0 +1,162 @@
+"""Where time goes: what records and reads, with the host's clock around it and the device's inside of it.
+
+A device that is not watched has none of this in its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from liveshape.device.library import lib, wgpu, write_timestamp
+from liveshape.device.memory import Memory, only_part
+from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
+from liveshape.device.protocol import Buffer, Clock, Command, Watched
+from liveshape.device.readback import Reader
+
+if TYPE_CHECKING:
+    from liveshape.device.webgpu import WebGpuDevice
+
+CLOCKS = ("timestamp-query", "timestamp-query-inside-passes")  # of a pass, and of a command inside of it
+_MOST_QUERIES = 4096  # of one set, as WebGPU has it
+_TICK_BYTES = 8
+
+
+class WatchedRecorder:
+    """Records as another does, and notes how long it took; with a clock the commands carry the device's."""
+
+    def __init__(
+        self,
+        device: WebGpuDevice,
+        inner: Recorder,
+        clock: Clock,
+        note: Callable[[Sequence[Command]], None] | None,
+        found: Watched,
+    ) -> None:
+        self._device, self._clock, self._note, self._found = device, clock, note, found
+        self._inner = inner if clock is Clock.NOTHING else PublicRecorder(device._device, device._queue)
+        self._inside = CLOCKS[1] in device._device.features and write_timestamp is not None
+        self._stamps: list[_Stamps] = []
+
+    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The command buffer of one step."""
+        if self._note is not None and commands:
+            self._note(commands)
+        with _span(self._found, "encode"):
+            if self._clock is Clock.NOTHING or not commands:
+                return self._inner.record(input_copies, commands, copies, what)
+            encoder = self._device._device.create_command_encoder(label=what)
+            copy_public(encoder, input_copies)
+            stamps = _Stamps(self._device, commands, 1 if self._clock is Clock.SUBMITS else len(commands), self._inside)
+            self._stamps.append(stamps)
+            stamps.encode(encoder)
+            copy_public(encoder, copies)
+            return encoder.finish()
+
+    def submit(self, work: Any) -> int:
+        """Hand a command buffer to the device."""
+        with _span(self._found, "submit"):
+            return self._inner.submit(work)
+
+    def collect(self) -> None:
+        """Read the clock of every submit, now that all of them are done; the first tick is zero."""
+        period = 1.0 if lib is None else lib.wgpuQueueGetTimestampPeriod(self._device._queue._internal)
+        rows = [(stamps.commands, stamps.read()) for stamps in self._stamps]
+        self._stamps.clear()
+        # Ticks may count from 1970, which in seconds leaves a float no room for nanoseconds.
+        zero = min((begin for _, ticks in rows for begin, _ in ticks), default=0)
+        scale = 1e-9 * period
+        for commands, ticks in rows:
+            times = [(scale * (begin - zero), scale * (end - zero)) for begin, end in ticks]
+            self._found.submits.append((commands, times))
+
+
+class _Stamps:
+    """The clock of one submit, read around all of its commands or around each.
+
+    Inside of a pass one tick ends a command and begins the next, since a tick comes when everything before it is done.
+    Where ticks are of whole passes, each command has one of its own, and a begin and an end.
+    """
+
+    def __init__(self, device: WebGpuDevice, commands: Sequence[Command], count: int, inside: bool) -> None:
+        self.commands = tuple(commands)
+        self._device, self._count = device, count
+        self._inside = inside and count > 1
+        native = device._device
+        ticks = count + 1 if self._inside else 2 * count
+        sizes = [min(_MOST_QUERIES, ticks - start) for start in range(0, ticks, _MOST_QUERIES)]
+        self._sets = [native.create_query_set(type=wgpu.QueryType.timestamp, count=size) for size in sizes]
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        self._ticks = native.create_buffer(size=_TICK_BYTES * ticks, usage=usage)
+        self._staging: Buffer = device.staging(_TICK_BYTES * ticks)
+
+    def encode(self, encoder: Any) -> None:
+        """The commands, with the clock read around them."""
+        if self._inside:
+            self._encode_inside(encoder)
+        else:
+            size = len(self.commands) // self._count
+            for place in range(self._count):
+                encode_public(encoder, self.commands[place * size : (place + 1) * size], self._around(place))
+        for place, queries in enumerate(self._sets):
+            encoder.resolve_query_set(queries, 0, queries.count, self._ticks, place * _MOST_QUERIES * _TICK_BYTES)
+        memory: Memory = only_part(self._staging)
+        encoder.copy_buffer_to_buffer(self._ticks, 0, memory.handle, 0, memory.nbytes)
+
+    def _encode_inside(self, encoder: Any) -> None:
+        """One pass, as it is when nobody looks."""
+        compute = encoder.begin_compute_pass()
+        write_timestamp(compute, *self._tick(0))
+        current = None
+        for place, command in enumerate(self.commands):
+            current = put_public(compute, command, current)
+            write_timestamp(compute, *self._tick(place + 1))
+        compute.end()
+
+    def _tick(self, place: int) -> tuple[Any, int]:
+        return self._sets[place // _MOST_QUERIES], place % _MOST_QUERIES
+
+    def _around(self, place: int) -> dict[str, Any]:
+        """The clock of a whole pass."""
+        queries, index = self._tick(2 * place)
+        return {"query_set": queries, "beginning_of_pass_write_index": index, "end_of_pass_write_index": index + 1}
+
+    def read(self) -> list[tuple[int, int]]:
+        """Begin and end of each row, in ticks."""
+        ticks = memoryview(self._device.read(self._staging, self._staging.nbytes)).cast("Q").tolist()
+        self._device.free([self._staging])
+        self._ticks.destroy()
+        return list(pairwise(ticks) if self._inside else zip(ticks[::2], ticks[1::2], strict=True))
+
+
+class WatchedReader:
+    """Reads as another does, and notes how long the host waited."""
+
+    def __init__(self, inner: Reader, found: Watched) -> None:
+        self._inner, self._found = inner, found
+
+    def read(self, memory: Memory, nbytes: int) -> bytearray:
+        """The first bytes, once what was submitted for the memory is done."""
+        with _span(self._found, "wait"):
+            return self._inner.read(memory, nbytes)
+
+    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+        """The same, awaited."""
+        return await self._inner.read_async(memory, nbytes)
+
+    def finish(self) -> None:
+        """Wait until everything submitted so far is done."""
+        with _span(self._found, "wait"):
+            self._inner.finish()
+
+
+@contextmanager
+def _span(found: Watched, name: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        found.spans.append((name, begin, time.perf_counter()))

@@ -1,0 +1,206 @@
+"""`liveshape profile`: where the time of prompts, tokens and calls goes, on the device and on the host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from liveshape.device.webgpu import WebGpuDevice, open_device
+from liveshape.errors import InputError
+from liveshape.plan.compiling import compile
+from liveshape.run.executor import Executor
+from liveshape.runtime import Runtime, tell_host
+from liveshape.tools.console import print_json, print_table, size_text, upload_bar, work_bar
+from liveshape.tools.devices import rate_text
+from liveshape.tools.profiling import PHASES, Line, Profile, profiled
+from liveshape.tools.rates import MEASURED, Rates, rates_of
+from liveshape.tools.run import make_inputs
+from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
+from liveshape.tools.trace import trace as trace_of
+
+_AGREES = 0.1  # how far the sum of commands may be from the whole before it is said
+
+
+def profile(
+    model: str | None = None,
+    *,
+    shape: str | None = None,
+    prompts: Sequence[int] = (512,),
+    tokens: Sequence[int] = (32,),
+    depths: Sequence[int] = (0,),
+    repeats: int = 3,
+    trace: str | None = None,
+    as_json: bool = False,
+    remeasure: bool = False,
+    device: str | None = None,
+    half_cache: bool = False,
+    data: Sequence[str] = (),
+    method: str = "forward",
+    input_shapes: Sequence[str] = (),
+    input_files: Sequence[str] | None = None,
+) -> int:
+    """Print where time goes; 0 if everything ran.
+
+    Example: `profile(shape="1b", prompts=[512], tokens=[32], trace="trace.json")`.
+    """
+    is_program = model is not None and os.path.isfile(model)
+    if not is_program and (input_shapes or input_files or data):
+        raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
+    if model is not None and is_program:
+        opened, rates = _opened(device, remeasure)
+        found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
+    else:
+        subject, rows = Subject(model, shape, half_cache), works(prompts, tokens, depths)
+        subject.check(rows)
+        opened, rates = _opened(device, remeasure)
+        found = list(_of_language_model(subject, rows, opened, repeats))
+    if trace is not None:
+        Path(trace).write_text(trace_of(found), encoding="utf-8")
+    if as_json:
+        print_json({"device": opened.name, "rates": asdict(rates), "profiles": [_document(each) for each in found]})
+    else:
+        for each in found:
+            _print(each, opened, rates)
+    if trace is not None:
+        print(f"trace written to {trace}: open it in ui.perfetto.dev", file=sys.stderr)
+    return 0
+
+
+def _opened(choice: str | None, remeasure: bool) -> tuple[WebGpuDevice, Rates]:
+    device = open_device(choice)
+    with work_bar(len(MEASURED)) as begin:
+        return device, rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
+
+
+def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDevice, repeats: int) -> Iterator[Profile]:
+    with upload_bar() as progress:
+        opened = subject.open(rows, device, progress)
+    with opened as model, work_bar(len(rows)) as begin:
+        for work in rows:
+            begin(work.name)
+            yield profiled(
+                model.engine.executor,
+                work.name,
+                max(work.tokens, 1),
+                lambda work=work: go_to_depth(model, work.depth),  # type: ignore[misc]
+                lambda work=work: do(model, work),  # type: ignore[misc]
+                repeats,
+            )
+
+
+def _of_program(
+    program: str,
+    data: Sequence[str],
+    method: str,
+    device: WebGpuDevice,
+    shapes: Sequence[str],
+    files: Sequence[str] | None,
+    repeats: int,
+) -> Iterator[Profile]:
+    runtime = Runtime(device)
+    with upload_bar() as progress, runtime.load_program(program, data_path=list(data)) as opened:
+        wanted: Sequence[str | None] = shapes or [None]
+        calls = [make_inputs(opened.inputs(method), each, files) for each in wanted]
+        graph = opened.graph(method)
+        if not graph.nodes:
+            raise InputError(f"{method} of {program} computes nothing: its outputs are constants")
+        tell_host(graph)
+        with _closing(Executor(compile(graph, device.limits), device, progress=progress)) as executor:
+            for inputs in calls:
+
+                def call(inputs: list[Any] = inputs) -> None:
+                    executor.execute(inputs)
+
+                yield profiled(executor, call_name(method, inputs), 1, device.flush, call, repeats)
+
+
+@contextmanager
+def _closing(executor: Executor) -> Iterator[Executor]:
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+# Output
+
+
+def _lines(found: Profile) -> dict[str, list[Line]]:
+    tables = {"kernel": found.by(lambda each: each.kernel), "operator": found.by(lambda each: each.operator)}
+    if any(each.layer for each in found.executed):
+        tables["layer"] = found.by(lambda each: each.layer)
+    return tables
+
+
+def _document(found: Profile) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "turns": found.turns,
+        "seconds": found.seconds,
+        "host": found.host,
+        "submits": found.submits,
+        "dispatches": found.dispatches,
+        "param_bytes": found.param_bytes,
+        "cost": asdict(found.cost),
+        "device_seconds": found.device if found.executed else None,
+        "device_seconds_whole": found.whole if found.executed else None,
+        **{f"by_{name}": [asdict(line) for line in lines] for name, lines in _lines(found).items()},
+    }
+
+
+def _print(found: Profile, device: WebGpuDevice, rates: Rates) -> None:
+    turns, each = found.turns, " per token" if found.turns > 1 else ""
+    print(f"{found.name} on {device.name}: {_time(found.seconds / turns)}{each}")
+    phases = [f"{phase} {_time(found.host[phase] / turns)}" for phase in PHASES]
+    other = max(found.seconds - sum(found.host.values()), 0.0)
+    print(f"  host{each}: {', '.join(phases)}, other {_time(other / turns)}")
+    moved = f"{size_text(found.cost.read // turns)} read, {size_text(found.cost.written // turns)} written"
+    written = f"{found.param_bytes / turns:,.0f} bytes of params written"
+    print(f"  work{each}: {found.dispatches / turns:,.1f} dispatches, {written}, {moved}")
+    if not found.executed:
+        print("  device: this adapter has no timestamps, so the time of its kernels is not known\n")
+        return
+    print(f"  device{each}: {_time(found.device / turns)} by kernels, {_time(found.whole / turns)} as a whole")
+    if abs(found.device - found.whole) > _AGREES * found.whole:
+        print(f"  the two are {found.device / found.whole:.2f} to 1: the clock, or the machine, is in the way")
+    for name, lines in _lines(found).items():
+        if name != "layer":
+            lines.sort(key=lambda line: -line.seconds)
+        _print_lines(f"by {name}{each}", name, lines, found, rates)
+    print()
+
+
+def _print_lines(title: str, name: str, lines: Sequence[Line], found: Profile, rates: Rates) -> None:
+    rows = []
+    for line in lines:
+        seconds, cost = max(line.seconds, 1e-12), line.cost
+        rows.append(
+            (
+                line.name,
+                f"{line.times / found.turns:g}",
+                _time(line.seconds / line.times),
+                _time(line.seconds / found.turns),
+                f"{line.seconds / found.device:.1%}",
+                size_text(cost.nbytes // found.turns),
+                rate_text(cost.nbytes / seconds, "B/s"),
+                f"{cost.nbytes / seconds / rates.copy:.1%}",
+                rate_text(cost.operations / seconds, "op/s"),
+                f"{cost.operations / seconds / rates.f32:.1%}",
+            )
+        )
+    columns = (name, "times", "each", "time", "share", "bytes", "rate", "of copy", "operations", "of f32")
+    print_table(title, columns, rows)
+
+
+def _time(seconds: float) -> str:
+    """A time for people.
+
+    >>> _time(1.09e-3), _time(8.1e-6)
+    ('1.090 ms', '8.1 us')
+    """
+    return f"{1e3 * seconds:,.3f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} us"

@@ -1,0 +1,196 @@
+"""One work, done several times: at full speed by the host's clock, then by the device's, as a whole and by commands,
+with what each command moves and computes counted from the plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from liveshape.device.protocol import Clock, Command, Span, Watched
+from liveshape.plan.cost import Cost, costs
+from liveshape.plan.layers import layers_of
+from liveshape.run.executor import Executor
+
+PHASES = ("plan", "encode", "submit", "wait")  # of the host; the rest is Python around them
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A command as the device ran it: what it is of, what it cost, and when it began and ended."""
+
+    kernel: str
+    operator: str
+    label: str
+    layer: str
+    cost: Cost
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass
+class Line:
+    """Commands that have something in common, together."""
+
+    name: str
+    times: int = 0
+    seconds: float = 0.0
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of a work goes. `turns` are its tokens where it is a generation, 1 elsewhere."""
+
+    name: str
+    turns: int
+    seconds: float  # by the host's clock, while nobody looked at the device's
+    host: dict[str, float]  # of that, by phases
+    submits: int
+    dispatches: int
+    param_bytes: int
+    cost: Cost
+    executed: tuple[Executed, ...]  # empty where the device has no clock
+    whole: float  # seconds of the device, by a clock that was read around submits alone
+    spans: tuple[Span, ...]  # of the host, while `executed` ran
+
+    def by(self, what: Callable[[Executed], str]) -> list[Line]:
+        """Lines of the commands that have the same `what`.
+
+        Example: `profile.by(lambda command: command.kernel)`.
+        """
+        found: dict[str, Line] = {}
+        for command in self.executed:
+            line = found.setdefault(what(command), Line(what(command)))
+            line.times += 1
+            line.seconds += command.seconds
+            line.cost += command.cost
+        return list(found.values())
+
+    @property
+    def device(self) -> float:
+        """Seconds of all commands."""
+        return sum(command.seconds for command in self.executed)
+
+
+def profiled(
+    executor: Executor, name: str, turns: int, prepare: Callable[[], None], work: Callable[[], None], repeats: int = 3
+) -> Profile:
+    """Do a work once to warm up, then `repeats` times under each clock; the fastest run of each counts.
+
+    Example: `profiled(executor, "tg32", 32, model.reset, lambda: do(model, Work(tokens=32)))`.
+    """
+    prepare()
+    work()
+    host = min((_by_host(executor, prepare, work) for _ in range(repeats)), key=lambda run: run.seconds)
+    whole = min(_whole(executor, prepare, work) for _ in range(repeats))
+    runs = [_by_commands(executor, prepare, work) for _ in range(repeats)]
+    watched, counted = min(runs, key=lambda run: _device_seconds(run[0]))
+    return Profile(
+        name,
+        turns,
+        host.seconds,
+        host.phases,
+        host.submits,
+        sum(len(row) for row in counted),
+        host.param_bytes,
+        sum((cost for row in counted for cost in row), Cost()),
+        tuple(_executed(executor, watched, counted)),
+        whole,
+        tuple(watched.spans),
+    )
+
+
+@dataclass(frozen=True)
+class _Host:
+    """A run at full speed."""
+
+    seconds: float
+    phases: dict[str, float]
+    submits: int
+    param_bytes: int
+
+
+def _by_host(executor: Executor, prepare: Callable[[], None], work: Callable[[], None]) -> _Host:
+    prepare()
+    counters, arena = executor.device.counters, executor.live.arena
+    submits, uploaded = counters.submits, arena.uploaded
+    with executor.device.watched() as watched, _noted(executor, watched):
+        begin = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - begin
+        spans, submits = list(watched.spans), counters.submits - submits  # without what ends the watching
+    phases = {phase: sum(end - begin for name, begin, end in spans if name == phase) for phase in PHASES}
+    return _Host(seconds, phases, submits, arena.uploaded - uploaded)
+
+
+def _whole(executor: Executor, prepare: Callable[[], None], work: Callable[[], None]) -> float:
+    prepare()
+    with executor.device.watched(Clock.SUBMITS) as watched:
+        work()
+    return _device_seconds(watched)
+
+
+def _by_commands(
+    executor: Executor, prepare: Callable[[], None], work: Callable[[], None]
+) -> tuple[Watched, list[list[Cost]]]:
+    prepare()
+    counted: list[list[Cost]] = []
+    watching = executor.device.watched(Clock.COMMANDS, lambda commands: counted.append(_costs(executor, commands)))
+    with watching as watched, _noted(executor, watched):
+        work()
+    return watched, counted
+
+
+def _device_seconds(watched: Watched) -> float:
+    return sum(end - begin for _, times in watched.submits for begin, end in times)
+
+
+def _costs(executor: Executor, commands: Sequence[Command]) -> list[Cost]:
+    """The cost of each command at the shapes that are live now."""
+    half = executor.plan.limits.half
+    of_node = {node: costs(executor.live.nodes[node], half) for node in {command.origin[0] for command in commands}}
+    return [of_node[node][step] for node, step in (command.origin for command in commands)]
+
+
+def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[Cost]]) -> Iterator[Executed]:
+    nodes, layers = executor.graph.nodes, layers_of(executor.plan)
+    for (commands, times), row in zip(watched.submits, counted if watched.submits else (), strict=True):
+        for command, (begin, end), cost in zip(commands, times, row, strict=True):
+            node = nodes[command.origin[0]]
+            kernel = command.label.rpartition(" ")[2]
+            yield Executed(kernel, node.name, node.label, layers[node.index] if layers else "", cost, begin, end)
+
+
+@contextmanager
+def _noted(executor: Executor, watched: Watched) -> Iterator[None]:
+    """Note the host's time of planning, and of making commands as a part of encoding."""
+    pairs: tuple[tuple[Any, str, str], ...] = (
+        (executor.live, "walk", "plan"),
+        (executor.encoder, "commands", "encode"),
+    )
+
+    def noting(call: Callable[..., Any], phase: str) -> Callable[..., Any]:
+        def around(*args: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return call(*args)
+            finally:
+                watched.spans.append((phase, begin, time.perf_counter()))
+
+        return around
+
+    for owner, method, phase in pairs:
+        setattr(owner, method, noting(getattr(owner, method), phase))
+    try:
+        yield
+    finally:
+        for owner, method, _ in pairs:
+            delattr(owner, method)

@@ -1,0 +1,167 @@
+"""What `bench` and `profile` measure: the language model of a folder or of random weights, or a program's method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liveshape.device.protocol import Device
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.llm.engine import Engine
+from liveshape.llm.half_cache import halve_caches
+from liveshape.llm.model import LanguageModel, program_file
+from liveshape.llm.origin import Origin
+from liveshape.llm.program import constants_of, token_graph
+from liveshape.llm.sampling import Sampling
+from liveshape.metadata import shape_text
+from liveshape.runtime import Progress, Runtime
+from liveshape.tools.generate import shipped_model
+from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row: a prompt of so many tokens, the generation of so many, after `depth` tokens; or a call of a program."""
+
+    prompt: int = 0
+    tokens: int = 0
+    depth: int = 0
+    call: str = ""
+
+    @property
+    def name(self) -> str:
+        """As llama-bench writes it.
+
+        >>> Work(prompt=512, depth=4096).name, Work(tokens=128).name
+        ('pp512 @ d4096', 'tg128')
+        """
+        text = self.call or (f"pp{self.prompt}" if self.prompt else f"tg{self.tokens}")
+        return f"{text} @ d{self.depth}" if self.depth else text
+
+    @property
+    def context(self) -> int:
+        """Tokens that the cache must hold; generation begins with one token of its own."""
+        return self.depth + (self.prompt or self.tokens)
+
+
+def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) -> list[Work]:
+    """A prompt and a generation of each length after each depth; 0 is none.
+
+    >>> [work.name for work in works([512], [128, 0], [0, 64])]
+    ['pp512', 'tg128', 'pp512 @ d64', 'tg128 @ d64']
+    """
+    tests = [
+        test
+        for depth in depths
+        for test in (*(Work(prompt=each, depth=depth) for each in prompts), *(Work(0, each, depth) for each in tokens))
+        if test.prompt or test.tokens
+    ]
+    if not tests:
+        raise InputError("-p 0 and -n 0 leave nothing to measure")
+    return tests
+
+
+def call_name(method: str, inputs: Sequence[Any]) -> str:
+    """A call by the shapes of its inputs.
+
+    >>> call_name("forward", [np.zeros((1, 7)), 3])
+    'forward 1x7,scalar'
+    """
+    return " ".join([method, ",".join(shape_text(np.shape(each)) for each in inputs)]).strip()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A language model as the user names it: a folder, or random weights of a shape; neither is the shipped model."""
+
+    path: str | None = None
+    shape: str | None = None
+    half_cache: bool = False
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.shape is not None:
+            raise InputError(f"MODEL {self.path} and --shape {self.shape}: give one of the two")
+        if self.shape is not None and self.shape not in SHAPES:
+            raise InputError(f"--shape {self.shape}: there are {', '.join(SHAPES)}")
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return self.shape or self.folder.name
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return shipped_model() if self.path is None else Path(self.path)
+
+    def check(self, rows: Sequence[Work]) -> int:
+        """The tokens of context that works need, unless the file says that it has less: no weight is read for that.
+
+        Example: `Subject("model-folder").check([Work(prompt=512, depth=4096)])`.
+        """
+        longest = max(rows, key=lambda work: work.context)
+        if self.shape is None:
+            if not self.folder.exists():
+                raise InputError(
+                    f"{self.folder}: there is no such folder; --shape takes random weights of a known size"
+                )
+            self._check_context(longest, _context_of(self.folder))
+        return longest.context
+
+    def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
+        """The model on a device, with a context that holds these works.
+
+        Example: `Subject(shape="tiny").open([Work(tokens=128)], open_device())`.
+        """
+        tokens = self.check(rows)
+        if self.shape is None:
+            model = LanguageModel.load(self.folder, device=device, progress=progress, half_cache=self.half_cache)
+            self._check_context(max(rows, key=lambda work: work.context), model.max_context)
+            return model
+        graph = llama_graph(shape_of(self.shape, tokens), device.limits)
+        made = token_graph(halve_caches(graph) if self.half_cache else graph, {})
+        return LanguageModel(Engine(made, device, progress), Origin(self.shape))
+
+    def _check_context(self, work: Work, context: int | None) -> None:
+        if context is not None and work.context > context:
+            raise InputError(
+                f"{work.name} takes {work.context:,} tokens of context, {self.name} has {context:,}: give a smaller "
+                "-p, -n or -d, or export the model with a larger --max-context"
+            )
+
+
+def _context_of(folder: Path) -> int | None:
+    """The context that a file names, if it does."""
+    with Runtime().load_program(str(program_file(folder))) as program:
+        found = constants_of(program).get("get_max_context_len")
+    return found if isinstance(found, int) else None
+
+
+def random_tokens(model: LanguageModel, count: int) -> list[int]:
+    """The same tokens at every call."""
+    found: list[int] = np.random.default_rng(0).integers(0, model.vocab_size, count).tolist()
+    return found
+
+
+def go_to_depth(model: LanguageModel, depth: int) -> None:
+    """Leave a text of `depth` tokens in the cache, and the device idle."""
+    try:
+        model.truncate(min(depth, model.position))
+    except UnsupportedError:
+        model.reset()  # state that is no entry per token can only go back to the start
+    model.prefill(random_tokens(model, depth)[model.position :])
+    model.device.flush()
+
+
+def do(model: LanguageModel, work: Work) -> None:
+    """Do a work after its depth, until the device is done."""
+    if work.prompt:
+        model.prefill(random_tokens(model, work.prompt))
+        model.device.flush()
+    else:
+        for _ in model.stream(random_tokens(model, 1), Sampling(), max_tokens=work.tokens):
+            pass

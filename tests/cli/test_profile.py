@@ -1,0 +1,161 @@
+"""`liveshape profile` and `liveshape devices --measure`: what they print adds up, and rates are remembered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liveshape.device.remembered import cache_folder, recall, remember
+from liveshape.device.webgpu import list_adapters, open_device
+from liveshape.tools import devices, rates
+from liveshape.tools.profiling import PHASES, Profile, profiled
+from liveshape.tools.rates import MEASURED, Rates, measure, rates_of
+from liveshape.tools.subject import Subject, Work, do, go_to_depth
+from liveshape.tools.trace import trace
+from tests.cli.test_cli import Capture, call
+
+BLOCK = Path(__file__).parents[2] / "liveshape/demo/block.pte"
+TOKENS = 3
+
+
+@pytest.fixture(autouse=True)
+def known_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A cache of its own, and nothing is measured; what would be comes back."""
+    asked: list[str] = []
+
+    def instead(device: Any, begin: Any) -> Rates:
+        asked.append(device.name)
+        return Rates(1e9, 2e9, None, 3e9, "2026-01-01")
+
+    monkeypatch.setenv("LIVESHAPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(rates, "measure", instead)
+    return asked
+
+
+@pytest.fixture(scope="module")
+def generation() -> Profile:
+    work = Work(tokens=TOKENS, depth=4)
+    with Subject(shape="tiny").open([work], open_device()) as model:
+        executor = model.engine.executor
+        return profiled(
+            executor, work.name, TOKENS, lambda: go_to_depth(model, work.depth), lambda: do(model, work), repeats=2
+        )  # fmt: skip
+
+
+def test_the_lines_add_up_to_the_time_of_the_device(generation: Profile) -> None:
+    profile = generation
+    for what in (lambda each: each.kernel, lambda each: each.operator, lambda each: each.layer):
+        lines = profile.by(what)
+        assert sum(line.seconds for line in lines) == pytest.approx(profile.device)
+        assert sum(line.times for line in lines) == profile.dispatches
+        assert sum(line.cost.nbytes for line in lines) == profile.cost.nbytes
+    # Another run, with the clock around all commands at once: as near as a busy machine allows.
+    assert 0.2 < profile.device / profile.whole < 5
+    each = profile.dispatches // TOKENS
+    ends = [command.end for command in profile.executed]
+    assert ends == sorted(ends)
+    for start in range(0, profile.dispatches, each):
+        commands = profile.executed[start : start + each]
+        span = commands[-1].end - commands[0].begin
+        assert sum(command.seconds for command in commands) == pytest.approx(span, rel=0.1), "nothing in between"
+
+
+def test_the_host_is_told_by_phases_and_counts(generation: Profile) -> None:
+    profile = generation
+    assert set(profile.host) == set(PHASES)
+    assert all(seconds > 0 for seconds in profile.host.values())
+    assert sum(profile.host.values()) < profile.seconds
+    assert profile.dispatches % TOKENS == 0
+    assert profile.param_bytes > 0
+    assert profile.submits >= TOKENS
+
+
+def test_a_trace_has_the_host_and_every_command(generation: Profile) -> None:
+    events = [event for event in json.loads(trace([generation]))["traceEvents"] if event["ph"] == "X"]
+    on_device = [event for event in events if event["pid"] == 2]
+    assert len(on_device) == generation.dispatches
+    assert sum(event["dur"] for event in on_device) == pytest.approx(1e6 * generation.device)
+    host = {event["name"] for event in events if event["pid"] == 1}
+    assert host == {*PHASES, "tg3 @ d4"}
+    submitted = min(event["ts"] + event["dur"] for event in events if event["name"] == "submit")
+    assert min(event["ts"] for event in on_device) == pytest.approx(submitted)
+
+
+def test_a_program_is_profiled_and_traced(capsys: Capture, tmp_path: Path, known_rates: list[str]) -> None:
+    file = tmp_path / "trace.json"
+    code, out, err = call(capsys, "profile", BLOCK, "--input-shapes", "1x7x64", "--json", "--trace", file)
+    document = json.loads(out)
+    (profile,) = document["profiles"]
+    assert code == 0
+    assert profile["name"] == "forward 1x7x64"
+    assert sum(line["seconds"] for line in profile["by_kernel"]) == pytest.approx(profile["device_seconds"])
+    assert document["rates"]["copy"] == 1e9
+    assert len(known_rates) == 1
+    assert "ui.perfetto.dev" in err
+    assert json.loads(file.read_text())["traceEvents"]
+
+
+def test_without_timestamps_the_host_is_all_there_is(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_device(), "has_clock", False)
+    code, out, _ = call(capsys, "profile", BLOCK, "--input-shapes", "1x7x64")
+    assert code == 0
+    assert "no timestamps" in out
+    assert "plan" in out
+    assert "by kernel" not in out
+
+
+def test_every_line_says_how_near_it_is(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "profile", BLOCK, "--input-shapes", "1x7x64")
+    assert code == 0
+    for word in ("by kernel", "by operator", "share", "of copy", "of f32", "dispatches", "bytes of params written"):
+        assert word in out
+
+
+# Rates
+
+
+def test_an_adapter_is_measured_once_and_again_if_asked(capsys: Capture, known_rates: list[str]) -> None:
+    count = len(list_adapters())
+    for expected, option in ((1, "--measure"), (1, "--measure"), (2, "--remeasure")):
+        code, out, _ = call(capsys, "devices", option)
+        assert code == 0
+        assert "1.00 GB/s" in out
+        assert "3.00 Gop/s" in out
+        assert len(known_rates) == expected * count
+    _, out, _ = call(capsys, "devices", "--measure", "--json")
+    assert json.loads(out)["adapters"][0]["rates"]["f32"] == 2e9
+
+
+def test_a_damaged_memory_is_none(known_rates: list[str]) -> None:
+    device = open_device()
+    remember(device.adapter, "rates", {"copy": 1.0, "of another version": 2.0})
+    assert recall(device.adapter, "rates")["copy"] == 1.0
+    assert rates_of(device).copy == 1e9
+    (cache_folder() / "rates.json").write_text("{")
+    assert recall(device.adapter, "rates") is None
+    assert rates_of(device).copy == 1e9
+    assert len(known_rates) == 2
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LIVESHAPE_CACHE", str(tmp_path / "file" / "folder"))
+    assert rates_of(open_device()).copy == 1e9
+
+
+def test_rates_are_measured_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "_COPIED_BY_SOFTWARE", 1 << 20)
+    monkeypatch.setattr(rates, "_ENOUGH", 1e-4)
+    device = open_device()
+    before, told = device.counters.live_bytes, []
+    found = measure(device, told.append)
+    assert found.copy > 0
+    assert found.f32 > 0
+    assert (found.f16 is not None) == device.limits.half
+    assert found.int8 is None or found.int8 > 0
+    assert tuple(told) == MEASURED
+    assert device.counters.live_bytes == before
+    assert devices.rate_text(found.copy, "B/s").endswith("B/s")

@@ -1,0 +1,104 @@
+"""Guessing ahead of the shipped model: the same words, responses, stops and turns, and how many guesses were right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import liveshape
+from liveshape import llm
+from liveshape.errors import InputError
+from liveshape.llm.generate import speed_text
+from liveshape.llm.stats import Stats
+from tests.llm.texts import FakeModel, plain, reciting
+
+STORY = Path(liveshape.__file__).parent / "demo" / "story"
+BALL = "Tom had a red ball. Sue had a red ball. Tom had a red ball. Sue had"
+PROMPTS = [BALL, "Once upon a time", "Lily and Ben went to the park. They saw a big", 'The cat said, "', "One day"]
+
+Pair = tuple[llm.LanguageModel, llm.Tokenizer]
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[Pair]:
+    model, tokenizer = llm.load(STORY)
+    with model:
+        yield model, tokenizer
+
+
+def words(story: Pair, prompt: str, **options: Any) -> tuple[list[Any], Stats]:
+    """Every response but for its times, and the statistics."""
+    stats = Stats()
+    responses = list(llm.stream_generate(*story, prompt, stats=stats, **options))
+    return [(each.text, each.token, each.generation_tokens, each.finish_reason) for each in responses], stats
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.9, "seed": 5}], ids=str)
+def test_the_same_words(story: Pair, options: dict[str, Any]) -> None:
+    for prompt in PROMPTS[:2]:
+        expected, stats = words(story, prompt, max_tokens=14, **options)
+        assert (stats.num_proposed_tokens, stats.num_accepted_tokens) == (0, 0)
+        for count in (2, 15):
+            got, stats = words(story, prompt, max_tokens=14, lookahead="ngram", lookahead_tokens=count, **options)
+            assert got == expected
+            assert stats.num_generated_tokens == 14
+            assert 0 <= stats.num_accepted_tokens <= stats.num_proposed_tokens
+            assert stats.num_proposed_tokens > 0 or prompt != BALL
+
+
+@pytest.mark.slow
+def test_the_same_words_over_prompts_and_lengths(story: Pair) -> None:
+    other = story[0].fork(), story[1]
+    for prompt in PROMPTS:
+        for sampling in ({"temperature": 0.0, "repetition_penalty": 1.2}, {"top_k": 20, "seed": 3}):
+            expected, _ = words(story, prompt, max_tokens=25, **sampling)
+            for count, lookahead in ((1, "ngram"), (4, other), (15, "ngram")):
+                got, _ = words(story, prompt, max_tokens=25, lookahead=lookahead, lookahead_tokens=count, **sampling)
+                assert got == expected
+    other[0].close()
+
+
+def test_a_stop_string_and_a_second_turn(story: Pair) -> None:
+    other = story[0].fork(), story[1]  # says the same, so all guesses are right
+    expected, _ = words(story, PROMPTS[1], max_tokens=12, temperature=0.0)
+    said = "".join(text for text, *_ in expected)
+    stop = said[len(said) // 2 :][:5]
+    plainly, _ = words(story, PROMPTS[1], max_tokens=12, temperature=0.0, stop=stop)
+    got, stats = words(story, PROMPTS[1], max_tokens=12, temperature=0.0, stop=stop, lookahead=other)
+    assert got == plainly
+    assert got[-1][3] == "stop"
+    assert stats.num_accepted_tokens == stats.num_proposed_tokens > 0
+    held = story[0].tokens
+    chats = []
+    for lookahead in (None, "ngram"):
+        chat = llm.Conversation(*story)
+        chats.append([chat.reply(text, max_tokens=4, temperature=0.0, lookahead=lookahead) for text in (BALL, " and")])
+    assert chats[0] == chats[1]
+    assert held != story[0].tokens
+    other[0].close()
+
+
+def test_the_speed_has_a_line_for_guesses() -> None:
+    response = llm.GenerationResponse("", 1, 5, 1.0, 9, 1.0, 0.1, "stop")
+    assert len(speed_text(response, Stats()).splitlines()) == 2
+    told = speed_text(response, Stats(num_proposed_tokens=1200, num_accepted_tokens=900)).splitlines()
+    assert told[2] == "lookahead:  900 of 1,200 guesses right"
+
+
+def test_what_guesses_must_know_the_same_tokens(story: Pair) -> None:
+    model, tokenizer = story
+    fake: Any = FakeModel(reciting([5, 6, 7], 1))
+    with pytest.raises(
+        InputError, match=r"the tokenizer of the model that guesses is another one \(\d+ tokens, here 4,096\)"
+    ):
+        llm.stream_generate(model, tokenizer, BALL, lookahead=(fake, plain()))
+    with pytest.raises(InputError, match="a model and its tokenizer as `load` gives them"):
+        llm.stream_generate(model, tokenizer, BALL, lookahead=(fake,))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lookahead must be 'ngram' or a LanguageModel"):
+        llm.stream_generate(model, tokenizer, BALL, lookahead="bigram")  # type: ignore[arg-type]
+    for options in ({"sampler": lambda logits: 0}, {"logits_processors": [lambda tokens, logits: logits]}):
+        with pytest.raises(InputError, match="lookahead cannot verify what sampler or logits_processors choose"):
+            llm.stream_generate(model, tokenizer, BALL, lookahead="ngram", **options)
