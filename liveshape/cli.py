@@ -229,6 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--repeat", metavar="N", type=_positive, default=1, help="how often to run (default 1)")
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
+    _add_activations(running)
     running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
@@ -307,6 +308,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
     parser.add_argument("-s", "--seed", metavar="N", type=int, help="the same seed gives the same text; -1 draws one")
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
+    _add_activations(parser)
     parser.add_argument(
         "--lookahead", metavar="HOW", help="guess ahead: ngram, or the folder of a smaller model with this tokenizer"
     )
@@ -335,6 +337,7 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
         "-r", "--repetitions", metavar="N", type=_positive, default=repeats, help=f"counted runs (default {repeats})"
     )
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
+    _add_activations(parser)
     parser.add_argument("--data", metavar="FILE", action="append", default=[], help="a .ptd file of a .pte")
     parser.add_argument("--method", metavar="NAME", default="forward", help="of a .pte (default forward)")
     parser.add_argument(
@@ -342,6 +345,16 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
     )
     parser.add_argument(
         "--inputs", metavar="FILE", nargs="+", help="its inputs: .npy, .npz, or raw .bin files, in order"
+    )
+
+
+def _add_activations(parser: argparse.ArgumentParser) -> None:
+    """How the rows of 4-bit layers are multiplied."""
+    parser.add_argument(
+        "--activations",
+        choices=("float32", "int8"),
+        default="float32",
+        help="of 4-bit layers; int8 rounds them: faster on a GPU, a little less exact (default float32)",
     )
 
 
@@ -354,6 +367,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "depths": arguments.depth,
         "repeats": arguments.repetitions,
         "half_cache": arguments.half_cache,
+        "activations": arguments.activations,
         "data": arguments.data,
         "method": arguments.method,
         "input_shapes": arguments.input_shapes,
@@ -368,6 +382,7 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "system": arguments.system,
         "device": arguments.device,
         "half_cache": arguments.half_cache,
+        "activations": arguments.activations,
         "max_tokens": None if arguments.max_tokens < 0 else arguments.max_tokens,
         "stop": arguments.stop,
         "lookahead": arguments.lookahead,
@@ -438,6 +453,7 @@ def _run_run(arguments: argparse.Namespace) -> int:
         show=arguments.print,
         as_json=arguments.json,
         strict=arguments.strict,
+        activations=arguments.activations,
     )
 
 

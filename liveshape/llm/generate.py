@@ -86,10 +86,12 @@ def load(
     device: Device | str | int | None = None,
     progress: Progress | None = None,
     half_cache: bool = False,
+    activations: str = "float32",
 ) -> tuple[LanguageModel, Tokenizer]:
     """A model and its tokenizer, from a folder or from a `.pte` with a tokenizer beside it.
 
     `half_cache` keeps a float32 cache as float16: half of its memory, a little less exact.
+    `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
 
     Example: `model, tokenizer = load("SmolLM2-135M-Instruct")`.
     """
@@ -98,7 +100,9 @@ def load(
     from liveshape.llm.model import LanguageModel
 
     tokenizer = Tokenizer.load(path)  # first: it is cheap, and fails without any weight uploaded
-    return LanguageModel.load(path, device=device, progress=progress, half_cache=half_cache), tokenizer
+    return LanguageModel.load(
+        path, device=device, progress=progress, half_cache=half_cache, activations=activations
+    ), tokenizer
 
 
 def generate(

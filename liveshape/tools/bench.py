@@ -69,6 +69,7 @@ def bench(
     plot: str | None = None,
     device: str | None = None,
     half_cache: bool = False,
+    activations: str = "float32",
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
@@ -87,7 +88,7 @@ def bench(
             raise InputError(
                 "--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d"
             )
-        subject = Subject(model, shape, half_cache)
+        subject = Subject(model, shape, half_cache, activations)
         about, rows = _of_language_model(subject, works(prompts, tokens, depths), device, repeats)
     _PRINTERS[output](about, rows)
     if plot is not None:

@@ -34,6 +34,7 @@ def chat(
     system: str | None = None,
     device: str | None = None,
     half_cache: bool = False,
+    activations: str = "float32",
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -44,9 +45,10 @@ def chat(
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
-    loaded, tokenizer = open_model(model, device, half_cache)
+    loaded, tokenizer = open_model(model, device, half_cache, activations)
     talk = Conversation(loaded, tokenizer, system=system)
-    ahead = {"lookahead": open_lookahead(lookahead, device, half_cache), "lookahead_tokens": lookahead_tokens}
+    guesser = open_lookahead(lookahead, device, half_cache, activations)
+    ahead = {"lookahead": guesser, "lookahead_tokens": lookahead_tokens}
     options = {"max_tokens": max_tokens, "stop": stop, **ahead, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")

@@ -33,6 +33,7 @@ def generate(
     raw: bool = False,
     device: str | None = None,
     half_cache: bool = False,
+    activations: str = "float32",
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -46,8 +47,8 @@ def generate(
     """
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
-    loaded, tokenizer = open_model(model, device, half_cache)
-    guesser = open_lookahead(lookahead, device, half_cache)
+    loaded, tokenizer = open_model(model, device, half_cache, activations)
+    guesser = open_lookahead(lookahead, device, half_cache, activations)
     stats.model_load_end_ms = now_ms()
     # The seed is drawn here where none is given, so that the JSON can name it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
@@ -85,21 +86,31 @@ def generate(
     return 130 if stopped else 0
 
 
-def open_model(path: str | None, device: str | None, half_cache: bool = False) -> tuple[LanguageModel, Tokenizer]:
+def open_model(
+    path: str | None, device: str | None, half_cache: bool = False, activations: str = "float32"
+) -> tuple[LanguageModel, Tokenizer]:
     """A model and its tokenizer, with a bar for long uploads; None is the model that the package carries.
 
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
     with upload_bar() as progress:
-        return load(shipped_model() if path is None else path, device=device, progress=progress, half_cache=half_cache)
+        return load(
+            shipped_model() if path is None else path,
+            device=device,
+            progress=progress,
+            half_cache=half_cache,
+            activations=activations,
+        )
 
 
-def open_lookahead(wanted: str | None, device: str | None, half_cache: bool = False) -> Any:
+def open_lookahead(
+    wanted: str | None, device: str | None, half_cache: bool = False, activations: str = "float32"
+) -> Any:
     """What `--lookahead` names, for `stream_generate`: "ngram", or the model of a folder with its tokenizer.
 
     Example: `open_lookahead("SmolLM2-135M-Instruct", "nvidia")`.
     """
-    return wanted if wanted in (None, NGRAM) else open_model(wanted, device, half_cache)
+    return wanted if wanted in (None, NGRAM) else open_model(wanted, device, half_cache, activations)
 
 
 def shipped_model() -> Path:

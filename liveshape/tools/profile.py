@@ -39,6 +39,7 @@ def profile(
     remeasure: bool = False,
     device: str | None = None,
     half_cache: bool = False,
+    activations: str = "float32",
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
@@ -55,7 +56,7 @@ def profile(
         opened, rates = _opened(device, remeasure)
         found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
     else:
-        subject, rows = Subject(model, shape, half_cache), works(prompts, tokens, depths)
+        subject, rows = Subject(model, shape, half_cache, activations), works(prompts, tokens, depths)
         subject.check(rows)
         opened, rates = _opened(device, remeasure)
         found = list(_of_language_model(subject, rows, opened, repeats))

@@ -44,6 +44,7 @@ def run(
     show: str = "summary",
     as_json: bool = False,
     strict: bool = False,
+    activations: str = "float32",
 ) -> int:
     """Run a method `repeat` times and print what came out of the last run; 0 if it ran.
 
@@ -52,7 +53,7 @@ def run(
     Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
     """
     _check_output_file(output_file)
-    runtime = Runtime(device, strict=strict)
+    runtime = Runtime(device, strict=strict, activations=activations)
     with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
         # A wrong shape is told before any weight is uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)

@@ -17,6 +17,7 @@ from liveshape.llm.model import LanguageModel, program_file
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
+from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
 from liveshape.runtime import Progress, Runtime
 from liveshape.tools.generate import shipped_model
@@ -81,6 +82,7 @@ class Subject:
     path: str | None = None
     shape: str | None = None
     half_cache: bool = False
+    activations: str = "float32"
 
     def __post_init__(self) -> None:
         if self.path is not None and self.shape is not None:
@@ -119,10 +121,16 @@ class Subject:
         """
         tokens = self.check(rows)
         if self.shape is None:
-            model = LanguageModel.load(self.folder, device=device, progress=progress, half_cache=self.half_cache)
+            model = LanguageModel.load(
+                self.folder,
+                device=device,
+                progress=progress,
+                half_cache=self.half_cache,
+                activations=self.activations,
+            )
             self._check_context(max(rows, key=lambda work: work.context), model.max_context)
             return model
-        graph = llama_graph(shape_of(self.shape, tokens), device.limits)
+        graph = with_activations(llama_graph(shape_of(self.shape, tokens), device.limits), self.activations)
         made = token_graph(halve_caches(graph) if self.half_cache else graph, {})
         return LanguageModel(Engine(made, device, progress), Origin(self.shape))
 
