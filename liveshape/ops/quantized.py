@@ -26,12 +26,12 @@ class Q4Kernels(NamedTuple):
     normed: Kernel
 
     @classmethod
-    def putting(cls, put: str) -> Q4Kernels:
-        """The kernels with an include that says where the sums go."""
+    def putting(cls, put: str, params: str = "q4_put_params") -> Q4Kernels:
+        """The kernels with an include that says where the sums go, and one with the params that it needs for that."""
         return cls(
-            Kernel.load("q4_rows", q4_put=put),
-            Kernel.load("q4_blocks", q4_put=put),
-            Kernel.load("q4_rows", q4_put=put, q4_row="q4_row_normed"),
+            Kernel.load("q4_rows", q4_put=put, q4_put_params=params),
+            Kernel.load("q4_blocks", q4_put=put, q4_put_params=params),
+            Kernel.load("q4_rows", q4_put=put, q4_put_params=params, q4_row="q4_row_normed"),
         )
 
 

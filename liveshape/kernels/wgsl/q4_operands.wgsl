@@ -15,6 +15,7 @@ struct Params {
     column_bytes: u32, // of the weight
     weight_words: u32,
     scale_stride: u32,
+// include q4_put_params
 }
 @group(0) @binding(0) var<storage, read> x: array<V>;
 @group(0) @binding(1) var<storage, read> weight: array<vec4<u32>>;
