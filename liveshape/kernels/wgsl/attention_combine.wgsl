@@ -37,8 +37,8 @@ fn main(
     for (var split = 0u; split < params.splits; split++) {
         let place = start + split * stride;
         let weight = exp(parts[place + HEAD] - top);
-        sum += weight * parts[place + column];
-        mass += weight * parts[place + HEAD + 1u];
+        sum = fma(weight, parts[place + column], sum);
+        mass = fma(weight, parts[place + HEAD + 1u], mass);
     }
     out[query_place(unit, row) + column] = TRow(sum / select(mass, 1.0, mass == 0.0));
 }

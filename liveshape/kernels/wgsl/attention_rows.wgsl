@@ -92,7 +92,7 @@ fn main(
                 if (four < FOURS) {
                     let key = key_four(place, four);
                     for (var r = 0u; r < ROWS; r++) {
-                        dots[r] += dot(query[r * SLICE + i], key);
+                        dots[r] = dot_onto(dots[r], query[r * SLICE + i], key);
                     }
                 }
             }
@@ -135,7 +135,8 @@ fn main(
                 for (var j = select(lane / FOURS, 0u, COLUMNS > 1u); j < count; j += PARTS) {
                     let value = value_four(key_place(unit, chunk + j), four);
                     for (var r = 0u; r < ROWS; r++) {
-                        sums[c * ROWS + r] += shares[(j * ROWS + r) * LANES] * value;
+                        let i = c * ROWS + r;
+                        sums[i] = fma(vec4<f32>(shares[(j * ROWS + r) * LANES]), value, sums[i]);
                     }
                 }
             }

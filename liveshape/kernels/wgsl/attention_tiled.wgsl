@@ -94,7 +94,10 @@ fn main(
                     tile_queries[(row_thread * 4u + 3u) * PITCH + four],
                 );
                 for (var j = 0u; j < THREAD_KEYS; j++) {
-                    scores[j] += tile_keys[(key_thread + j * KEY_THREADS) * PITCH + four] * block;
+                    let key = tile_keys[(key_thread + j * KEY_THREADS) * PITCH + four];
+                    for (var r = 0u; r < 4u; r++) {
+                        scores[j][r] = dot_onto(scores[j][r], block[r], key);
+                    }
                 }
             }
             workgroupBarrier();
@@ -138,7 +141,7 @@ fn main(
                 if (four < FOURS) {
                     let value = value_four(place, four);
                     for (var r = 0u; r < 4u; r++) {
-                        sums[c * 4u + r] += weight[r] * value;
+                        sums[c * 4u + r] = fma(vec4<f32>(weight[r]), value, sums[c * 4u + r]);
                     }
                 }
             }
