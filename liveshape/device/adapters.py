@@ -18,6 +18,7 @@ LIMIT_NAMES = {
     "max_binding_bytes": "max-storage-buffer-binding-size",
     "max_buffer_bytes": "max-buffer-size",
     "max_bindings": "max-storage-buffers-per-shader-stage",
+    "max_workgroup_bytes": "max-compute-workgroup-storage-size",
     "uniform_alignment": "min-uniform-buffer-offset-alignment",
 }
 _NO_ADAPTER = (

@@ -50,7 +50,7 @@ _LOG = logging.getLogger("liveshape")
 _SOFTWARE_INVOCATIONS = 32
 _SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
-_MORE_LIMITS = ("max-compute-workgroup-size-x", "max-compute-workgroup-storage-size")
+_MORE_LIMITS = ("max-compute-workgroup-size-x",)
 _LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
 _FORKED = (
     "this process was made by fork(), and a device does not live on in a copy of its process: start the process with "

@@ -14,6 +14,7 @@ class Limits:
     max_binding_bytes: int = 128 << 20
     max_buffer_bytes: int = 256 << 20
     max_bindings: int = 8
+    max_workgroup_bytes: int = 16384  # of memory that the threads of a workgroup share
     uniform_alignment: int = 256
     half: bool = True
     max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand

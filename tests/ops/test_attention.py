@@ -69,10 +69,10 @@ def test_memory_does_not_grow_with_the_context() -> None:
         assert asked
         return sum(live.plan.memory.storages[tensor].nbytes for tensor in asked)
 
-    assert scratch(64, 4096) == scratch(2048, 131072) < 1 << 20
+    assert scratch(64, 4096) == scratch(2048, 131072) < 1 << 21
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4, 5, 512])
+@pytest.mark.parametrize("rows", [1, 2, 4, 5, 6, 43, 64, 130, 512])
 def test_every_split_has_its_place(rows: int) -> None:
     """The scratch at the bound holds what any smaller number of rows leaves in it."""
     live = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4))
@@ -83,7 +83,10 @@ def test_every_split_has_its_place(rows: int) -> None:
     live.walk(0, 1, lambda node, request: 0)
     ((parts,),) = live.plan.scratch
     route = live.nodes[0].group.route
+    found: list[int] = []
     for (variant, _), slot in zip(route.dispatched, route.slots, strict=True):
-        if variant.kernel.name == "attention_rows":
+        if variant.kernel.name == "attention_combine":
             block = int(dict(variant.constants)["ROWS"].rstrip("u"))
-            assert slot.grid[0] * block <= parts.max_shape[0]
+            assert found[-1] * block <= parts.max_shape[0]
+        found.append(slot.grid[0])
+    assert len(found) == (2 if rows == 512 else 3)
