@@ -1,4 +1,4 @@
-"""What an operator may ask for beside a dispatch: temporary memory, an element of data, the host, a count of calls."""
+"""What an operator may ask for beside a dispatch: memory, limits, an element of data, the host, a count of calls."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ class Scratch:
 
     dtype: str
     max_shape: Shape
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Yielded by an operator whose way depends on what the device allows: its Limits come back."""
 
 
 @dataclass(frozen=True)

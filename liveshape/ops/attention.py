@@ -5,15 +5,15 @@ times keys is ever stored, few rows split the context among workgroups, many row
 from __future__ import annotations
 
 from collections.abc import Generator
-from functools import cache
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.ops import attention_ways as ways
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
@@ -23,18 +23,7 @@ ATTENTION_ROWS = Kernel.load("attention_rows")
 ATTENTION_COMBINE = Kernel.load("attention_combine")
 ATTENTION_TILED = Kernel.load("attention_tiled")
 
-FEW_ROWS = 16  # up to here attention is bound by reading keys and values, not by arithmetic
-BLOCK_ROWS = 8  # that read them together
-KEPT_FOURS = 32  # of queries that a thread keeps
-MOST_LANES = 16  # that score a key together
-SHARES = 1024  # of scores in a workgroup's own memory, beside which the sums of its parts must fit
-SPLITS = 32  # of the context at most
-SPLIT_KEYS = 64  # in a split at least
-UNSPLIT_KEYS = 256  # up to here a second dispatch costs more than it saves
-ENOUGH_GROUPS = 256  # of splits: more do not fill a device better
-ENOUGH_TILES = 32  # below this smaller tiles fill a device better, though each costs more than half of a large one
-
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
 # Which dimension counts rows and which counts heads.
 ROWS_FIRST = (1, 2)
@@ -110,25 +99,30 @@ def attend(
     # An absent mask still needs a buffer in its place; the queries are there and only read.
     operands = (q, k, v, q if mask is None else mask)
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
-    if rows <= FEW_ROWS or queries == 1:
-        block = _block(rows, size)
-        blocks = ceil_div(rows, block)
+    limits: Limits = yield Allowed()
+    if ways.in_blocks(queries, group):
+        block = ways.block_of(batch * key_heads, rows, size, context, limits)
+        blocks, splits = ceil_div(rows, block.rows), block.splits
         units = batch * key_heads * blocks
-        splits = _splits(context, units)
         values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
-        lanes, chunk = _lanes(block, size)
         yield ATTENTION_ROWS(
-            out, parts, *operands, **values, ROWS=block, LANES=lanes, CHUNK=chunk, MASK=masking, VEC=vector,
-            groups=units * splits,
+            out, parts, *operands, **values, ROWS=block.rows, LANES=block.lanes, CHUNK=block.chunk, MASK=masking,
+            VEC=vector, groups=units * splits,
         )  # fmt: skip
         if splits > 1:
-            yield ATTENTION_COMBINE(out, parts, **values, ROWS=block, threads=units * block * size)
+            yield ATTENTION_COMBINE(out, parts, **values, ROWS=block.rows, threads=units * block.rows * size)
         return
-    tile = 64 if rows > 32 and batch * key_heads * ceil_div(rows, 64) >= ENOUGH_TILES else 32
-    blocks = ceil_div(rows, tile)
+    tile = ways.tile_of(batch * key_heads, rows, size, context, limits)
+    blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = batch * key_heads * blocks
-    values |= {"units": units, "blocks": blocks, "splits": 1, "split_keys": context}
-    yield ATTENTION_TILED(out, *operands, **values, TILE_ROWS=tile, MASK=masking, VEC=vector, groups=units)
+    split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
+    values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
+    yield ATTENTION_TILED(
+        out, parts, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
+        VALUE_KEYS=tile.value_keys, MASK=masking, VEC=vector, groups=units * splits,
+    )  # fmt: skip
+    if splits > 1:
+        yield ATTENTION_COMBINE(out, parts, **values, ROWS=tile.rows, threads=units * tile.rows * size)
 
 
 def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
@@ -138,49 +132,13 @@ def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
     return steps[0], steps[axes[0]], steps[axes[1]]
 
 
-def parts_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Scratch:
-    """What the splits of a context leave for each other: a bounded number of rows, however long the context is."""
+def parts_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Generator[Scratch | Allowed, Any, LiveTensor]:
+    """Temporary memory for what the splits of a context leave for each other."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
-    return _parts(q.max_shape, k.max_shape, axes)
-
-
-@cache  # of bounds, which are the same at every call
-def _parts(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int]) -> Scratch:
-    row_axis, head_axis = axes
-    batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))
-    capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
-    group = max(heads // max(key_heads, 1), 1)
-    rows = max(min(queries * group, FEW_ROWS), group)
-    block = _block(rows, size)
-    units = batch * key_heads * ceil_div(rows, block)
-    # The fewer units there are, the more splits each of them gets, up to this many in all.
-    groups = min(units * _splits(capacity, 1), units + ENOUGH_GROUPS) if capacity > UNSPLIT_KEYS else 0
-    return Scratch("float32", (groups * block, size + 2))
-
-
-def _block(rows: int, size: int) -> int:
-    """Rows that one workgroup takes together: a power of two."""
-    block = 1
-    while block < rows and block < BLOCK_ROWS and 2 * block * ceil_div(ceil_div(size, 4), MOST_LANES) <= KEPT_FOURS:
-        block = block * 2
-    return block
-
-
-def _lanes(block: int, size: int) -> tuple[int, int]:
-    """Threads that score a key together, and keys whose scores are kept at a time."""
-    fours = ceil_div(size, 4)
-    lanes = 1
-    while lanes < MOST_LANES and ((lanes < 4 and lanes < fours) or block * ceil_div(fours, lanes) > KEPT_FOURS):
-        lanes = lanes * 2
-    return lanes, min(256, SHARES // (block * lanes))
-
-
-def _splits(context: int, units: int) -> int:
-    if context <= UNSPLIT_KEYS or units == 0:
-        return 1
-    most = min(SPLITS, ceil_div(ENOUGH_GROUPS, units))
-    return min(most, ceil_div(context, SPLIT_KEYS))
+    limits: Limits = yield Allowed()
+    parts: LiveTensor = yield Scratch("float32", ways.parts_shape(q.max_shape, k.max_shape, axes, limits))
+    return parts
 
 
 def _check_room(cache: LiveTensor, rows: int, position: int) -> None:
@@ -222,7 +180,7 @@ def sdpa_with_kv_cache(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    parts = yield parts_of(q, k_cache, ROWS_FIRST)
+    parts = yield from parts_of(q, k_cache, ROWS_FIRST)
     run, start, stride = new_rows(q, k, v, k_cache, v_cache, input_pos)
     yield CACHE_UPDATE(
         k_cache, v_cache, k, v, count=k.numel, run=run, start=start, cache_stride=stride, threads=k.numel
@@ -260,7 +218,7 @@ def custom_sdpa(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    parts = yield parts_of(q, k_cache, ROWS_FIRST)
+    parts = yield from parts_of(q, k_cache, ROWS_FIRST)
     yield from _attend_to_cache(q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, parts)
 
 
@@ -316,5 +274,5 @@ def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: Live
 def sdpa(
     q: LiveTensor, k: LiveTensor, v: LiveTensor, attn_mask: LiveTensor | None, scale: float | None, out: LiveTensor
 ) -> Steps:
-    parts = yield parts_of(q, k, HEADS_FIRST)
+    parts = yield from parts_of(q, k, HEADS_FIRST)
     yield from attend(q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, parts=parts)

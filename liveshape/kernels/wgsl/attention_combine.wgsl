@@ -1,4 +1,5 @@
-// Combines what the splits of the context found for a row: a thread per element of the output.
+// Combines what the splits of the context found for a row: a thread per element of the output, which reads several
+// splits at once and weighs them as the top rises.
 // TRow: f32, f16
 override WG: u32 = 64;
 override ROWS: u32 = 1;
@@ -8,6 +9,8 @@ override ROWS: u32 = 1;
 @group(0) @binding(2) var<uniform> params: Params;
 
 // include attention_params
+
+const AT_ONCE: u32 = 8;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -29,16 +32,34 @@ fn main(
     let stride = ROWS * (HEAD + 2u);
     let start = row_of_all / ROWS * params.splits * stride + row_of_all % ROWS * (HEAD + 2u);
     var top = LOWEST;
-    for (var split = 0u; split < params.splits; split++) {
-        top = max(top, parts[start + split * stride + HEAD]);
-    }
     var sum = 0.0;
     var mass = 0.0;
-    for (var split = 0u; split < params.splits; split++) {
-        let place = start + split * stride;
-        let weight = exp(parts[place + HEAD] - top);
-        sum += weight * parts[place + column];
-        mass += weight * parts[place + HEAD + 1u];
+    for (var first = 0u; first < params.splits; first += AT_ONCE) {
+        var tops: array<f32, AT_ONCE>;
+        var sums: array<f32, AT_ONCE>;
+        var masses: array<f32, AT_ONCE>;
+        // Past the last split it is read again.
+        for (var s = 0u; s < AT_ONCE; s++) {
+            let place = start + min(first + s, params.splits - 1u) * stride;
+            tops[s] = parts[place + HEAD];
+            sums[s] = parts[place + column];
+            masses[s] = parts[place + HEAD + 1u];
+        }
+        var highest = top;
+        for (var s = 0u; s < AT_ONCE; s++) {
+            highest = max(highest, tops[s]);
+        }
+        let shrink = exp(top - highest);
+        top = highest;
+        sum *= shrink;
+        mass *= shrink;
+        for (var s = 0u; s < AT_ONCE; s++) {
+            if (first + s < params.splits) {
+                let weight = exp(tops[s] - top);
+                sum = fma(weight, sums[s], sum);
+                mass = fma(weight, masses[s], mass);
+            }
+        }
     }
     out[query_place(unit, row) + column] = TRow(sum / select(mass, 1.0, mass == 0.0));
 }

@@ -42,6 +42,11 @@ fn value_four(place: u32, four: u32) -> vec4<f32> {
     return result;
 }
 
+// One step of rounding per product, as `sum + a * b` has two where a compiler keeps them apart.
+fn dot_onto(sum: f32, left: vec4<f32>, right: vec4<f32>) -> f32 {
+    return fma(left.w, right.w, fma(left.z, right.z, fma(left.y, right.y, fma(left.x, right.x, sum))));
+}
+
 // What a row sees: keys up to `last`, as its line of the mask says.
 struct Sight {
     last: u32,

@@ -1,0 +1,162 @@
+"""How fast attention over a cache is, by rows and context, for each way that it could be planned.
+
+Run: python -m bench.attention [--shape 1b|8b|135m|stories] [--context 512 2048] [--rows 1 8] [--half] [--ways all]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.gpu_time import gpu_seconds, warm_up
+from liveshape import ops
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.ops import attention_ways
+from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
+from liveshape.run.executor import Executor
+
+CACHE = 1 << 28  # bytes of keys and values that no cache holds
+ENOUGH = 0.1  # seconds of work that a clock can measure
+
+
+class Heads(NamedTuple):
+    """Of queries, of keys, and their size."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+SHAPES = {"1b": Heads(32, 8, 64), "8b": Heads(32, 8, 128), "135m": Heads(9, 3, 64), "stories": Heads(6, 6, 48)}
+
+
+class Way(NamedTuple):
+    """Constants of ops/attention_ways.py and limits of the device, other than they are."""
+
+    constants: dict[str, Any]
+    limits: dict[str, int]
+
+
+FEW = {
+    "as planned": Way({}, {}),
+    "never alone": Way({"ALONE_KEYS": 0}, {}),
+    "always alone": Way({"ALONE_KEYS": 1 << 20}, {}),
+    "alone, 128 threads": Way({"ALONE_KEYS": 1 << 20}, {"max_invocations": 128}),
+    "never split": Way({"ALONE_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, {}),
+    "splits of 32": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 32}, {}),
+    "splits of 128": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 128}, {}),
+    "splits of 256": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 256}, {}),
+    "512 groups of splits": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, {}),
+    "split in blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, {}),
+    "split in rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, {}),
+    "in tiles": Way({"FEW_ROWS": 0}, {}),
+}
+MANY = {
+    "as planned": Way({}, {}),
+    "tiles in 32 KB": Way({}, {"max_workgroup_bytes": 32768}),
+    "tiles in 16 KB": Way({}, {"max_workgroup_bytes": 16384}),
+    "32 keys, 16 fours": Way({"TILE_FORMS": ((32, 16), (32, 8), (32, 4))}, {}),
+    "64 keys, 8 fours": Way({"TILE_FORMS": ((64, 8), (32, 4))}, {}),
+    "64 keys, 4 fours": Way({"TILE_FORMS": ((64, 4), (32, 4))}, {}),
+    "large tiles": Way({"ENOUGH_TILES": 1}, {}),
+    "small tiles": Way({"LARGE_HEAD": 0}, {}),
+    "64 threads": Way({}, {"max_invocations": 64}),
+    "tiles never split": Way({"TILE_SPLIT_KEYS": 1 << 20}, {}),
+    "tiles in splits of 256": Way({"TILE_SPLIT_KEYS": 256}, {}),
+    "256 tiles enough": Way({"ENOUGH_TILES": 256}, {}),
+    "in blocks of rows": Way({"FEW_ROWS": 1 << 20}, {}),
+}
+
+
+@contextmanager
+def planned(way: Way) -> Iterator[None]:
+    """Other constants for as long as this lasts."""
+    before = {name: getattr(attention_ways, name) for name in way.constants}
+
+    def put(constants: dict[str, Any]) -> None:
+        for name, value in constants.items():
+            setattr(attention_ways, name, value)
+        attention_ways.parts_shape.cache_clear()
+
+    put(way.constants)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+def layers_of(heads: Heads, rows: int, context: int, layers: int, dtype: str) -> Graph:
+    """The same queries over one cache after the other, the last rows of each being theirs."""
+    shape = (1, context, heads.keys, heads.size)
+    data = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    q, position = Tensor("input 0", "float32", (1, rows, heads.queries, heads.size)), SymInt("position")
+    values: list[Any] = [q, position]
+    nodes = []
+    for index in range(layers):
+        # Copied, since equal bytes of one place would be one cache.
+        caches = [Tensor(f"{n} {index}", dtype, shape, memoryview(data.copy()).cast("B")) for n in ("keys", "values")]
+        out = Tensor(f"output {index}", "float32", q.max_shape)
+        values += [*caches, out]
+        args = (q, *caches, position, None, 0.0, True, None, out)
+        nodes.append(ops.OPS["custom_sdpa.default"].bind(index, f"attention {index}", args))
+    return Graph("attention", tuple(nodes), tuple(values), (q, position), (values[-1],))
+
+
+def measured(device: Device, way: Way, graph: Graph, q: Any, context: int, tries: int) -> tuple[float, float, str]:
+    """Seconds of one layer, seconds of the first call with its compilation, and the kernels."""
+    changes = {name: min(value, getattr(device.limits, name)) for name, value in way.limits.items()}
+    with planned(way):
+        began = time.perf_counter()
+        limits = limits_of(device, **changes)
+        executor = Executor(compile(graph, limits, Choices(warm=False)), device)
+        executor.execute([q, context - q.shape[1]])
+        first = time.perf_counter() - began
+    commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
+    kernels = " + ".join(dict.fromkeys(command.label.rpartition(" ")[2] for command in commands))
+    software = device.adapter.software
+    once = gpu_seconds(device, commands, 1, 2) if software else warm_up(device, commands)
+    turns = max(1, min(200, round(ENOUGH / once)))
+    return gpu_seconds(device, commands, turns, tries) / len(graph.nodes), first, kernels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--context", nargs="*", type=int, default=[512, 2048, 8192])
+    parser.add_argument("--rows", nargs="*", type=int, default=[1, 8, 64, 512])
+    parser.add_argument("--half", action="store_true", help="a cache of float16")
+    parser.add_argument("--ways", choices=("all", "planned"), default="all")
+    parser.add_argument("--tries", type=int, default=4)
+    options = parser.parse_args()
+    device, heads = open_device(), SHAPES[options.shape]
+    console, dtype = Console(), "float16" if options.half else "float32"
+    for rows in options.rows:
+        table = Table("context", "way", "us", "TB/s", "TFLOP/s", "first s", "kernels")
+        for context in (context for context in options.context if context >= rows):
+            nbytes = 2 * context * heads.keys * heads.size * np.dtype(dtype).itemsize
+            # What a causal mask leaves: the first row sees all but the others' keys.
+            work = 4 * heads.queries * heads.size * (rows * context - rows * (rows - 1) // 2)
+            layers = 1 if device.adapter.software else max(2, min(64, CACHE // nbytes))
+            graph = layers_of(heads, rows, context, layers, dtype)
+            q = np.random.default_rng(1).standard_normal((1, rows, heads.queries, heads.size)).astype(np.float32)
+            found = FEW if attention_ways.in_blocks(rows, heads.queries // heads.keys) else MANY
+            ways = found if options.ways == "all" else {"as planned": found["as planned"]}
+            for name, way in ways.items():
+                each, first, kernels = measured(device, way, graph, q, context, options.tries)
+                rate = f"{nbytes / each / 1e12:.2f}", f"{work / each / 1e12:.2f}"
+                table.add_row(f"{context}", name, f"{1e6 * each:,.1f}", *rate, f"{first:.1f}", kernels)
+        table.title = f"{rows} rows, {options.shape} {heads}, {dtype}, {device.adapter.name}"
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()
