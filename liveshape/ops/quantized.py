@@ -23,6 +23,7 @@ from liveshape.ops.shapes import ceil_div
 class Q4Kernels(NamedTuple):
     """The kernels that put their sums in one way: of rows of numbers and of bytes, of one, of few and of many."""
 
+    row: Kernel
     rows: Kernel
     blocks: Kernel
     combine: Kernel  # of blocks that share the depth
@@ -37,10 +38,11 @@ class Q4Kernels(NamedTuple):
         """The kernels with an include that says where the sums go, and one with the params that it needs for that."""
         load = partial(Kernel.load, q4_put=put, q4_put_params=params)
         return cls(
+            load("q4_one_row"),
             load("q4_rows"),
             load("q4_blocks"),
             load("q4_combine"),
-            load("q4_rows", q4_row="q4_row_normed"),
+            load("q4_one_row", q4_row="q4_row_normed"),
             load("q4_bytes_row"),
             load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
             load("q4_bytes_rows"),
@@ -61,7 +63,7 @@ PARTS = Q4Kernels.putting("q4_put_parts")
 ROW_BYTES = Kernel.load("row_bytes")
 ROW_BYTES_GIVEN = Kernel.load("row_bytes", row_steps_own="row_steps_given")
 
-FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for four rows
+FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for eight rows
 MOST_PARTS = 256  # threads that share the depth of four columns
 TURNS = 4  # words that a thread of one row asks for at once
 ONE_GROUP = 1 << 30
@@ -72,13 +74,13 @@ BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is f
 BYTE_VECTORS = 3  # of 16 bytes, that these become: see row_bytes.wgsl
 KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
 FEW_BYTE_ROWS = 8
+ROWS_TOGETHER = 8  # of few, that a thread takes
 TILE_ROWS = (16, 32)  # of tiles that fewer than 64 rows have
 ENOUGH_GROUPS = 512  # of threads, for a device: below this tiles share the depth
 SPLIT_DEPTH = 128  # what a tile should have of the depth at least
 MOST_SPLITS = 16
-LEAST_BYTE_PARTS = 16  # threads that share the depth of four columns of rows of bytes
-BYTE_PARTS = 128
-ENOUGH_THREADS = 1 << 15
+LEAST_PARTS, ROW_PARTS = 16, 128  # threads that share the depth of four columns of several rows
+ENOUGH_THREADS = 1 << 15  # for a device
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -214,7 +216,7 @@ def q4_product(
         operands = (weight, scales, norm.weight)
     if rounds and rows == 1 and (norm is not None or x.max_shape[-1] <= KEPT_BYTES):
         units = ceil_div(columns, 4)
-        parts_of_unit = _byte_parts(units, depth, MOST_PARTS)
+        parts_of_unit = _parts(units, depth // BYTES_TOGETHER, MOST_PARTS)
         shares: dict[str, Any] = {"HELD": x.max_shape[-1] // BYTES_TOGETHER, "PARTS": parts_of_unit, "shared": units}
         if norm is None:
             yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
@@ -230,7 +232,7 @@ def q4_product(
         few, many, in_parts = kernels.byte_rows, kernels.byte_blocks, PARTS.byte_blocks
     else:
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
-        few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
+        few, many, in_parts = kernels.row if rows == 1 else kernels.rows, kernels.blocks, PARTS.blocks
     if norm is not None:
         few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
     if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
@@ -271,19 +273,9 @@ def _parts_bound(rows: int, depth: int, columns: int, in_bytes: bool) -> Shape:
 
 def _byte_shares(rows: int, columns: int, depth: int) -> dict[str, Any]:
     """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes."""
-    held = 1
-    while held < rows and held < FEW_BYTE_ROWS:
-        held = held * 2
+    held = _held(rows)
     units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "PARTS": _byte_parts(units, depth, BYTE_PARTS), "shared": units}
-
-
-def _byte_parts(units: int, depth: int, most: int) -> int:
-    """Threads that share the depth of a unit: as many as fill a device, and no more than there are groups."""
-    parts = LEAST_BYTE_PARTS
-    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
-        parts = parts * 2
-    return parts
+    return {"ROWS": held, "PARTS": _parts(units, depth // BYTES_TOGETHER), "shared": units}
 
 
 def _byte_tiles(rows: int, columns: int) -> dict[str, Any]:
@@ -296,16 +288,34 @@ def _byte_tiles(rows: int, columns: int) -> dict[str, Any]:
 
 
 def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of one row, or of four rows."""
+    """How threads share the depth of four columns of one row, or of 2, 4 or 8 rows."""
     words = ceil_div(depth, 8)
-    parts = 1
-    while parts < MOST_PARTS and parts * TURNS < words:
-        parts = parts * 2
     scaled = 8 if group % 8 == 0 else 1
-    at_once = TURNS if rows == 1 and scaled == 8 and words % (parts * TURNS) == 0 else 1
-    held = 1 if rows == 1 else 4
+    if rows == 1:
+        parts = 1
+        while parts < MOST_PARTS and parts * TURNS < words:
+            parts = parts * 2
+        turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
+        return {"TURNS": turns, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
+    held = _held(rows)
     units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "TURNS": at_once, "SCALED": scaled, "PARTS": parts, "shared": units}
+    return {"ROWS": held, "SCALED": scaled, "PARTS": _parts(units, words), "shared": units}
+
+
+def _held(rows: int) -> int:
+    """Rows that a thread takes together, of few: a power of two."""
+    held = 1
+    while held < rows and held < ROWS_TOGETHER:
+        held = held * 2
+    return held
+
+
+def _parts(units: int, steps: int, most: int = ROW_PARTS) -> int:
+    """Threads that share the depth of a unit: as many as fill a device, each with a step at least."""
+    parts = LEAST_PARTS
+    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 <= steps:
+        parts = parts * 2
+    return parts
 
 
 def _tiles(rows: int, columns: int) -> dict[str, Any]:

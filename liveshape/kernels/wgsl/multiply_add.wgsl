@@ -1,4 +1,4 @@
-// Sums of products, one instruction for both: naga keeps `a * b + c` apart, and GPUs take twice as long for it.
+// Sums of products, each by one instruction and with one rounding wherever a device has that.
 fn plus_dot(sum: f32, a: vec4<f32>, b: vec4<f32>) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }

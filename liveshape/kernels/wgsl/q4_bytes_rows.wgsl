@@ -9,14 +9,10 @@ override ROWS: u32 = 1; // that a thread takes: 1, 2, 4 or 8
 
 override PARTS: u32 = 1;
 
-const SHARE: u32 = min(PARTS, WG); // a device may clamp the workgroup below PARTS
-const ACROSS: u32 = WG / SHARE; // units of a workgroup
-
-var<workgroup> of_parts: array<vec4<f32>, WG * ROWS>;
-
 // include q4_bytes
 // include q4_bytes_four
 // include q4_put
+// include q4_row_sums
 
 fn plus_row(sums: vec4<f32>, four: Four, row: u32, group: u32) -> vec4<f32> {
     let place = (min(row, params.rows - 1u) * groups() + group) * 3u;
@@ -55,20 +51,5 @@ fn main(
             lower[3] = plus_row(lower[3], four, row + 7u, i);
         }
     }
-    for (var r = 0u; r < min(ROWS, 4u); r++) {
-        of_parts[lane * ROWS + r] = upper[r];
-    }
-    for (var r = 4u; r < ROWS; r++) {
-        of_parts[lane * ROWS + r] = lower[r - 4u];
-    }
-    workgroupBarrier();
-    // A thread adds all parts of a row of a unit: these few reads cost less than a barrier for every halving.
-    for (var i = lane; i < ACROSS * ROWS; i += WG) {
-        var total = vec4<f32>();
-        for (var p = 0u; p < SHARE; p++) {
-            total += of_parts[(i / ROWS * SHARE + p) * ROWS + i % ROWS];
-        }
-        let of_unit = first_unit + i / ROWS;
-        put_four(of_unit / per_row * ROWS + i % ROWS, of_unit % per_row * 4u, total);
-    }
+    put_sums(lane, first_unit, per_row, upper, lower);
 }
