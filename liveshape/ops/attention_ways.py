@@ -24,7 +24,7 @@ ENOUGH_GROUPS = 256  # of splits: more do not fill a device better
 # Where threads are there by the thousand, which Limits.max_parts tells.
 MANY_PARTS = 64
 ALONE_KEYS = 1024  # up to here every row has a workgroup of its own and reads the keys of its group again
-ALONE_ROWS = 256  # of all heads: more fill the device even if they share
+ALONE_ROWS = 64  # of all heads: more fill the device even if they share
 ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
 TILE_SPLIT_KEYS = 128  # in a split of a tile at least
 
