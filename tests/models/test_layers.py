@@ -119,6 +119,11 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
         assert results[0] == results[1], f"at {size}"
 
 
+def in_turn(cases: dict[str, Any]) -> list[tuple[Any, bool]]:
+    """Cases with few threads in a workgroup and with many in turn."""
+    return [(case, place % 2 == 1) for place, case in enumerate(cases.values())]
+
+
 class Sum(NamedTuple):
     """A layer and what its result is added to."""
 
@@ -152,8 +157,7 @@ def added(case: Sum) -> tuple[Layers, Any]:
     return made, made.add(*((product, y) if case.swapped else (y, product)), case.alpha)
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", SUMS.values(), ids=SUMS)
+@pytest.mark.parametrize(("case", "many"), in_turn(SUMS), ids=SUMS)
 def test_a_sum_goes_into_its_layer(case: Sum, many: bool) -> None:
     (plain, total), (other, joined) = added(case), added(case)
     graph, fused = plain.chain.graph(total), fuse(other.chain.graph(joined))
@@ -234,8 +238,7 @@ def normed(case: Normed) -> tuple[Layers, list[Any]]:
     return made, [made.layer(norm, case.width * (turn + 1), case.bias) for turn in range(count)]
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize(("case", "many"), in_turn(NORMS), ids=NORMS)
 def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
     (plain, results), (other, joined) = normed(case), normed(case)
     fused = fuse(other.chain.graph(*joined))
@@ -299,8 +302,7 @@ ATTENTIONS = {
 }
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", ATTENTIONS.values(), ids=ATTENTIONS)
+@pytest.mark.parametrize(("case", "many"), in_turn(ATTENTIONS), ids=ATTENTIONS)
 def test_queries_and_keys_turn_as_their_sums_are_put(case: Attention, many: bool) -> None:
     (plain, results), (other, joined) = attention(case), attention(case)
     fused = fuse(other.chain.graph(*joined), Limits(max_bindings=9))
