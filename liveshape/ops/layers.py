@@ -114,14 +114,17 @@ def _turned_products(
 
 
 def _normed(
-    x: LiveTensor, norm: LiveTensor, eps: float, layer: Callable[[LiveTensor, Norm | None], Iterator[Dispatch]]
+    x: LiveTensor,
+    weight: LiveTensor,
+    norm: Norm,
+    layer: Callable[[LiveTensor, Norm | None], Iterator[Dispatch]],
 ) -> Steps:
     """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before."""
     normed: LiveTensor = yield Scratch(x.dtype, x.max_shape)
-    if rows_of(x, norm, eps)["rows"] == 1:
-        yield from layer(x, Norm(norm, eps))
+    if rows_of(x, weight, norm.eps)["rows"] == 1:
+        yield from layer(x, norm)
     else:
-        yield from rms_norm(x, norm, eps, normed)
+        yield from rms_norm(x, weight, norm.eps, normed)
         yield from layer(normed, None)
 
 
@@ -129,55 +132,61 @@ def _normed(
 def normed_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
     """A layer of a norm that nobody else wants."""
     out.shape = (*x.shape[:-1], weight.shape[0])
 
     def layer(rows: LiveTensor, norm: Norm | None) -> Iterator[Dispatch]:
-        yield from q4_product(rows, weight, scales, group_size, scales.shape[1], None, (out,), ONE_LAYER, norm)
+        yield from q4_product(rows, weight, scales, group_size, scales.shape[1], bias, (out,), ONE_LAYER, norm)
 
-    yield from _normed(x, norm_weight, eps, layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layer)
 
 
 @op("liveshape.normed_three_linear_q4gsw")
 def normed_three_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     outputs: Tensors,
 ) -> Steps:
     """Three layers of a norm that nobody else wants."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Iterator[Dispatch]:
-        yield from three_products(rows, weight, scales, group_size, None, outputs, norm)
+        yield from three_products(rows, weight, scales, group_size, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
 
 
 @op("liveshape.normed_gated_linear_q4gsw")
 def normed_gated_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
     """A gated unit of a norm that nobody else wants."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Iterator[Dispatch]:
-        yield from gated_product(rows, weight, scales, group_size, None, out, norm)
+        yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
 
 
 @op(
@@ -189,10 +198,12 @@ def normed_gated_linear_q4gsw(
 def normed_turned_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     cosine: LiveTensor,
     sine: LiveTensor,
     start_pos: int | None,
@@ -205,6 +216,6 @@ def normed_turned_linear_q4gsw(
     angles, caches = (cosine, sine, start_pos), (k_cache, v_cache, input_pos)
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Iterator[Dispatch]:
-        yield from _turned_products(rows, weight, scales, group_size, None, angles, caches, out, norm)
+        yield from _turned_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)

@@ -36,9 +36,9 @@ class Q4Kernels(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """The RMS norm of a row."""
+    """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm."""
 
-    weight: LiveTensor
+    terms: LiveTensor
     eps: float
 
 
@@ -114,7 +114,7 @@ def q4_product(
 ) -> Iterator[Dispatch]:
     """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
 
-    The kernels say what becomes of the sums in `outs`. With a `norm`, x is one row before it, and there is no bias.
+    The kernels say what becomes of the sums in `outs`. With a `norm`, x is one row before it.
     """
     *lead, depth = x.shape
     rows = prod(lead)
@@ -140,7 +140,7 @@ def q4_product(
     # An absent bias still needs a buffer in its place; x is there and only read.
     tensors = (x, weight, scales, x if bias is None else bias, *outs)
     if norm is not None:
-        normed = (x, weight, scales, norm.weight, *outs)
+        normed = (x, weight, scales, norm.terms, *outs)
         values |= {"KEPT": depth // 4, "EPS": norm.eps}
         yield kernels.normed(*normed, **values, **_shares(rows, columns, depth, group))
     elif rows <= FEW_ROWS:
