@@ -98,16 +98,30 @@ def normed_layer(search: Search, norm: Node, limits: Limits) -> Sequence[Replace
     layer = search.only_reader(normed)
     if layer is None or layer.name not in NORMED or layer.inputs.count(normed) != 1 or layer.args[0] is not normed:
         return ()
-    _, weight, scales, group, bias, *rest = layer.args
+    weight, bias = layer.args[1], layer.args[4]
     steady = search.once(normed) and all(search.unchanged(value, (norm, layer)) for value in (x, factors))
-    others = [value for value in (*layer.inputs, *layer.outputs) if isinstance(value, Tensor) and value is not normed]
-    small = _again(weight.max_shape[0], x.max_shape[-1], limits) and fit((x, factors, *others), limits)
     outputs = [value for value in layer.outputs if isinstance(value, Tensor)]
-    # The weight of the norm is bound where a bias would be.
-    if bias is not None or not (steady and small and exact(x, factors, normed, *outputs)):
+    operands = [value for value in layer.inputs if isinstance(value, Tensor) and value not in (normed, bias)]
+    terms = factors if bias is None else _behind(search, bias, factors, weight.max_shape[0])
+    if terms is None or not (steady and exact(x, terms, normed, *outputs)):
         return ()
-    args = (x, factors, eps, weight, scales, group, *rest)
-    return [Replacement(layer, NORMED[layer.name], (norm, layer), args)]
+    if not (_again(weight.max_shape[0], x.max_shape[-1], limits) and fit((x, terms, *operands, *outputs), limits)):
+        return ()
+    args = (x, factors, terms, eps, *layer.args[1:])
+    return [Replacement(layer, NORMED[layer.name], (norm, layer), args, () if bias is None else (terms,))]
+
+
+def _behind(search: Search, bias: Tensor, factors: Tensor, columns: int) -> Tensor | None:
+    """The bias of so many columns and the weight of a norm as one constant, so that both take one binding."""
+    first, second = bias.constant, factors.constant
+    if first is None or not isinstance(second, memoryview) or search.writes[bias] or search.writes[factors]:
+        return None
+    parts, runs = (first.parts, first.runs) if isinstance(first, Interleaved) else ((first,), (len(first),))
+    if sum(runs) != len(first) or bias.dtype != factors.dtype or bias.max_shape != (columns,):
+        return None
+    data = Interleaved((*parts, second), (*runs, len(second)))
+    shape = (columns + prod(factors.max_shape),)
+    return Tensor(f"{bias.name} + {factors.name}", bias.dtype, shape, constant=data)
 
 
 def _again(columns: int, depth: int, limits: Limits) -> bool:

@@ -141,7 +141,7 @@ def parts_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Generator[S
     return parts
 
 
-def _check_room(cache: LiveTensor, rows: int, position: int) -> None:
+def check_room(cache: LiveTensor, rows: int, position: int) -> None:
     capacity = cache.shape[1]
     if position < 0 or position + rows > capacity:
         raise ShapeError(
@@ -154,7 +154,7 @@ def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None
     """New rows [B, S, H, D] for a cache [B, capacity, H, D], from `position` on."""
     if value.rank != 4 or cache.rank != 4 or (value.shape[0], value.shape[2:]) != (cache.shape[0], cache.shape[2:]):
         raise ShapeError(f"rows {value.shape} do not fit a cache {cache.shape}: only the second dimension may differ")
-    _check_room(cache, value.shape[1], position)
+    check_room(cache, value.shape[1], position)
 
 
 # A mask may be as long as the cache, and then every row of it counts, written or not.
@@ -236,7 +236,7 @@ def _attend_to_cache(
 ) -> Steps:
     if dropout != 0:
         raise UnsupportedError(f"dropout {dropout} is for training; export the model in eval mode")
-    _check_room(k_cache, q.shape[1], position)
+    check_room(k_cache, q.shape[1], position)
     context = position + q.shape[1]
     if mask is not None and mask.rank and mask.shape[-1] != 1:
         # As in the operator's own kernel a mask speaks of the whole cache; a shorter one must reach the newest row.

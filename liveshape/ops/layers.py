@@ -8,7 +8,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import Scratch
-from liveshape.ops.attention import _check_room
+from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
 from liveshape.ops.normalization import rms_norm, rows_of
@@ -87,7 +87,7 @@ def _turned_products(
     else:
         check_positions(out.shape, cosine, sine, start)
     key_heads = k_cache.shape[2]
-    _check_room(k_cache, rows, position)
+    check_room(k_cache, rows, position)
     if k_cache.shape != v_cache.shape or weight.shape[0] != (heads + 2 * key_heads) * size:
         raise ShapeError(
             f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {weight.shape[0]} columns must be "
@@ -112,13 +112,18 @@ def _turned_products(
     )
 
 
-def _normed(x: LiveTensor, norm: LiveTensor, eps: float, layer: Callable[[LiveTensor, Norm | None], Steps]) -> Steps:
+def _normed(
+    x: LiveTensor,
+    weight: LiveTensor,
+    norm: Norm,
+    layer: Callable[[LiveTensor, Norm | None], Steps],
+) -> Steps:
     """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before."""
     normed: LiveTensor = yield Scratch(x.dtype, x.max_shape)
-    if rows_of(x, norm, eps)["rows"] == 1:
-        yield from layer(x, Norm(norm, eps))
+    if rows_of(x, weight, norm.eps)["rows"] == 1:
+        yield from layer(x, norm)
     else:
-        yield from rms_norm(x, norm, eps, normed)
+        yield from rms_norm(x, weight, norm.eps, normed)
         yield from layer(normed, None)
 
 
@@ -126,55 +131,61 @@ def _normed(x: LiveTensor, norm: LiveTensor, eps: float, layer: Callable[[LiveTe
 def normed_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
     """A layer of a norm that nobody else wants."""
     out.shape = (*x.shape[:-1], weight.shape[0])
 
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from q4_product(rows, weight, scales, group_size, scales.shape[1], None, (out,), ONE_LAYER, norm)
+        yield from q4_product(rows, weight, scales, group_size, scales.shape[1], bias, (out,), ONE_LAYER, norm)
 
-    yield from _normed(x, norm_weight, eps, layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layer)
 
 
 @op("liveshape.normed_three_linear_q4gsw")
 def normed_three_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     outputs: Tensors,
 ) -> Steps:
     """Three layers of a norm that nobody else wants."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from three_products(rows, weight, scales, group_size, None, outputs, norm)
+        yield from three_products(rows, weight, scales, group_size, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
 
 
 @op("liveshape.normed_gated_linear_q4gsw")
 def normed_gated_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
     """A gated unit of a norm that nobody else wants."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from gated_product(rows, weight, scales, group_size, None, out, norm)
+        yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
 
 
 @op(
@@ -186,10 +197,12 @@ def normed_gated_linear_q4gsw(
 def normed_turned_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
+    terms: LiveTensor,
     eps: float,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
+    bias: LiveTensor | None,
     cosine: LiveTensor,
     sine: LiveTensor,
     start_pos: int | None,
@@ -202,6 +215,6 @@ def normed_turned_linear_q4gsw(
     angles, caches = (cosine, sine, start_pos), (k_cache, v_cache, input_pos)
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from _turned_products(rows, weight, scales, group_size, None, angles, caches, out, norm)
+        yield from _turned_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, eps, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), layers)

@@ -51,9 +51,9 @@ class Q4Kernels(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """The RMS norm of a row."""
+    """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm."""
 
-    weight: LiveTensor
+    terms: LiveTensor
     eps: float
 
 
@@ -186,7 +186,7 @@ def q4_product(
 
     The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
-    x is one row before it, and there is no bias.
+    x is one row before it.
     """
     rounds = weight.dtype == FOR_BYTES and x.dtype not in BYTES and takes_bytes(x.max_shape[-1], group)
     in_bytes = rounds or x.dtype in BYTES
@@ -213,7 +213,7 @@ def q4_product(
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     operands = (weight, scales, scales if bias is None else bias)
     if norm is not None:
-        operands = (weight, scales, norm.weight)
+        operands = (weight, scales, norm.terms)
     if rounds and rows == 1 and (norm is not None or x.max_shape[-1] <= KEPT_BYTES):
         units = ceil_div(columns, 4)
         parts_of_unit = _parts(units, depth // BYTES_TOGETHER, MOST_PARTS)

@@ -24,11 +24,11 @@ def rows(w: Writer, depth: int = 24) -> Ref:
     return found if found is not None else w.input(shapes)
 
 
-def layer(w: Writer, x: Ref, columns: int, bias: bool) -> Any:
-    """A 4-bit linear layer of its own weight."""
+def layer(w: Writer, x: Ref, columns: int, bias: bool, steps: int = 16) -> Any:
+    """A 4-bit linear layer of its own weight; the more steps there are to 1, the smaller it is."""
     depth = w[x].bound[-1]
     packed = w.generator.integers(0, 256, (columns, depth // 2)).astype(np.uint8)
-    scales = (w.generator.random((depth // 4, columns)) / 16).astype(np.float32)
+    scales = (w.generator.random((depth // 4, columns)) / steps).astype(np.float32)
     weight, factors = w.held(packed, 0, 255, True), w.held(scales, 0, 1, False)
     offset = w.constant((columns,)) if bias else None
     span = w[x].span * depth * 0.5 + 1
@@ -111,6 +111,26 @@ def three_layers(w: Writer) -> Any:
     return [layer(w, x, columns, bias) for columns in (24, 12, 12)]
 
 
+def residual(w: Writer) -> Any:
+    """y + layer(x), normalized, for a layer, three of them or a gated unit."""
+    x = rows(w)
+    shapes = w[x].shapes
+    y = w.choose(lambda y: y.dtype == "float32" and y.shapes == shapes and y.span <= LARGE) or w.input(shapes)
+    product = between = layer(w, x, 24, w.chance.random() < 0.5)
+    if w.chance.random() < 0.5:
+        between = w.emit("aten.view_copy.default", product, (1, size_of(w, x, 1), 24), **same(w[product]))
+    span = w[y].span + w[product].span
+    order = (y, between) if w.chance.random() < 0.5 else (between, y)
+    total = w.emit("aten.add.Tensor", *order, 1, dtype="float32", low=-span, high=span)
+    weight = w.constant((24,), "float32", 0.5, 1.5)
+    norm = w.emit("et_vk.rms_norm.default", total, weight, 1e-3, dtype="float32", low=-7.5, high=7.5)
+    bias = w.chance.random() < 0.2
+    found = [layer(w, norm, columns, bias) for columns in w.chance.choice(((24,), (24, 12, 12), (10,)))]
+    if w.chance.random() < 0.8:
+        w.pool = [ref for ref in w.pool if ref not in (product, between, norm)]
+    return found
+
+
 def sum_and_norm(w: Writer) -> Any:
     x = rows(w)
     shapes = w[x].shapes
@@ -155,6 +175,25 @@ def heads(w: Writer, count: int) -> Ref:
     return w.input(w.shapes(1, "S", count, SIZE), low=-1, high=1)
 
 
+def projected(w: Writer) -> list[Ref]:
+    """Queries, keys and values of one input, which may be normalized."""
+    x = w.input(w.shapes(1, "S", 24))
+    length = size_of(w, x, 1)
+    if w.chance.random() < 0.5:
+        weight = w.constant((24,), "float32", 0.1, 0.5)
+        x = w.emit("et_vk.rms_norm.default", x, weight, 1e-3, dtype="float32", low=-2.5, high=2.5)
+    bias = w.chance.random() < 0.3
+    counts = (HEADS, KEY_HEADS, KEY_HEADS)
+    layers = [layer(w, x, count * SIZE, bias, 64) for count in counts]
+    views = [
+        w.emit("aten.view_copy.default", made, (1, length, count, SIZE), **same(w[made]))
+        for made, count in zip(layers, counts, strict=True)
+    ]
+    if w.chance.random() < 0.8:
+        w.pool = [ref for ref in w.pool if ref not in (x, *layers, *views)]
+    return views
+
+
 def attention(w: Writer) -> Any:
     """Queries and keys turn, and go to attention with a cache; or attention without one."""
     if w.chance.random() < 0.3 or not w.stateful or w.depth:
@@ -167,7 +206,10 @@ def attention(w: Writer) -> Any:
         mask = w.input(w.shapes("S", "S"), low=-1, high=1) if w.chance.random() < 0.3 else None
         return w.emit("et_vk.sdpa.default", q, k, v, mask, None, dtype="float32", low=-w[v].span, high=w[v].span)
     capacity = w.chance.choice((CAPACITY, SHORT))
-    q, k, v = heads(w, HEADS), heads(w, KEY_HEADS), heads(w, KEY_HEADS)
+    if w.chance.random() < 0.4:
+        q, k, v = projected(w)
+    else:
+        q, k, v = heads(w, HEADS), heads(w, KEY_HEADS), heads(w, KEY_HEADS)
     start = position(w, capacity)
     choice = w.chance.random()
     if choice < 0.75:

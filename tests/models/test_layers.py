@@ -119,6 +119,11 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
         assert results[0] == results[1], f"at {size}"
 
 
+def in_turn(cases: dict[str, Any]) -> list[tuple[Any, bool]]:
+    """Cases with few threads in a workgroup and with many in turn."""
+    return [(case, place % 2 == 1) for place, case in enumerate(cases.values())]
+
+
 class Sum(NamedTuple):
     """A layer and what its result is added to."""
 
@@ -152,8 +157,7 @@ def added(case: Sum) -> tuple[Layers, Any]:
     return made, made.add(*((product, y) if case.swapped else (y, product)), case.alpha)
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", SUMS.values(), ids=SUMS)
+@pytest.mark.parametrize(("case", "many"), in_turn(SUMS), ids=SUMS)
 def test_a_sum_goes_into_its_layer(case: Sum, many: bool) -> None:
     (plain, total), (other, joined) = added(case), added(case)
     graph, fused = plain.chain.graph(total), fuse(other.chain.graph(joined))
@@ -219,6 +223,8 @@ NORMS = {
     "linear": Normed("linear"),
     "three": Normed("three", width=6),
     "gated": Normed("gated"),
+    "biased": Normed("linear", width=13, bias=True),
+    "three_biased": Normed("three", width=12, bias=True),
     "deep": Normed("gated", depth=1024, width=30),
     "wide": Normed("linear", depth=2560, width=13),
 }
@@ -234,8 +240,7 @@ def normed(case: Normed) -> tuple[Layers, list[Any]]:
     return made, [made.layer(norm, case.width * (turn + 1), case.bias) for turn in range(count)]
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize(("case", "many"), in_turn(NORMS), ids=NORMS)
 def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
     (plain, results), (other, joined) = normed(case), normed(case)
     fused = fuse(other.chain.graph(*joined))
@@ -251,12 +256,11 @@ def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Normed("linear", bias=True),
         Normed("linear", depth=20),
         Normed("linear", depth=2816 + 8),
         Normed("gated", dtype="float16"),
     ],
-    ids=["biased", "odd", "wide", "halves"],
+    ids=["odd", "wide", "halves"],
 )
 def test_other_norms_stay_apart(case: Normed) -> None:
     made, results = normed(case)
@@ -295,12 +299,12 @@ ATTENTIONS = {
     "odd": Attention(positions=False, heads=(3, 3), size=10, depth=20),
     "deep": Attention(depth=512, heads=(2, 1), size=64),
     "normed": Attention(normed=True, depth=128),
+    "normed_biased": Attention(normed=True, bias=True),
     "normed_rows": Attention(normed=True, positions=False),
 }
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
-@pytest.mark.parametrize("case", ATTENTIONS.values(), ids=ATTENTIONS)
+@pytest.mark.parametrize(("case", "many"), in_turn(ATTENTIONS), ids=ATTENTIONS)
 def test_queries_and_keys_turn_as_their_sums_are_put(case: Attention, many: bool) -> None:
     (plain, results), (other, joined) = attention(case), attention(case)
     fused = fuse(other.chain.graph(*joined), Limits(max_bindings=9))
