@@ -53,4 +53,4 @@ def _weight(node: Node) -> Tensor | None:
         isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)
     ):
         return None
-    return weight if x.dtype == "float32" and takes_bytes(x.max_shape[-1], group) else None
+    return weight if x.dtype == "float32" and takes_bytes(x.max_shape[-1], group, weight.max_shape) else None
