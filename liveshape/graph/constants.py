@@ -1,4 +1,4 @@
-"""The data of a constant: bytes of the file, or those of several constants interleaved into one."""
+"""The data of a constant: bytes of the file, those of several constants interleaved into one, or in another order."""
 
 from __future__ import annotations
 
@@ -11,6 +11,28 @@ from liveshape.formats.source import check_view, drop_pages
 
 
 @dataclass(frozen=True)
+class Paired:
+    """Blocks of a constant, each with a run of bytes of its first half and of its second in turn.
+
+    >>> bytes(Paired(memoryview(b"aabbAABB"), 8, 2)[2:6])
+    b'AAbb'
+    """
+
+    source: memoryview
+    block: int
+    run: int
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(len(self))
+        first = start // self.block * self.block
+        last = -(-stop // self.block) * self.block
+        return memoryview(_pair(self.source[first:last], self.block, self.run))[start - first : stop - first]
+
+
+@dataclass(frozen=True)
 class Interleaved:
     """Constants as one: a run of bytes of each in turn, again and again. Nothing is copied before it is asked for.
 
@@ -18,7 +40,7 @@ class Interleaved:
     b'aaaaAAbbbbBB'
     """
 
-    parts: tuple[memoryview, ...]
+    parts: tuple[memoryview | Paired, ...]
     runs: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -36,11 +58,11 @@ class Interleaved:
         for start in range(0, rounds, step):
             count = min(step, rounds - start)
             for part in self.parts:
-                check_view(part)
+                check_view(_source(part))
             rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
             yield memoryview(_interleave(rows, self.runs, count))
             for part in self.parts:
-                drop_pages(part)
+                drop_pages(_source(part))
 
 
 _LONG_RUN = 64  # bytes from which copying run by run beats copying word by word
@@ -60,6 +82,28 @@ def _interleave(rows: list[memoryview], runs: tuple[int, ...], count: int) -> by
             target[(place + offset * size) // size :: width // size] = source[offset :: run // size]
         place += run
     return result
+
+
+def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
+    half = block // 2
+    if run >= _LONG_RUN:
+        starts = range(0, len(blocks), block)
+        places = [start + place for start in starts for at in range(0, half, run) for place in (at, at + half)]
+        return b"".join([blocks[place : place + run] for place in places])
+    result = bytearray(len(blocks))
+    size = 4 if run % 4 == 0 else 1
+    source, target = (memoryview(each).cast("I" if size == 4 else "B") for each in (blocks, result))
+    for at in range(half // size):
+        turn, offset = divmod(at * size, run)
+        place = (2 * turn * run + offset) // size
+        target[place :: block // size] = source[at :: block // size]
+        target[place + run // size :: block // size] = source[at + half // size :: block // size]
+    return result
+
+
+def _source(part: memoryview | Paired) -> memoryview:
+    """The view of the file that a part is read from."""
+    return part.source if isinstance(part, Paired) else part
 
 
 Constant = memoryview | Interleaved
@@ -98,15 +142,15 @@ def address_of(view: memoryview) -> int:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
 
-def pieces(constant: Constant, nbytes: int) -> Iterator[Any]:
+def pieces(constant: Constant | Paired, nbytes: int) -> Iterator[Any]:
     """The bytes of a constant, piece by piece; what was taken does not stay in memory."""
     if isinstance(constant, Interleaved):
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
-        check_view(constant)
+        check_view(_source(constant))
         yield constant[start : start + nbytes]
-        drop_pages(constant)
+        drop_pages(_source(constant))
 
 
 def all_bytes(constant: Constant) -> memoryview:

@@ -14,7 +14,7 @@ from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
-from liveshape.lower.layers import NORM, NORMED, added_layer, normed_layer
+from liveshape.lower.layers import NORM, NORMED, TURN, added_layer, normed_layer, turned_layers
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.rewriting import rewritten
 from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
@@ -177,6 +177,12 @@ FUSIONS = (
         frozenset({LINEAR_Q4}),
         ("liveshape.three_linear_q4gsw",),
         _three_layers,
+    ),
+    Fusion(
+        "queries, keys and values of three such layers that turn on their way to the cache",
+        frozenset({TURN}),
+        ("liveshape.turned_linear_q4gsw",),
+        turned_layers,
     ),
     Fusion(
         "a 4-bit layer whose result is added to something else",

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph.constants import Interleaved, Paired
+from liveshape.graph.elements import prod
 from liveshape.lower.pattern import Replacement, exact, fit
-from liveshape.lower.search import LINEAR_Q4, Search
+from liveshape.lower.search import LINEAR_Q4, VIEW, Search
 
+TURN = "liveshape.rotary_to_cache"
 NORM = "et_vk.rms_norm.default"
 NORMED = {
     LINEAR_Q4: "liveshape.normed_linear_q4gsw",
     "liveshape.three_linear_q4gsw": "liveshape.normed_three_linear_q4gsw",
     "liveshape.gated_linear_q4gsw": "liveshape.normed_gated_linear_q4gsw",
+    "liveshape.turned_linear_q4gsw": "liveshape.normed_turned_linear_q4gsw",
 }
 MANY_PARTS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
 WORKGROUP_BYTES = 5120  # that the kernel of one row needs beside the row
@@ -39,6 +43,53 @@ def added_layer(search: Search, add: Node, limits: Limits) -> Sequence[Replaceme
             args = (x, weight, scales, group, bias, residual, out)
             return [Replacement(add, "liveshape.added_linear_q4gsw", nodes, args)]
     return ()
+
+
+def turned_layers(search: Search, turn: Node, limits: Limits) -> Sequence[Replacement]:
+    """Queries, keys and values of one input, viewed as heads, that turn on their way to the cache: at that place."""
+    *heads, cosine, sine, start, k_cache, v_cache, position, out = turn.args
+    views = [node for node in map(search.maker.get, heads) if node is not None and node.name == VIEW]
+    layers = search.maker.get(views[0].args[0]) if len(views) == 3 else None
+    if layers is None or layers.name != "liveshape.three_linear_q4gsw":
+        return ()
+    x, weight, scales, group, bias, products = layers.args
+    if products != tuple(view.args[0] for view in views):
+        return ()
+    nodes = (layers, *views, turn)
+    given = [value for value in (x, weight, scales, bias) if value is not None]
+    private = all(search.only_reader(value) in nodes for value in (*products, *heads))
+    steady = search.once(*products, *heads) and all(search.unchanged(value, nodes) for value in given)
+    size = out.max_shape[3]
+    # One batch and fixed heads: the rows of a view are those of x, whatever it calls them.
+    fixed = all(
+        (view.args[1][0], *view.args[1][2:]) == (1, *head.max_shape[2:])
+        for view, head in zip(views, heads, strict=True)
+    )
+    alike = k_cache.max_shape[0] == 1 and k_cache.max_shape[2:] == heads[1].max_shape[2:] == heads[2].max_shape[2:]
+    alike = alike and k_cache.max_shape == v_cache.max_shape and size % 2 == 0
+    # All of a head turns; tables of all positions are constants, so that this holds for good.
+    full = cosine.max_shape[1] == size and cosine.constant is not None
+    if start is None:
+        full = cosine.max_shape[1] == size // 2
+    bound = (x, weight, scales, x if bias is None else bias, cosine, sine, out, k_cache, v_cache)
+    if not (private and steady and fixed and alike and full and exact(*products) and fit(bound, limits)):
+        return ()
+    made = []
+    if start is not None:
+        made = [_in_pairs(tensor, size, axis) for tensor, axis in zip(given[1:], (0, 1, 0), strict=False)]
+        weight, scales, bias = (*made, None)[:3]
+    args = (x, weight, scales, group, bias, cosine, sine, start, k_cache, v_cache, position, out)
+    return [Replacement(turn, "liveshape.turned_linear_q4gsw", nodes, args, tuple(made))]
+
+
+def _in_pairs(joined: Tensor, size: int, axis: int) -> Tensor:
+    """A constant of queries, keys and values along an axis, with columns next to each other that turn together."""
+    assert isinstance(joined.constant, Interleaved)
+    run = len(joined.constant) // prod(joined.max_shape[: axis + 1])
+    *turning, values = joined.constant.parts
+    pairs = [Paired(part, size * run, run) for part in turning if isinstance(part, memoryview)]
+    data = Interleaved((*pairs, values), joined.constant.runs)
+    return Tensor(f"{joined.name} in pairs", joined.dtype, joined.max_shape, constant=data)
 
 
 def normed_layer(search: Search, norm: Node, limits: Limits) -> Sequence[Replacement]:

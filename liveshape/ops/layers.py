@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from liveshape.errors import ShapeError
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import Scratch
+from liveshape.ops.attention import _check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.quantized import ONE_LAYER, Norm, Q4Kernels, Steps, linear_q4gsw, q4_product
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.rotary import check_positions, check_rows
 
+TURNED_LAYERS = Q4Kernels.putting("q4_put_turned", "q4_turned_params")
 ADDED_LAYER = Q4Kernels.putting("q4_put_added")
 
 
@@ -34,6 +39,77 @@ def added_linear_q4gsw(
         return
     out.shape = shape
     yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, (residual, out), ADDED_LAYER)
+
+
+@op(
+    "liveshape.turned_linear_q4gsw",
+    mutates=("k_cache", "v_cache"),
+    along={"k_cache": 1, "v_cache": 1},
+    begins="input_pos",
+)
+def turned_linear_q4gsw(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    bias: LiveTensor | None,
+    cosine: LiveTensor,
+    sine: LiveTensor,
+    start_pos: int | None,  # in tables of every position; None where they are of the live rows
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
+    input_pos: int,
+    out: LiveTensor,
+) -> Steps:
+    """Turned queries of x; its keys turn on their way to the cache, and its values go with them."""
+    angles = (cosine, sine, start_pos)
+    yield from _turned_products(x, weight, scales, group_size, bias, angles, (k_cache, v_cache, input_pos), out)
+
+
+def _turned_products(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group: int,
+    bias: LiveTensor | None,
+    angles: tuple[LiveTensor, LiveTensor, int | None],
+    caches: tuple[LiveTensor, LiveTensor, int],
+    out: LiveTensor,
+    norm: Norm | None = None,
+) -> Steps:
+    cosine, sine, start = angles
+    k_cache, v_cache, position = caches
+    rows = prod(x.shape[:-1])
+    heads, size = out.max_shape[2:]
+    out.shape = (1, rows, heads, size)
+    if start is None:
+        check_rows(out.shape, cosine, sine)
+    else:
+        check_positions(out.shape, cosine, sine, start)
+    key_heads = k_cache.shape[2]
+    _check_room(k_cache, rows, position)
+    if k_cache.shape != v_cache.shape or weight.shape[0] != (heads + 2 * key_heads) * size:
+        raise ShapeError(
+            f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {weight.shape[0]} columns must be "
+            f"{heads} heads of queries and those of keys and values, of {size} each"
+        )
+    yield from q4_product(
+        x,
+        weight,
+        scales,
+        group,
+        scales.shape[1],
+        bias,
+        (cosine, sine, out, k_cache, v_cache),
+        TURNED_LAYERS,
+        norm,
+        first_row=0 if start is None else start,
+        cache_start=position * key_heads * size,
+        NEIGHBOURS=start is None,
+        SIZE=size,
+        FIRST=heads * size,
+        SECOND=key_heads * size,
+    )
 
 
 def _normed(x: LiveTensor, norm: LiveTensor, eps: float, layer: Callable[[LiveTensor, Norm | None], Steps]) -> Steps:
@@ -97,5 +173,35 @@ def normed_gated_linear_q4gsw(
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, None, out, norm)
+
+    yield from _normed(x, norm_weight, eps, layers)
+
+
+@op(
+    "liveshape.normed_turned_linear_q4gsw",
+    mutates=("k_cache", "v_cache"),
+    along={"k_cache": 1, "v_cache": 1},
+    begins="input_pos",
+)
+def normed_turned_linear_q4gsw(
+    x: LiveTensor,
+    norm_weight: LiveTensor,
+    eps: float,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    cosine: LiveTensor,
+    sine: LiveTensor,
+    start_pos: int | None,
+    k_cache: LiveTensor,
+    v_cache: LiveTensor,
+    input_pos: int,
+    out: LiveTensor,
+) -> Steps:
+    """Turned queries of a norm that nobody else wants; its keys and values go to their caches."""
+    angles, caches = (cosine, sine, start_pos), (k_cache, v_cache, input_pos)
+
+    def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
+        yield from _turned_products(rows, weight, scales, group_size, None, angles, caches, out, norm)
 
     yield from _normed(x, norm_weight, eps, layers)

@@ -33,9 +33,9 @@ class Q4Kernels(NamedTuple):
     byte_blocks: Kernel
 
     @classmethod
-    def putting(cls, put: str) -> Q4Kernels:
-        """The kernels with an include that says where the sums go."""
-        load = partial(Kernel.load, q4_put=put)
+    def putting(cls, put: str, params: str = "q4_put_params") -> Q4Kernels:
+        """The kernels with an include that says where the sums go, and one with the params that it needs for that."""
+        load = partial(Kernel.load, q4_put=put, q4_put_params=params)
         return cls(
             load("q4_rows"),
             load("q4_blocks"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
@@ -47,13 +48,18 @@ def rotate(
 def angles_of_rows(xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor) -> dict[str, Any]:
     """Tables of the live rows, [rows, pairs]; a pair is two neighbours."""
     _check_heads(xq, xk)
-    _, rows, _, size = xq.shape
+    check_rows(xq.shape, cosine, sine)
+    return {"half": xq.shape[3] // 2, "first_row": 0, "NEIGHBOURS": True, **_rows_before_heads(xq, xk)}
+
+
+def check_rows(queries: Shape, cosine: LiveTensor, sine: LiveTensor) -> None:
+    """Whether tables are those of the live rows of queries [B, S, H, D]."""
+    _, rows, _, size = queries
     for table in (cosine, sine):
         if table.shape != (rows, size // 2):
             raise ShapeError(
-                f"angles {table.shape} for queries {xq.shape}: {(rows, size // 2)} is needed, a row for every live row"
+                f"angles {table.shape} for queries {queries}: {(rows, size // 2)} is needed, a row for every live row"
             )
-    return {"half": size // 2, "first_row": 0, "NEIGHBOURS": True, **_rows_before_heads(xq, xk)}
 
 
 def angles_of_positions(
@@ -61,12 +67,17 @@ def angles_of_positions(
 ) -> dict[str, Any]:
     """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
     _check_heads(xq, xk)
-    _, rows, _, size = xq.shape
+    check_positions(xq.shape, cosine, sine, start)
+    return {"half": cosine.shape[1] // 2, "first_row": start, "NEIGHBOURS": False, **_rows_before_heads(xq, xk)}
+
+
+def check_positions(queries: Shape, cosine: LiveTensor, sine: LiveTensor, start: int) -> None:
+    """Whether tables have the positions of queries [B, S, H, D]."""
+    _, rows, _, size = queries
     if cosine.rank != 2 or cosine.shape != sine.shape:
         raise ShapeError(f"tables of angles {cosine.shape} and {sine.shape} must be two alike of rank 2")
     positions, width = cosine.shape
     _check_table(width, size, start, rows, positions)
-    return {"half": width // 2, "first_row": start, "NEIGHBOURS": False, **_rows_before_heads(xq, xk)}
 
 
 def _rows_before_heads(xq: LiveTensor, xk: LiveTensor) -> dict[str, Any]:

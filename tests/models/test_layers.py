@@ -10,6 +10,7 @@ import pytest
 
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import fuse
 from tests.support.chains import Chain, executor_of
@@ -54,6 +55,51 @@ class Layers:
 
     def add(self, a: Any, b: Any, alpha: int = 1) -> Any:
         return self.chain.node("aten.add.Tensor", a, b, alpha, self.chain.tensor(a.max_shape, self.dtype))
+
+
+KEPT = 100
+
+
+class Attention(NamedTuple):
+    """Queries, keys and values that turn, by tables of all positions or of the live rows."""
+
+    positions: bool = True
+    heads: tuple[int, int] = (4, 2)
+    size: int = 8
+    depth: int = 24
+    bias: bool = False
+    normed: bool = False
+    partial: int = 0  # elements of a head that do not turn
+    dtype: str = "float32"
+
+
+def attention(case: Attention) -> tuple[Layers, list[Any]]:
+    """Attention of x with its caches."""
+    made = Layers(case.dtype)
+    chain = made.chain
+    x = chain.input((1, ROWS, case.depth), case.dtype)
+    position = chain.scalar(given=True)
+    width = case.size // (1 if case.positions else 2) - case.partial
+    if case.positions:
+        tables = [chain.constant(made.random.standard_normal((KEPT, width)).astype(case.dtype)) for _ in range(2)]
+    else:
+        tables = [chain.input((ROWS, width), case.dtype) for _ in range(2)]
+    length = chain.node("sym_size.int", x, 1, chain.scalar())
+    source = made.norm(x) if case.normed else x
+    heads = []
+    for count in (*case.heads, case.heads[1]):
+        product = made.layer(source, count * case.size, case.bias)
+        heads.append(made.view(product, (1, length, count, case.size), (1, ROWS, count, case.size)))
+    q, k, v = heads
+    turned = tuple(chain.tensor(each.max_shape, case.dtype) for each in (q, k))
+    if case.positions:
+        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, turned)
+    else:
+        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, turned)
+    caches = [chain.constant(np.zeros((1, KEPT, *v.max_shape[2:]), case.dtype)) for _ in range(2)]
+    rest = position, length, None, 0.0, True, None, chain.tensor(q.max_shape, case.dtype)
+    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    return made, [out, *caches]
 
 
 def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many: bool = False) -> None:
@@ -240,3 +286,56 @@ def test_a_norm_stays_apart_where_its_input_is_written_over_before() -> None:
     norm = made.norm(kept)
     made.chain.node("liveshape.move", z, kept)
     assert operators(fuse(made.chain.graph(made.layer(norm, 24), kept)))["et_vk.rms_norm.default"] == 1
+
+
+ATTENTIONS = {
+    "positions": Attention(),
+    "rows": Attention(positions=False, bias=True),
+    "biased": Attention(bias=True, heads=(3, 1), size=6),
+    "odd": Attention(positions=False, heads=(3, 3), size=10, depth=20),
+    "deep": Attention(depth=512, heads=(2, 1), size=64),
+    "normed": Attention(normed=True, depth=128),
+    "normed_rows": Attention(normed=True, positions=False),
+}
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.parametrize("case", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_queries_and_keys_turn_as_their_sums_are_put(case: Attention, many: bool) -> None:
+    (plain, results), (other, joined) = attention(case), attention(case)
+    fused = fuse(other.chain.graph(*joined), Limits(max_bindings=9))
+    name = "normed_turned_linear_q4gsw" if case.normed else "turned_linear_q4gsw"
+    assert operators(fused) == Counter({"sym_size.int": 1, name: 1, "custom_sdpa.default": 1})
+
+    def given(size: int) -> list[Any]:
+        random = np.random.default_rng(size)
+        x = random.standard_normal((1, size, case.depth)).astype(np.float32)
+        tables = [] if case.positions else [random.standard_normal((size, case.size // 2)) for _ in range(2)]
+        return [x, int(random.integers(0, KEPT - size)), *(each.astype(np.float32) for each in tables)]
+
+    same_bytes(plain.chain.graph(*results), fused, given, many=many)
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_a_position_beyond_the_cache_is_refused_as_before(positions: bool) -> None:
+    made, results = attention(Attention(positions=positions))
+    executor = executor_of(fuse(made.chain.graph(*results), Limits(max_bindings=9)), open_device())
+    x, tables = np.ones((1, 2, 24), np.float32), [] if positions else [np.ones((2, 4), np.float32)] * 2
+    with pytest.raises(ShapeError, match=f"position {KEPT - 1} and 2 "):
+        executor.execute([x, KEPT - 1, *tables])
+    assert executor.execute([x, KEPT - 2, *tables])[0].shape == (1, 2, 4, 8)
+    if not positions:
+        with pytest.raises(ShapeError, match=r"\(2, 4\) is needed"):
+            executor.execute([x, 0, tables[0], np.ones((1, 4), np.float32)])
+
+
+def test_queries_and_keys_turn_apart_where_that_is_not_the_same() -> None:
+    for case in (Attention(partial=2), Attention(dtype="float16")):
+        made, results = attention(case)
+        assert operators(fuse(made.chain.graph(*results), Limits(max_bindings=9)))["turned_linear_q4gsw"] == 0, case
+    made, results = attention(Attention())
+    assert operators(fuse(made.chain.graph(*results)))["rotary_to_cache"] == 1, "eight bindings are not enough"
+    made, results = attention(Attention())
+    keys = made.chain.nodes[3].args[-1]
+    found = operators(fuse(made.chain.graph(*results, keys), Limits(max_bindings=9)))
+    assert found["three_linear_q4gsw"] == found["rotary_to_cache"] == 1, "the caller wants the keys"

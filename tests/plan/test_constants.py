@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.graph.constants import Interleaved, all_bytes, pieces
+from liveshape.graph.constants import Interleaved, Paired, all_bytes, pieces
 
 
 @pytest.mark.parametrize("nbytes", [1, 16, 100, 1 << 20])
@@ -27,3 +27,16 @@ def test_one_behind_the_other_is_not_copied() -> None:
     found = list(pieces(Interleaved(parts, (24, 40)), 16))
     assert [len(piece) for piece in found] == [16, 8, 16, 16, 8]
     assert all(np.shares_memory(np.asarray(piece), data) for piece in found)
+
+
+@pytest.mark.parametrize("nbytes", [4, 100, 1 << 20])
+@pytest.mark.parametrize("run", [4, 6, 64, 100])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_halves_of_blocks_in_turn(rounds: int, run: int, nbytes: int) -> None:
+    random = np.random.default_rng(0)
+    blocks = random.integers(0, 255, (rounds, 4, 2, 6, run), np.uint8)
+    rest = random.integers(0, 255, (rounds, 40), np.uint8)
+    pairs = Paired(memoryview(blocks).cast("B"), 12 * run, run)
+    joined = Interleaved((pairs, memoryview(rest).cast("B")), (48 * run, 40))
+    expected = np.concatenate([blocks.swapaxes(2, 3).reshape(rounds, -1), rest], axis=1).tobytes()
+    assert b"".join(bytes(piece) for piece in pieces(joined, nbytes)) == bytes(all_bytes(joined)) == expected

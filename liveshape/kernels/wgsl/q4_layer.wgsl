@@ -14,6 +14,7 @@ struct Params {
     weight_words: u32,
     scale_stride: u32,
     splits: u32, // of the depth, for workgroups of their own
+// include q4_put_params
 }
 @group(0) @binding(1) var<storage, read> weight: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<vec4<TScale>>;

@@ -32,6 +32,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read> sine: array<TAngle>;
 
 // include rotary_alone
+// include turned
 
 // The columns of pair `i`: `half` pairs turn, what partial rotary leaves follows in twos.
 fn columns_of(i: u32) -> vec2<u32> {
@@ -57,10 +58,7 @@ fn each(index: u32) {
         let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
         let batch = vector / select(params.query_vectors, params.key_vectors, of_keys);
         let angle = batch * params.table_stride + (params.first_row + row) * params.table_width + i;
-        let other = angle + select(params.half, 0u, NEIGHBOURS);
-        let cosines = vec2<f32>(f32(cosine[angle]), f32(cosine[other]));
-        let sines = vec2<f32>(f32(sine[angle]), f32(sine[other]));
-        x = x * cosines + vec2<f32>(-x.y, x.x) * sines;
+        x = turned(x, angle, angle + select(params.half, 0u, NEIGHBOURS));
     }
     if (of_keys) {
         let into = places / params.key_run * params.key_stride + params.key_start + places % params.key_run;

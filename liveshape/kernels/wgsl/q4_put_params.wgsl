@@ -1,0 +1,1 @@
+    // Sums that are put by the sizes alone need no more.
