@@ -186,8 +186,10 @@ def q4_product(
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
     x is one row before it, and there is no bias.
     """
-    rounds = weight.dtype == FOR_BYTES and x.dtype not in BYTES and takes_bytes(x.max_shape[-1], group, weight.max_shape)
-    in_bytes = rounds or x.dtype in BYTES
+    in_bytes = x.dtype in BYTES
+    rounds = not in_bytes and weight.dtype == FOR_BYTES and not high_first
+    rounds = rounds and takes_bytes(x.max_shape[-1], group, weight.max_shape)
+    in_bytes = in_bytes or rounds
     columns, column_bytes = weight.shape
     depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
     rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None

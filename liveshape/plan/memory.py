@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from liveshape.graph import Graph, Tensor, Value
 from liveshape.graph.constants import address_of
-from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike
+from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
 Roots = dict[Tensor, Tensor]  # a tensor -> the one whose memory it has
 

@@ -116,7 +116,8 @@ def test_layers_of_one_input_run_as_one(model: tuple[str, Path]) -> None:
     assert found.count("liveshape.three_linear_q4gsw") == found.count("liveshape.gated_linear_q4gsw") == layers
     assert found.count("et_vk.linear_q4gsw.default") == (2 * layers + 1 if layers else 0)
     assert found.count("liveshape.rotary_to_cache") == settings["num_hidden_layers"]
-    assert found.count("liveshape.rounded_rows") == (4 * layers + 1 if options.quantization.mode == "8da4w" else 0)
+    assert found.count("liveshape.rounded_rows") == 0
+    assert found.count("liveshape.row_bytes") == (4 * layers + 1 if options.quantization.mode == "8da4w" else 0)
 
 
 def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
