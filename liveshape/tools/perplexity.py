@@ -2,8 +2,8 @@
 
 The text is cut into windows of a context that do not overlap; what is left after the last whole one does not count.
 Each window is read from an empty cache and begins with the token that begins texts, in place of its first, where the
-tokenizer puts one before a text. Of a window the second half is foretold and counts, so that each of its tokens has seen
-at least half a context.
+tokenizer puts one before a text. Of a window the second half is foretold and counts, so that each of its tokens has
+seen at least half a context.
 """
 
 from __future__ import annotations
