@@ -33,6 +33,7 @@ examples:
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model-folder                        talk to one
   liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (needs the extra `export`)
+  liveshape perplexity model-folder book.txt         how well it foretells a text
   liveshape bench --shape 1b                         tokens per second
   liveshape profile --shape 1b                       and where the time goes
   liveshape demo                                     one graph at several live shapes
@@ -111,6 +112,17 @@ examples:
   liveshape export model.Q8_0.gguf -o model --max-context 8192
   liveshape export Qwen3-0.6B -o qwen --group-size 64 --dtype fp16
   liveshape export mymodel:build -o mymodel.pte"""
+
+_PERPLEXITY = """\
+MODEL is a folder or a .pte beside its tokenizer, as of `liveshape generate`; FILE is a text, - is stdin.
+The rule is that of llama.cpp's command: windows of --context tokens that do not overlap, each from an empty cache and
+begun as the tokenizer begins texts; the second half of each counts, what is left after the last whole one does not.
+The number after ± is the deviation of the estimate. Compare models of one tokenizer, and runs of one --context, alone.
+
+examples:
+  liveshape perplexity SmolLM2-135M-Instruct book.txt
+  liveshape perplexity SmolLM2-135M-Instruct book.txt --activations int8      what does rounding cost?
+  cat *.md | liveshape perplexity model-folder - --context 256 --json"""
 
 _BENCH = """\
 MODEL is the folder of a language model, or a .pte file, which is timed per call at the shapes given; without it, the
@@ -263,6 +275,16 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--dtype", choices=("fp32", "fp16"), default="fp32", help="of everything else, on the GPU")
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
     exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
+
+    foretelling = add("perplexity", "measure how well a model foretells a text", _PERPLEXITY, _run_perplexity)
+    foretelling.add_argument("model", metavar="MODEL", help="a folder or a .pte file")
+    foretelling.add_argument("file", metavar="FILE", help="a text; - is stdin")
+    foretelling.add_argument(
+        "-c", "--context", metavar="N", type=_positive, help="tokens of a window (default 512, or the model's)"
+    )
+    foretelling.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
+    _add_activations(foretelling)
+    foretelling.add_argument("--json", action="store_true", help="print JSON")
 
     timing = add("bench", "measure tokens per second, or the time of a call", _BENCH, _run_bench)
     _add_measured(timing, tokens="128", repeats=5)
@@ -489,6 +511,20 @@ def _run_export(arguments: argparse.Namespace) -> int:
         half=arguments.dtype == "fp16",
         full_logits=arguments.full_logits,
         allow_split=arguments.allow_split,
+    )
+
+
+def _run_perplexity(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.perplexity import perplexity
+
+    return perplexity(
+        arguments.model,
+        arguments.file,
+        context=arguments.context,
+        activations=arguments.activations,
+        half_cache=arguments.half_cache,
+        device=arguments.device,
+        as_json=arguments.json,
     )
 
 

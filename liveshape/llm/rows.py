@@ -43,6 +43,7 @@ _OF_ROWS: dict[str, Callable[[Node, Others], bool]] = {
             "et_vk.linear_qcs4w.default",
             "et_vk.linear_dq8ca_q4gsw.default",
             "liveshape.rounded_rows",
+            "liveshape.row_bytes",
             "liveshape.move",
             "aten._to_copy.default",
             "dim_order_ops._to_dim_order_copy.default",

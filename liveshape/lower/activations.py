@@ -12,6 +12,7 @@ from liveshape.ops.quantized import FOR_BYTES, takes_bytes
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
+_WEIGHTS = {FLOAT32: "uint8", INT8: FOR_BYTES}  # the dtype of a weight says it
 
 
 def with_activations(graph: Graph, activations: str) -> Graph:
@@ -24,24 +25,26 @@ def with_activations(graph: Graph, activations: str) -> Graph:
     """
     if activations not in ACTIVATIONS:
         raise ValueError(f"activations {activations!r}: {' or '.join(ACTIVATIONS)} is possible")
-    if activations == FLOAT32:
-        return graph
-    for_bytes: dict[Value, Value] = {}
+    told: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:
         weight = _weight(node)
-        if weight is not None:
-            for_bytes.setdefault(weight, replace(weight, dtype=FOR_BYTES))
-            node = replace(node, args=renamed(node.args, {weight: for_bytes[weight]}))
+        if weight is not None and weight.dtype != _WEIGHTS[activations]:
+            # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
+            other = told.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
+            node = replace(node, args=renamed(node.args, {weight: other}))
         nodes.append(node)
-    if not for_bytes:
+    if activations == INT8 and not any(_weight(node) for node in nodes):
         raise UnsupportedError(
             f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
             "of a multiple of 32 weights (`liveshape export --quant 4w`)"
         )
-    kept = {value for node in nodes for value in node.inputs}
-    values = [value for value in graph.values if value not in for_bytes or value in kept]
-    return replace(graph, nodes=tuple(nodes), values=(*values, *for_bytes.values()))
+    if not told:
+        return graph
+    kept = {value for node in nodes for value in node.inputs} | {*graph.outputs}
+    gone = told.keys() - kept
+    values = [value for value in graph.values if value not in gone]
+    return replace(graph, nodes=tuple(nodes), values=(*values, *told.values()))
 
 
 def _weight(node: Node) -> Tensor | None:
@@ -53,4 +56,5 @@ def _weight(node: Node) -> Tensor | None:
         isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)
     ):
         return None
-    return weight if x.dtype == "float32" and takes_bytes(x.max_shape[-1], group) else None
+    known = x.dtype == "float32" or weight.dtype == FOR_BYTES
+    return weight if known and takes_bytes(x.max_shape[-1], group, weight.max_shape) else None

@@ -13,11 +13,13 @@ from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
 from liveshape.lower.rewriting import renamed, rewritten
+from liveshape.ops.quantized import BYTES, bytes_shape, takes_bytes
 
 _LAYER = "et_vk.linear_dq8ca_q4gsw.default"
 _ROUNDED = "liveshape.rounded_rows"
+_BYTES = "liveshape.row_bytes"
 # Results that are small, or that have to exist anyway: keeping them costs no memory.
-_ONCE = frozenset({"torchao.choose_qparams_affine.default", _ROUNDED})
+_ONCE = frozenset({"torchao.choose_qparams_affine.default", _ROUNDED, _BYTES})
 
 
 def share_subexpressions(graph: Graph) -> Graph:
@@ -60,13 +62,19 @@ def _identity(argument: Any) -> Any:
 
 
 def _parts(node: Node, made: list[Tensor]) -> list[Node]:
-    """A layer of 8-bit rows as their rounding and a layer of the rounded rows; any other node as it is."""
+    """A layer of 8-bit rows as their rounding and a layer of the rounded rows; any other node as it is.
+
+    The rows become integers where the layer multiplies such, else numbers that are as many steps.
+    """
     if node.name != _LAYER:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
-    made.append(Tensor(f"{x.name} in 8 bits", "float32", x.max_shape))
+    in_bytes = takes_bytes(x.max_shape[-1], group, weight.max_shape)
+    dtype, shape = (BYTES[1], bytes_shape(x.max_shape)) if in_bytes else ("float32", x.max_shape)
+    made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
+    rounding = _BYTES if in_bytes else _ROUNDED
     return [
-        ops.OPS[_ROUNDED].bind(node.index, node.label, (x, scale, zero_point, made[-1])),
+        ops.OPS[rounding].bind(node.index, node.label, (x, scale, zero_point, made[-1])),
         ops.OPS["et_vk.linear_q4gsw.default"].bind(
             node.index, node.label, (made[-1], weight, scales, group, bias, out)
         ),

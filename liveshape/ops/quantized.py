@@ -115,7 +115,7 @@ def linear_dq8ca_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """The rows of x as eight bits can hold them, times the weight: products of integers, and sums of their groups."""
-    if not takes_bytes(x.max_shape[-1], group_size):
+    if not takes_bytes(x.max_shape[-1], group_size, weight.max_shape):
         rounded: LiveTensor = yield Scratch("float32", x.max_shape)
         yield from rounded_rows(x, input_scale, input_zero_point, rounded)
         yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
@@ -153,9 +153,9 @@ def row_bytes(
         yield ROW_BYTES_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
-def takes_bytes(depth: int, group: int) -> bool:
-    """Whether a 4-bit layer has a road for rows of bytes: its scales are for whole vectors of nibbles."""
-    return depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
+def takes_bytes(depth: int, group: int, weight: Shape) -> bool:
+    """Whether a 4-bit layer has a road for rows of bytes: scales are for whole vectors of nibbles, and no padding."""
+    return depth == weight[-1] * 2 > 0 and depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
 
 
 def bytes_shape(shape: Shape) -> Shape:
@@ -188,8 +188,10 @@ def q4_product(
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
     x is one row before it.
     """
-    rounds = weight.dtype == FOR_BYTES and x.dtype not in BYTES and takes_bytes(x.max_shape[-1], group)
-    in_bytes = rounds or x.dtype in BYTES
+    in_bytes = x.dtype in BYTES
+    rounds = not in_bytes and weight.dtype == FOR_BYTES and not high_first
+    rounds = rounds and takes_bytes(x.max_shape[-1], group, weight.max_shape)
+    in_bytes = in_bytes or rounds
     columns, column_bytes = weight.shape
     depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
     rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from liveshape.graph import Graph, Tensor, Value
 from liveshape.graph.constants import address_of
-from liveshape.graph.elements import padded, prod, storage_bytes, stored_alike
+from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
 Roots = dict[Tensor, Tensor]  # a tensor -> the one whose memory it has
 
@@ -41,7 +41,9 @@ def share_constants(graph: Graph) -> Roots:
     for tensor in graph.tensors:
         data = tensor.constant
         if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
-            roots[tensor] = known.setdefault((tensor.dtype, address_of(data), len(data)), tensor)
+            # Bytes are bytes: the weight of a layer whose rows are rounded says int8, that of a table uint8.
+            dtype = "uint8" if is_packed(tensor.dtype) else tensor.dtype
+            roots[tensor] = known.setdefault((dtype, address_of(data), len(data)), tensor)
     return roots
 
 

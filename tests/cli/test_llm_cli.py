@@ -39,9 +39,9 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     class Loader:
         @staticmethod
-        def load(path: Path, *, device: Any = None, progress: Any = None, half_cache: bool = False) -> FakeModel:
+        def load(path: Path, *, device: Any = None, activations: str = "", **_: Any) -> FakeModel:
             loaded.append(FakeModel(answering(chatty(), *ANSWERS)))
-            loaded[-1].path, loaded[-1].asked = path, device
+            loaded[-1].path, loaded[-1].asked, loaded[-1].activations = path, device, activations
             return loaded[-1]
 
     monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
@@ -84,9 +84,19 @@ def test_every_flag_arrives(capsys: Capture, folder: Path, models: list[Any]) ->
     )
     assert (document["generation_tokens"], document["finish_reason"], len(document["tokens"])) == (3, "length", 3)
     assert ANSWERS[0].startswith(document["text"])
-    assert document["device"] == "a list"
+    assert (document["device"], models[0].activations) == ("a list", "float32")
     assert document["stats"]["num_generated_tokens"] == 3
     assert "system\nBe brief<" in chatty().decode(models[0].computed[0])
+
+
+def test_activations_are_the_callers_choice(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(capsys, "generate", folder, "-p", "how?", "--activations", "int8", "--lookahead", folder)[0] == 0
+    lines(monkeypatch, "q")
+    assert call(capsys, "chat", folder, "--activations", "int8")[0] == 0
+    assert [model.activations for model in models] == ["int8"] * 3
+    assert call(capsys, "generate", folder, "-p", "how?", "--activations", "int4")[0] == 2
 
 
 def test_who_guesses_ahead(capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,12 @@ from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
-ROWS, DEPTH, WIDTH = 37, 24, 16
+ROWS, DEPTH, WIDTH = 37, 64, 16
+# A layer multiplies bytes if its groups are whole vectors of nibbles, and else the numbers that they stand for.
+ROUNDINGS = {32: "row_bytes", 8: "rounded_rows"}
 
 
-def layers_of_one_input(*, changed: bool = False, chain: Chain | None = None) -> Chain:
+def layers_of_one_input(group: int = 32, *, changed: bool = False, chain: Chain | None = None) -> Chain:
     """Three layers of 8-bit rows; with `changed`, x is another before the third of them."""
     chain = chain or Chain()
     random = np.random.default_rng(3)
@@ -32,11 +34,11 @@ def layers_of_one_input(*, changed: bool = False, chain: Chain | None = None) ->
         asked = "ASYMMETRIC", (1, 1, DEPTH), None, -128, 127, None, None, None, False
         chain.node("torchao.choose_qparams_affine.default", held, *asked, found)
         weight = chain.constant(random.integers(0, 256, (WIDTH, DEPTH // 2), np.uint8))
-        sums = chain.constant(np.zeros((DEPTH // 8, WIDTH), np.int32))
-        scales = chain.constant((random.random((DEPTH // 8, WIDTH)) / 8).astype(np.float32))
+        sums = chain.constant(np.zeros((DEPTH // group, WIDTH), np.int32))
+        scales = chain.constant((random.random((DEPTH // group, WIDTH)) / 8).astype(np.float32))
         out = chain.tensor((1, ROWS, WIDTH))
         chain.outputs.append(
-            chain.node("et_vk.linear_dq8ca_q4gsw.default", held, *found, weight, sums, scales, 8, None, out)
+            chain.node("et_vk.linear_dq8ca_q4gsw.default", held, *found, weight, sums, scales, group, None, out)
         )
     return chain
 
@@ -53,20 +55,22 @@ def assert_equal_bytes(graph: Graph, other: Graph) -> None:
         assert results[0] == results[1], f"at {size}"
 
 
-def test_rows_are_rounded_once_for_all_their_layers() -> None:
-    plain, other = layers_of_one_input(), layers_of_one_input()
+@pytest.mark.parametrize(("group", "rounding"), ROUNDINGS.items(), ids=ROUNDINGS.values())
+def test_rows_are_rounded_once_for_all_their_layers(group: int, rounding: str) -> None:
+    plain, other = layers_of_one_input(group), layers_of_one_input(group)
     fused = fuse(share_subexpressions(other.graph(*other.outputs)))
     assert [node.name.split(".")[1] for node in fused.nodes] == [
-        "add", "choose_qparams_affine", "rounded_rows", "three_linear_q4gsw",
+        "add", "choose_qparams_affine", rounding, "three_linear_q4gsw",
     ]  # fmt: skip
     assert_equal_bytes(plain.graph(*plain.outputs), fused)
 
 
-def test_rows_that_changed_are_rounded_again() -> None:
-    plain, other = layers_of_one_input(changed=True), layers_of_one_input(changed=True)
+@pytest.mark.parametrize(("group", "rounding"), ROUNDINGS.items(), ids=ROUNDINGS.values())
+def test_rows_that_changed_are_rounded_again(group: int, rounding: str) -> None:
+    plain, other = (layers_of_one_input(group, changed=True) for _ in range(2))
     graph = share_subexpressions(other.graph(*other.outputs))
     found = Counter(node.name for node in graph.nodes)
-    assert (found["torchao.choose_qparams_affine.default"], found["liveshape.rounded_rows"]) == (2, 2)
+    assert (found["torchao.choose_qparams_affine.default"], found[f"liveshape.{rounding}"]) == (2, 2)
     assert_equal_bytes(plain.graph(*plain.outputs), fuse(graph))
 
 

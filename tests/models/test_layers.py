@@ -26,18 +26,19 @@ def operators(graph: Graph) -> Counter[str]:
 class Layers:
     """A chain of layers of one width after another."""
 
-    def __init__(self, dtype: str = "float32") -> None:
+    def __init__(self, dtype: str = "float32", group: int = 4) -> None:
         self.chain = Chain()
+        self.group = group
         self.dtype = dtype
         self.random = np.random.default_rng(3)
 
     def layer(self, x: Any, columns: int, bias: bool = False) -> Any:
         depth = x.max_shape[-1]
         weight = self.chain.constant(self.random.integers(0, 256, (columns, depth // 2), np.uint8))
-        scales = self.chain.constant((self.random.random((depth // 4, columns)) / depth).astype(self.dtype))
+        scales = self.chain.constant((self.random.random((depth // self.group, columns)) / depth).astype(self.dtype))
         offset = self.chain.constant(self.random.standard_normal(columns).astype(self.dtype)) if bias else None
         out = self.chain.tensor((*x.max_shape[:-1], columns), self.dtype)
-        return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, 4, offset, out)
+        return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, self.group, offset, out)
 
     def view(self, x: Any, sizes: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
         return self.chain.node("aten.view_copy.default", x, sizes, self.chain.tensor(shape, self.dtype))

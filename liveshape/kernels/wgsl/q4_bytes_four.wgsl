@@ -39,9 +39,9 @@ fn dot_four(four: Four, even: vec4<u32>, odd: vec4<u32>) -> vec4<f32> {
 
 // The sums of four columns more by the products of 32 places with a row: bytes, and the vector that goes with them.
 fn plus_bytes(sums: vec4<f32>, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> vec4<f32> {
-    var dots = dot_four(four, even, odd);
+    var dots = dot_four(four, even, odd) - of_row.y;
     if (ASYMMETRIC) {
         dots -= of_row.z * dot_four(four, vec4<u32>(ONES), vec4<u32>(ONES));
     }
-    return fma(fma(dots, vec4<f32>(of_row.x), vec4<f32>(-of_row.y)), four.scale, sums);
+    return fma(dots, of_row.x * four.scale, sums);
 }

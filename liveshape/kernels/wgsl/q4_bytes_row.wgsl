@@ -77,7 +77,7 @@ fn main(
         let odd = odd_words[i];
         let step = step_of_group(i).size;
         let total = f32(total_of(even) + total_of(odd));
-        mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * step * total, 0.0, 0.0));
+        mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
     let total = across_parts(lane, mine);
     if (part == 0u && unit * 4u < params.columns) {

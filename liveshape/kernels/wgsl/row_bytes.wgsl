@@ -1,6 +1,6 @@
 // Rows of numbers as eight-bit integers, in the order in which the nibbles of a weight want them: of 32 neighbours the
-// even places, the odd ones, and a vector of floats: the step, what an offset of 8 of the other factor adds, the zero
-// point. The included file says where the step comes from.
+// even places, the odd ones, and a vector of floats: the step, what an offset of 8 of the other factor adds in steps, the
+// zero point. The included file says where the step comes from.
 // T: f32, f16
 override WG: u32 = 64;
 
@@ -45,7 +45,7 @@ fn each(i: u32) {
         word_of(vec4<f32>(t.yw, u.yw)), word_of(vec4<f32>(v.yw, w.yw)),
     );
     let total = dot((p + q + r + s) + (t + u + v + w), vec4<f32>(1.0)) - 32.0 * step.zero;
-    out[i * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(step.size, 8.0 * step.size * total, step.zero, 0.0));
+    out[i * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(step.size, 8.0 * total, step.zero, 0.0));
 }
 
 // include each

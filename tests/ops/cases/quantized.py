@@ -14,6 +14,8 @@ from tests.support.graphs import MAX, Const, In, OpCase, Out
 
 # Nothing at all, and both sides of every boundary between kernels and tiles.
 ROWS = (0, 1, 2, 4, 5, 16, 17, 33, MAX)
+# The same for rows of bytes, which have other boundaries.
+BYTE_ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, MAX, 64, 65, 70)
 Lead = Callable[[int], tuple[int, ...]]
 
 
@@ -38,7 +40,7 @@ def _swapped(packed: np.ndarray) -> np.ndarray:
     return (packed << 4 | packed >> 4).astype(np.uint8)
 
 
-def _q4gsw(
+def q4gsw(
     depth: int,
     columns: int,
     group: int,
@@ -156,9 +158,79 @@ def _choose_qparams(dtype: str, lead: Lead, depth: int, keepdim: bool) -> OpCase
     )
 
 
-def _dq8ca(depth: int, columns: int, group: int, *, dtype: str = "float32", bias: bool = False) -> OpCase:
+def rows_of_integers(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Whole numbers times a power of two for every 32 neighbours, and 127 of them the largest: what eight bits hold."""
+    whole = generator.integers(-127, 128, (*shape[:-1], shape[-1] // 32, 32))
+    whole[..., 5] = 127 * generator.choice((-1, 1), whole.shape[:-1])
+    return (whole * 2.0 ** generator.integers(-3, 2, (*whole.shape[:-1], 1))).reshape(shape)
+
+
+def between_integers(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers that eight bits do not hold, of any size, and none so near to the middle that its last bit matters."""
+    whole = generator.integers(-126, 127, (*shape[:-1], shape[-1] // 32, 32)) + generator.uniform(-0.45, 0.45, (32,))
+    whole[..., 5] = 127
+    return (whole * generator.uniform(1e-3, 1e2, (*whole.shape[:-1], 1))).reshape(shape)
+
+
+def in_eight_bits(x: torch.Tensor) -> torch.Tensor:
+    """x as it is after its rounding: 32 neighbours have a step of their own, and the largest of them is 127."""
+    groups = x.double().unflatten(-1, (-1, 32))
+    step = (groups.abs().amax(-1, keepdim=True) / 127).clamp(min=1e-300)
+    return (torch.round(groups / step) * step).flatten(-2)
+
+
+def for_bytes(
+    depth: int,
+    columns: int,
+    group: int,
+    *,
+    dtype: str = "float32",
+    bias: bool = False,
+    between: bool = False,
+    lead: Lead = _flat,
+    sizes: tuple[int, ...] = BYTE_ROWS,
+) -> OpCase:
+    """A layer that rounds its rows to integers: where they are such already, nothing of the result is rounded."""
     generator = np.random.default_rng((depth, columns, group))
     packed, values = _packed(generator, columns, depth, 8)
+    scales = (2.0 ** generator.integers(-6, -3, (depth // group, columns))).astype(dtype)
+    offset = generator.integers(-9, 9, columns).astype(dtype)
+    weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
+    added = torch.from_numpy(offset).double() if bias else None
+    padding = (0, -columns % 4)
+    exact = {"atol": 0.0, "rtol": 0.0}
+    return OpCase(
+        name=f"linear_q4gsw for bytes {dtype} {lead(0)} {depth} to {columns} by {group}"
+        f"{' with bias' if bias else ''}{' between' if between else ''}",
+        op="et_vk.linear_q4gsw.default",
+        args_at=lambda s: [
+            In(dtype, (*lead(s), depth), between_integers if between else rows_of_integers),
+            Const(packed.view(np.int8)),
+            Const(np.pad(scales, ((0, 0), padding), constant_values=np.nan)),
+            group,
+            Const(np.pad(offset, padding, constant_values=np.nan)) if bias else None,
+            Out(dtype, (*lead(s), columns)),
+        ],
+        golden=lambda x, size: torch.nn.functional.linear(in_eight_bits(x), weight, added),
+        sizes=sizes,
+        **({"atol": 1e-3, "rtol": 1e-5} if between else exact if dtype == "float32" else {"atol": 0.0, "rtol": 1e-3}),
+    )
+
+
+def dq8ca(
+    depth: int,
+    columns: int,
+    group: int,
+    *,
+    dtype: str = "float32",
+    bias: bool = False,
+    padded: int = 0,
+    sizes: tuple[int, ...] = ROWS,
+) -> OpCase:
+    """`padded` is how many bytes more a column of the weight has than its depth needs."""
+    generator = np.random.default_rng((depth, columns, group))
+    packed, values = _packed(generator, columns, depth, 8)
+    packed = np.pad(packed, ((0, 0), (0, padded)), constant_values=255)
     scales = ((generator.random((depth // group, columns)) + 0.5) / 16).astype(dtype)
     offset = generator.standard_normal(columns).astype(dtype)
     weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
@@ -173,7 +245,8 @@ def _dq8ca(depth: int, columns: int, group: int, *, dtype: str = "float32", bias
         return torch.nn.functional.linear(rounded, weight, torch.from_numpy(offset).double() if bias else None)
 
     return OpCase(
-        name=f"linear_dq8ca_q4gsw {dtype} {depth} to {columns} by {group}{' with bias' if bias else ''}",
+        name=f"linear_dq8ca_q4gsw {dtype} {depth} to {columns} by {group}{' with bias' if bias else ''}"
+        f"{f' padded by {padded}' if padded else ''}",
         op="et_vk.linear_dq8ca_q4gsw.default",
         args_at=lambda s: [
             In(dtype, (1, s, depth)),
@@ -187,7 +260,7 @@ def _dq8ca(depth: int, columns: int, group: int, *, dtype: str = "float32", bias
             Out(dtype, (1, s, columns)),
         ],
         golden=golden,
-        sizes=ROWS,
+        sizes=sizes,
         **_tolerance(dtype, depth),
     )
 
@@ -239,28 +312,29 @@ def _outside(rows: int = 11, width: int = 24) -> OpCase:
 
 CASES = [
     _outside(),
-    *(_q4gsw(*form, dtype=dtype) for dtype in ("float32", "float16") for form in ((64, 24, 32), (160, 70, 8))),
-    _q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
-    _q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
-    _q4gsw(2048, 12, 64),
-    _q4gsw(1120, 5, 16, bias=True),  # more parts than one vector each, and a last one that is not full
-    _q4gsw(256, 68, 16, bias=True, dtype="float16"),
-    _q4gsw(128, 3, 32, bias=True),
-    _q4gsw(128, 3, 32, bias=True, aligned=1),
-    _q4gsw(128, 7, 8, aligned=1),
-    _q4gsw(72, 20, 24, bias=True),  # whole words, not whole vectors
-    _q4gsw(40, 11, 8),
-    _q4gsw(60, 16, 20, bias=True),  # padded to 64; groups that are no whole words
-    _q4gsw(20, 9, 20, bias=True),
-    _q4gsw(12, 1, 4, bias=True),
-    _q4gsw(28, 6, 2),
-    _q4gsw(21, 5, 3, bias=True),  # a depth that is odd
-    _q4gsw(8, 4, 1),
-    _q4gsw(33, 130, 11, dtype="float16", bias=True),
-    _q4gsw(64, 16, 32, scale_dtype="float16", bias=True),
-    _q4gsw(64, 16, 32, dtype="float16", scale_dtype="float32", bias=True),
-    _q4gsw(64, 16, 32, lead=lambda s: (), sizes=(1, 2)),
-    _q4gsw(32, 1300, 32, sizes=(1, 3, 16, 17, 32, 33, MAX)),
+    *(q4gsw(*form, dtype=dtype) for dtype in ("float32", "float16") for form in ((64, 24, 32), (160, 70, 8))),
+    q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
+    q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
+    q4gsw(2048, 12, 64),
+    q4gsw(1120, 5, 16, bias=True),  # more parts than one vector each, and a last one that is not full
+    q4gsw(256, 68, 16, bias=True, dtype="float16"),
+    q4gsw(128, 3, 32, bias=True),
+    q4gsw(128, 3, 32, bias=True, aligned=1),
+    q4gsw(128, 7, 8, aligned=1),
+    q4gsw(72, 20, 24, bias=True),  # whole words, not whole vectors
+    q4gsw(40, 11, 8),
+    q4gsw(60, 16, 20, bias=True),  # padded to 64; groups that are no whole words
+    q4gsw(20, 9, 20, bias=True),
+    q4gsw(12, 1, 4, bias=True),
+    q4gsw(28, 6, 2),
+    q4gsw(21, 5, 3, bias=True),  # a depth that is odd
+    q4gsw(8, 4, 1),
+    q4gsw(33, 130, 11, dtype="float16", bias=True),
+    q4gsw(64, 16, 32, scale_dtype="float16", bias=True),
+    q4gsw(64, 16, 32, dtype="float16", scale_dtype="float32", bias=True),
+    q4gsw(64, 16, 32, lead=lambda s: (), sizes=(1, 2)),
+    q4gsw(1184, 70, 8, bias=True, sizes=(17, 33, 64, 65, 130)),  # a depth that is shared, the last share not full
+    q4gsw(32, 1300, 32, sizes=(1, 3, 16, 17, 32, 33, MAX)),
     _qcs4w(64, 24),
     _qcs4w(36, 10),
     _qcs4w(30, 7),
@@ -271,10 +345,16 @@ CASES = [
         for dtype in ("float32", "float16")
         for form in ((_flat, 64, False), (lambda s: (1, s), 37, False), (lambda s: (2, s), 300, True))
     ),
-    _dq8ca(64, 24, 32),
-    _dq8ca(160, 6, 32, bias=True),
-    _dq8ca(60, 8, 20, bias=True),
-    _dq8ca(64, 24, 32, dtype="float16", bias=True),
+    dq8ca(64, 24, 32),
+    dq8ca(160, 6, 32, bias=True),
+    dq8ca(60, 8, 20, bias=True),
+    dq8ca(64, 24, 32, dtype="float16", bias=True),
+    dq8ca(576, 77, 64, bias=True, sizes=BYTE_ROWS),
+    dq8ca(32, 9, 32, padded=16, sizes=(1, 3, 20)),
+    for_bytes(64, 24, 32, sizes=(0, 1, 5, 9, 33, MAX)),
+    for_bytes(576, 77, 64, bias=True),
+    for_bytes(1024, 40, 1024, lead=lambda s: (1, s), sizes=(1, 7, 12, 30, 64)),
+    for_bytes(96, 13, 32, between=True, sizes=(1, 4, 9, 40)),
     *(
         _embedding(dtype, ids, *form)
         for dtype in ("float32", "float16")

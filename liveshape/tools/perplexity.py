@@ -1,0 +1,137 @@
+"""`liveshape perplexity`: how well a model foretells a text, by the rule of llama.cpp's command of that name.
+
+The text is cut into windows of a context that do not overlap; what is left after the last whole one does not count.
+Each window is read from an empty cache and begins with the token that begins texts, in place of its first, where the
+tokenizer puts one before a text. Of a window the second half is foretold and counts, so that each of its tokens has
+seen at least half a context.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from liveshape.errors import InputError
+from liveshape.llm.tokenizer import Tokenizer
+from liveshape.tools.console import counted, print_json, work_bar
+from liveshape.tools.generate import STDIN, open_model, shipped_model
+
+if TYPE_CHECKING:
+    from liveshape.llm.model import LanguageModel
+
+CONTEXT = 512  # of a window, where the model holds as many
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The perplexity of a text and what it was computed of."""
+
+    perplexity: float
+    deviation: float  # of the perplexity, as the tokens vary
+    counted: int  # tokens that were foretold
+    tokens: int  # that the model read
+    windows: int
+    context: int
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens that the model read in a second."""
+        return self.tokens / self.seconds
+
+
+def perplexity(
+    model: str | None,
+    file: str,
+    *,
+    context: int | None = None,
+    activations: str = "float32",
+    half_cache: bool = False,
+    device: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Print the perplexity of a model on the text of a file, `-` for stdin; 0 if it could be measured.
+
+    Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
+    """
+    text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    loaded, tokenizer = open_model(model, device, half_cache, activations)
+    with loaded:
+        found = measure(loaded, tokenizer, text, context)
+        about = {
+            "model": model or str(shipped_model()),
+            "file": file,
+            "device": loaded.device.name,
+            "activations": activations,
+            "half_cache": half_cache,
+        }
+    if as_json:
+        print_json({**about, **asdict(found), "tokens_per_second": found.tokens_per_second})
+        return 0
+    of = f"{found.counted:,} of {counted(found.tokens, 'token')}, {counted(found.windows, 'window')} of {found.context}"
+    print(f"perplexity {found.perplexity:.4f} ± {found.deviation:.4f} ({of})")
+    print(f"{found.tokens_per_second:.1f} tokens/s", file=sys.stderr)
+    return 0
+
+
+def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int | None = None) -> Measured:
+    """The perplexity of a text. What is in the cache of the model is forgotten.
+
+    Example: `measure(*load("SmolLM2-135M-Instruct"), text, 256).perplexity`.
+    """
+    context = min(CONTEXT, model.max_context) if context is None else context
+    if not 4 <= context <= model.max_context:
+        raise InputError(f"a context of {context} tokens: 4 to {model.max_context:,} are possible with this model")
+    ids = tokenizer.encode(text)
+    windows = [ids[start : start + context] for start in range(0, len(ids) - context + 1, context)]
+    if not windows:
+        raise InputError(
+            f"a text of {counted(len(ids), 'token')} is shorter than a context of {context}; give a longer text, or "
+            "a smaller --context"
+        )
+    # A tokenizer that begins a text with a token begins an empty one with it, too.
+    begin = tokenizer.encode("")[:1]
+    start = time.perf_counter()
+    losses: list[Any] = []
+    with work_bar(len(windows)) as progress:
+        for number, window in enumerate(windows):
+            progress(f"{_perplexity_text(losses)} window {number + 1}")
+            losses.append(_losses(model, [*begin, *window[len(begin) :]]))
+    return measured(np.concatenate(losses), context, len(windows), time.perf_counter() - start)
+
+
+def measured(losses: Any, context: int, windows: int, seconds: float) -> Measured:
+    """What the losses of single tokens, minus the logarithms of their probabilities, come to.
+
+    >>> measured(np.log([2.0, 8.0]), 4, 2, 1.0).perplexity
+    4.0
+    """
+    value = math.exp(losses.mean())
+    spread = float(losses.std(ddof=1)) / math.sqrt(len(losses)) if len(losses) > 1 else 0.0
+    return Measured(value, value * spread, len(losses), windows * context, windows, context, seconds)
+
+
+def _losses(model: LanguageModel, ids: Sequence[int]) -> Any:
+    """Of the tokens in the second half of a window, which the logits before each of them foretell."""
+    first = len(ids) // 2
+    model.reset()
+    model.prefill(ids[:first])
+    found, place = [], first
+    for rows in model.evaluate_chunks(ids[first:-1]):
+        wide = rows.astype(np.float64)
+        top = wide.max(-1)
+        total = top + np.log(np.exp(wide - top[:, None]).sum(-1))
+        found.append(total - wide[np.arange(len(rows)), ids[place + 1 : place + 1 + len(rows)]])
+        place += len(rows)
+    return np.concatenate(found)
+
+
+def _perplexity_text(losses: list[Any]) -> str:
+    return f"{math.exp(np.concatenate(losses).mean()):.4f}" if losses else ""

@@ -1,0 +1,74 @@
+"""Rows as integers at other depths, groups and columns, and on devices with other limits: whole numbers stay exact."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from tests.ops.cases.quantized import BYTE_ROWS, dq8ca, for_bytes, q4gsw
+from tests.support.graphs import OpCase, sweep
+
+LIMITS = [(32, 1), (32, 256), (100, 16), (256, 1), (256, 256)]
+CASES = [for_bytes(128, 77, 32, bias=True), dq8ca(128, 77, 64, sizes=BYTE_ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("invocations", "parts"),
+    [pytest.param(*each, marks=[] if each == (256, 256) else [pytest.mark.slow]) for each in LIMITS],
+)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_other_threads_and_several_bindings(case: OpCase, invocations: int, parts: int) -> None:
+    """The bytes of 43 rows and the weight are above the limit of a binding."""
+    changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
+    threads = {"max_invocations": invocations, "max_parts": parts}
+    limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes, **threads)
+    device = Device(usable_adapters()[0], 0, limits=limits)
+    sweep(case, device.limits, device, rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [1, 24, 77, 130])
+@pytest.mark.parametrize(("depth", "group"), [(32, 32), (64, 32), (64, 64), (576, 32), (576, 576), (1024, 64)])
+def test_depths_and_groups(depth: int, group: int, columns: int) -> None:
+    sweep(for_bytes(depth, columns, group), rounds=1)
+    sweep(for_bytes(depth, columns, group, between=True, bias=True), rounds=1)
+    sweep(for_bytes(depth, columns, group, dtype="float16"), rounds=1)
+    sweep(dq8ca(depth, columns, group, bias=True, sizes=BYTE_ROWS), rounds=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [1, 5, 64, 130])
+@pytest.mark.parametrize(("depth", "group"), [(256, 32), (296, 8), (2080, 32), (2100, 20)])
+def test_a_depth_that_workgroups_share(depth: int, group: int, columns: int) -> None:
+    """Few columns of many rows: tiles are too few for a device, so several take parts of the depth of each."""
+    sizes = (17, 32, 33, 64, 65, 130)
+    sweep(q4gsw(depth, columns, group, bias=True, sizes=sizes), rounds=1)
+    if depth % 32 == 0:
+        sweep(for_bytes(depth, columns, group, bias=True, sizes=sizes), rounds=1)
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> OpCase:
+    depth = 32 * draw(st.integers(1, 40))
+    group = draw(st.sampled_from([each for each in range(32, depth + 1, 32) if depth % each == 0]))
+    columns, bias = draw(st.integers(1, 150)), draw(st.booleans())
+    sizes = tuple(sorted(draw(st.sets(st.integers(0, 140), min_size=2, max_size=5))))
+    if draw(st.booleans()):
+        return dq8ca(depth, columns, group, bias=bias, sizes=sizes)
+    return for_bytes(depth, columns, group, bias=bias, between=draw(st.booleans()), sizes=sizes)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(layers())
+def test_some_layers(case: OpCase) -> None:
+    sweep(case, rounds=1)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(layers())
+def test_many_layers(case: OpCase) -> None:
+    sweep(case, rounds=1)
