@@ -1,8 +1,8 @@
 """One work, done several times: at full speed by the host's clock, then by the device's, as a whole and by commands,
 with what each command moves and computes counted from the plan.
 
-Reading the clock around every command takes time of its own on some devices: what that is follows from the whole, and is
-taken off.
+Reading the clock around every command takes time of its own on some devices: what that is follows from the whole, and
+is taken off.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The ways of a layer over the rows of a call, as counts that no machine changes: few of them, each for a stretch of row
-counts, and none that takes many more dispatches than its neighbour. No GPU.
+"""The ways of a layer over the rows of a call, as counts that no machine changes: few, each for a stretch of rows,
+and none that takes many more dispatches than its neighbour. No GPU.
 """
 
 from __future__ import annotations
