@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WARM = 0.3  # seconds of work before the clock counts: some GPUs lower their clocks in every pause
+from liveshape.tools.bench import WARM
+
 FEWEST = 3  # calls that count
 
 

@@ -141,20 +141,6 @@ TENSOR_FLOATS = f"{TORCH}, TF32"  # torch's own choice for convolutions: 10 bits
 SIDES = (LIVESHAPE, ONNXRUNTIME, TORCH, TENSOR_FLOATS)
 
 
-def why_not(side: str) -> str:
-    """Why a side cannot run here, or nothing."""
-    if side == ONNXRUNTIME:
-        try:
-            import onnxruntime
-        except ImportError:
-            return "there is no onnxruntime (pip install onnxruntime-webgpu)"
-        if "WebGpuExecutionProvider" not in onnxruntime.get_available_providers():
-            return f"onnxruntime {onnxruntime.__version__} has no WebGPU"
-    if side in (TORCH, TENSOR_FLOATS) and not torch.cuda.is_available():
-        return f"torch {torch.__version__} has no CUDA here"
-    return ""
-
-
 def onnx_session(model: nn.Module) -> Any:
     """The same network in ONNX Runtime, every node of it on the GPU."""
     import onnxruntime
@@ -187,9 +173,33 @@ def call_of(side: str, name: str, folder: Path) -> Callable[[Any], Any]:
     return partial(on_cuda, model.cuda(), side == TENSOR_FLOATS)
 
 
+def picture_of() -> Any:
+    """The same at every call."""
+    return np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+
+
+def why_not(side: str, folder: Path) -> str:
+    """Why a side cannot run here, or nothing."""
+    if side == ONNXRUNTIME:
+        try:
+            import onnxruntime
+        except ImportError:
+            return "there is no onnxruntime (pip install onnxruntime-webgpu)"
+        if "WebGpuExecutionProvider" not in onnxruntime.get_available_providers():
+            return f"onnxruntime {onnxruntime.__version__} has no WebGPU"
+    if side in (TORCH, TENSOR_FLOATS) and not torch.cuda.is_available():
+        return f"torch {torch.__version__} has no CUDA here"
+    if side != LIVESHAPE:
+        try:
+            call_of(side, "resnet18", folder)(picture_of())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".split("\n")[0]
+    return ""
+
+
 def measured(name: str, folder: Path, sides: Collection[str]) -> dict[str, tuple[float, float]]:
     """Milliseconds of a call on each side, and how far its logits are from torch's, as a part of the largest."""
-    picture = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+    picture = picture_of()
     golden = made(name)(torch.from_numpy(picture)).detach().numpy()
     calls = {side: call_of(side, name, folder) for side in sides}
     # One after the other and again: what else the machine does meets all of them.
@@ -209,15 +219,16 @@ def main() -> None:
         options.folder.mkdir(parents=True, exist_ok=True)
         write(options.folder)
         return
-    sides = [side for side in SIDES if not why_not(side)]
+    reasons = {side: why_not(side, options.folder) for side in SIDES}
+    sides = [side for side, why in reasons.items() if not why]
     table = Table("network", *sides)
     for name in NETWORKS:
         found = measured(name, options.folder, sides)
         table.add_row(name, *(f"{cost:.2f} ms, off by {off:.0e}" for cost, off in found.values()))
     Console().print(table)
-    for side in SIDES:
-        if side not in sides:
-            print(f"{side}: not here: {why_not(side)}")
+    for side, why in reasons.items():
+        if why:
+            print(f"{side}: not here: {why}")
 
 
 if __name__ == "__main__":

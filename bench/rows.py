@@ -82,6 +82,16 @@ def numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
 
 
+def command_of(module: str, arguments: Sequence[str] | None) -> str:
+    """The command that was given, without where this machine has its files.
+
+    >>> command_of("bench.rows", ["--shape", "1b", "--out", "/somewhere/rows.json"])
+    'python -m bench.rows --shape 1b --out rows.json'
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    return " ".join(["python", "-m", module, *(each.rpartition("/")[2] for each in given)])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--shape", choices=SHAPES, default="1b")
@@ -100,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with subject.open([Work(prompt=max(options.rows), depth=options.depth)], device) as model:
             found[activations] = costs_of(model, options.rows, options.depth)
             document = described(options.shape, device, model.memory.weights)
-    command = "python -m bench.rows " + " ".join(sys.argv[1:] if arguments is None else arguments)
-    document |= {"kind": "rows", "depth": options.depth, "command": command.strip(), "rows": found}
+    command = command_of("bench.rows", arguments)
+    document |= {"kind": "rows", "depth": options.depth, "command": command, "rows": found}
     table = Table("rows", *found, title=f"ms of a call of {options.shape} at depth {options.depth} on {device.name}")
     for rows in options.rows:
         table.add_row(str(rows), *(_cell(costs, rows) for costs in found.values()))

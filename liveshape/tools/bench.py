@@ -29,7 +29,7 @@ from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
 
-_WARM = 0.3  # seconds of work before a row counts
+WARM = 0.3  # seconds of work before a row counts
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Row:
         >>> Row(Work(tokens=10), (1.0, 1.0)).text
         '10.00 ± 0.00'
         """
-        return f"{mean(self.values):.2f} ± {_deviation(self.values):.2f}"
+        return f"{mean(self.values):.2f} ± {deviation(self.values):.2f}"
 
 
 def bench(
@@ -163,7 +163,7 @@ def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: Callab
     begin(test.name)
     start = time.perf_counter()
     once()
-    while time.perf_counter() - start < _WARM:
+    while time.perf_counter() - start < WARM:
         once()
     seconds = []
     for _ in range(repeats):
@@ -202,15 +202,20 @@ def _document(about: dict[str, Any], row: Row) -> dict[str, Any]:
         "n_gen": test.tokens,
         "n_depth": test.depth,
         "avg_ns": round(mean(samples)),
-        "stddev_ns": round(_deviation(samples)),
+        "stddev_ns": round(deviation(samples)),
         "samples_ns": samples,
     }
     if not test.call:
-        found |= {"avg_ts": mean(row.values), "stddev_ts": _deviation(row.values), "samples_ts": row.values}
+        found |= {"avg_ts": mean(row.values), "stddev_ts": deviation(row.values), "samples_ts": row.values}
     return found
 
 
-def _deviation(values: Sequence[float]) -> float:
+def deviation(values: Sequence[float]) -> float:
+    """Of several values; one alone has none.
+
+    >>> deviation([1.0, 3.0]), deviation([7.0])
+    (1.4142135623730951, 0.0)
+    """
     return stdev(values) if len(values) > 1 else 0.0
 
 
