@@ -107,6 +107,8 @@ def test_the_page_comes_from_the_commands(
     mean = found["speeds"]["liveshape int8"]["tg2 @ d8"][0]
     assert f"{mean:,.0f} ± 0" in text
     assert text.count("ot measured yet") == 2, "the two other shapes"
+    pictures = {"unet": {"liveshape": [1.5, 1e-6]}, "resnet18": {"torch CUDA": [2.5, 1e-3]}}
+    assert "| unet | 1.50 (off by 1e-06) | - |" in performance.tables(found | {"vision": pictures})
     drawings = performance.plots(documents)
     assert [name.split("-")[0] for name in drawings] == ["decode", "rows"]
     for name, drawing in drawings.items():
