@@ -1,7 +1,8 @@
-"""Whole image networks end to end beside ONNX Runtime's WebGPU backend, in one run: one picture in, its logits out.
+"""Whole image networks end to end beside ONNX Runtime's WebGPU backend and torch's CUDA, in one run: a picture in, its
+logits out.
 
     python -m bench.networks --write FOLDER     exports the programs (needs liveshape[export])
-    python -m bench.networks FOLDER             runs them (needs torch and onnxruntime-webgpu)
+    python -m bench.networks FOLDER             runs them (needs torch; onnxruntime-webgpu and CUDA where they are)
 
 The weights repeat after 1,021 numbers, so that a program travels in a small file to a machine that cannot export.
 """
@@ -10,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import lzma
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import nn
+
+from bench.calls import milliseconds
 
 PERIOD = 1021
 SIDE = 224
@@ -74,7 +75,37 @@ def mobilenet_v2() -> nn.Module:
     return nn.Sequential(*rows, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {"mobilenet_v2": mobilenet_v2, "resnet18": resnet18}
+class Unet(nn.Module):
+    """Four levels of pairs of layers, down by pooling and up by transposed convolutions, each beside what came down."""
+
+    WIDTHS = (32, 64, 128, 256)
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths, pairs = self.WIDTHS, [*zip(self.WIDTHS, self.WIDTHS[1:], strict=False)]
+        self.pool = nn.MaxPool2d(2)
+        self.down = nn.ModuleList(self.level(low, high) for low, high in ((3, widths[0]), *pairs))
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(high, low, 2, 2) for low, high in reversed(pairs))
+        self.up = nn.ModuleList(self.level(2 * low, low) for low, _ in reversed(pairs))
+        self.head = nn.Conv2d(widths[0], 2, 1)
+
+    @staticmethod
+    def level(inside: int, outside: int) -> nn.Module:
+        return nn.Sequential(layer(inside, outside, 3), layer(outside, outside, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        beside: list[torch.Tensor] = []
+        for place, level in enumerate(self.down):
+            x = level(self.pool(x) if place else x)
+            beside.append(x)
+        beside.pop()
+        for widen, level in zip(self.widen, self.up, strict=True):
+            x = level(torch.cat((widen(x), beside.pop()), 1))
+        found: torch.Tensor = self.head(x)
+        return found
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"mobilenet_v2": mobilenet_v2, "resnet18": resnet18, "unet": Unet}
 
 
 def made(name: str) -> nn.Module:
@@ -103,16 +134,11 @@ def write(folder: Path) -> None:
         print(f"{name}: {(folder / f'{name}.pte.xz').stat().st_size / 1e6:.1f} MB")
 
 
-def milliseconds(call: Callable[[], Any]) -> float:
-    """The median of calls that follow each other."""
-    for _ in range(3):
-        call()
-    times: list[float] = []
-    while sum(times) < SECONDS:
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1e3
+# The sides
+
+LIVESHAPE, ONNXRUNTIME, TORCH = "liveshape", "onnxruntime-webgpu", "torch CUDA"
+TENSOR_FLOATS = f"{TORCH}, TF32"  # torch's own choice for convolutions: 10 bits of each factor
+SIDES = (LIVESHAPE, ONNXRUNTIME, TORCH, TENSOR_FLOATS)
 
 
 def onnx_session(model: nn.Module) -> Any:
@@ -127,8 +153,65 @@ def onnx_session(model: nn.Module) -> Any:
         return onnxruntime.InferenceSession(path, options, providers=["WebGpuExecutionProvider"])
 
 
+def on_cuda(model: nn.Module, tensor_floats: bool, picture: Any) -> Any:
+    """One call, from the host's memory and back."""
+    torch.backends.cudnn.allow_tf32 = tensor_floats
+    with torch.inference_mode():
+        return model(torch.from_numpy(picture).cuda()).cpu().numpy()
+
+
+def call_of(side: str, name: str, folder: Path) -> Callable[[Any], Any]:
+    """A picture in, its logits out."""
+    if side == LIVESHAPE:
+        import liveshape
+
+        return liveshape.load(lzma.decompress((folder / f"{name}.pte.xz").read_bytes()))
+    model = made(name)
+    if side == ONNXRUNTIME:
+        session = onnx_session(model)
+        return lambda picture: session.run(None, {"x": picture})[0]
+    return partial(on_cuda, model.cuda(), side == TENSOR_FLOATS)
+
+
+def picture_of() -> Any:
+    """The same at every call."""
+    return np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+
+
+def why_not(side: str, folder: Path) -> str:
+    """Why a side cannot run here, or nothing."""
+    if side == ONNXRUNTIME:
+        try:
+            import onnxruntime
+        except ImportError:
+            return "there is no onnxruntime (pip install onnxruntime-webgpu)"
+        if "WebGpuExecutionProvider" not in onnxruntime.get_available_providers():
+            return f"onnxruntime {onnxruntime.__version__} has no WebGPU"
+    if side in (TORCH, TENSOR_FLOATS) and not torch.cuda.is_available():
+        return f"torch {torch.__version__} has no CUDA here"
+    if side != LIVESHAPE:
+        try:
+            call_of(side, "resnet18", folder)(picture_of())
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".split("\n")[0]
+    return ""
+
+
+def measured(name: str, folder: Path, sides: Collection[str]) -> dict[str, tuple[float, float]]:
+    """Milliseconds of a call on each side, and how far its logits are from torch's, as a part of the largest."""
+    picture = picture_of()
+    golden = made(name)(torch.from_numpy(picture)).detach().numpy()
+    calls = {side: call_of(side, name, folder) for side in sides}
+    # One after the other and again: what else the machine does meets all of them.
+    rounds = [{side: milliseconds(partial(call, picture), SECONDS) for side, call in calls.items()} for _ in range(2)]
+    return {
+        side: (min(times[side] for times in rounds), float(abs(call(picture) - golden).max() / abs(golden).max()))
+        for side, call in calls.items()
+    }
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true", help="export the programs into the folder")
     options = parser.parse_args()
@@ -136,21 +219,16 @@ def main() -> None:
         options.folder.mkdir(parents=True, exist_ok=True)
         write(options.folder)
         return
-    import liveshape
-
-    table = Table("network", "liveshape", "onnxruntime-webgpu", "ratio", "largest difference")
-    picture = np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
+    reasons = {side: why_not(side, options.folder) for side in SIDES}
+    sides = [side for side, why in reasons.items() if not why]
+    table = Table("network", *sides)
     for name in NETWORKS:
-        ours = liveshape.load(lzma.decompress((options.folder / f"{name}.pte.xz").read_bytes()))
-        model = made(name)
-        session = onnx_session(model)
-        golden = model(torch.from_numpy(picture)).detach().numpy()
-        # One after the other and again: what else the machine does meets both.
-        calls = (partial(ours, picture), partial(session.run, None, {"x": picture}))
-        mine, theirs = (min(times) for times in zip(*(map(milliseconds, calls) for _ in range(2)), strict=True))
-        off = np.abs(ours(picture) - golden).max() / np.abs(golden).max()
-        table.add_row(name, f"{mine:.2f} ms", f"{theirs:.2f} ms", f"{mine / theirs:.2f}", f"{off:.1e} of the largest")
+        found = measured(name, options.folder, sides)
+        table.add_row(name, *(f"{cost:.2f} ms, off by {off:.0e}" for cost, off in found.values()))
     Console().print(table)
+    for side, why in reasons.items():
+        if why:
+            print(f"{side}: not here: {why}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`liveshape bench`: tokens per second of prompts and of generation at several depths, with the names of llama-bench.
 
-A program that is no language model has a time per call instead. The first run of each row warms up and is not counted.
+A program that is no language model has a time per call instead. The first runs of each row warm up and are not counted:
+some GPUs lower their clocks in every pause.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from liveshape import __version__
 from liveshape.device.protocol import Device
 from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
+from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
+
+WARM = 0.3  # seconds of work before a row counts
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Row:
         >>> Row(Work(tokens=10), (1.0, 1.0)).text
         '10.00 ± 0.00'
         """
-        return f"{mean(self.values):.2f} ± {_deviation(self.values):.2f}"
+        return f"{mean(self.values):.2f} ± {deviation(self.values):.2f}"
 
 
 def bench(
@@ -103,7 +107,17 @@ def _of_language_model(
     subject.check(tests)
     with upload_bar() as progress:
         opened = subject.open(tests, open_device(choice), progress)
-    with opened as model, work_bar(len(tests) * (repeats + 1)) as begin:
+    with opened as model:
+        rows = rows_of(model, tests, repeats)
+        return described(subject.name, model.device, model.memory.weights), rows
+
+
+def rows_of(model: LanguageModel, tests: Sequence[Work], repeats: int) -> list[Row]:
+    """A row for each test of a model that is open.
+
+    Example: `rows_of(model, works([512], [128], [0, 4096]), 5)`.
+    """
+    with work_bar(len(tests) * (repeats + 1)) as begin:
         rows = []
         for test in tests:
 
@@ -114,7 +128,7 @@ def _of_language_model(
                 return time.perf_counter() - start
 
             rows.append(_repeated(test, once, repeats, begin))
-        return _about(subject.name, model.device, model.memory.weights), rows
+        return rows
 
 
 def _of_program(
@@ -142,21 +156,30 @@ def _of_program(
                     return time.perf_counter() - start
 
                 rows.append(_repeated(Work(call=call_name(method, inputs)), once, repeats, begin))
-        return _about(Path(program).name, model.device, model.memory.weights), rows
+        return described(Path(program).name, model.device, model.memory.weights), rows
 
 
 def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: Callable[[str], None]) -> Row:
+    begin(test.name)
+    start = time.perf_counter()
+    once()
+    while time.perf_counter() - start < WARM:
+        once()
     seconds = []
-    for _ in range(repeats + 1):
+    for _ in range(repeats):
         begin(test.name)
         seconds.append(once())
-    return Row(test, tuple(seconds[1:]))
+    return Row(test, tuple(seconds))
 
 
 # Output
 
 
-def _about(model: str, device: Device, weights: int) -> dict[str, Any]:
+def described(model: str, device: Device, weights: int) -> dict[str, Any]:
+    """What was measured, where and when.
+
+    Example: `described("1b", model.device, model.memory.weights)["driver"]`.
+    """
     adapter = getattr(device, "adapter", None)
     return {
         "liveshape": __version__,
@@ -179,15 +202,20 @@ def _document(about: dict[str, Any], row: Row) -> dict[str, Any]:
         "n_gen": test.tokens,
         "n_depth": test.depth,
         "avg_ns": round(mean(samples)),
-        "stddev_ns": round(_deviation(samples)),
+        "stddev_ns": round(deviation(samples)),
         "samples_ns": samples,
     }
     if not test.call:
-        found |= {"avg_ts": mean(row.values), "stddev_ts": _deviation(row.values), "samples_ts": row.values}
+        found |= {"avg_ts": mean(row.values), "stddev_ts": deviation(row.values), "samples_ts": row.values}
     return found
 
 
-def _deviation(values: Sequence[float]) -> float:
+def deviation(values: Sequence[float]) -> float:
+    """Of several values; one alone has none.
+
+    >>> deviation([1.0, 3.0]), deviation([7.0])
+    (1.4142135623730951, 0.0)
+    """
     return stdev(values) if len(values) > 1 else 0.0
 
 

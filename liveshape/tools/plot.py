@@ -8,6 +8,7 @@ from html import escape
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 50, 60
+_APART = 32  # of two labels below an axis
 _COLORS = ("#2a6fbb", "#d1622b", "#3a8f4d", "#8a5bb0", "#a03b4b", "#5b6770")
 _TEXT = 'font-family="sans-serif" font-size="13" fill="#333"'
 
@@ -47,14 +48,20 @@ def lines(title: str, unit: str, axis: str, rows: Mapping[str, Points]) -> str:
     def place(x: float) -> float:
         return _LEFT + 20 + (_WIDTH - _LEFT - _RIGHT - 40) * (x - low) / span
 
-    parts = [_label(place(x), _HEIGHT - _BOTTOM + 20, f"{x:,.0f}") for x in xs]
+    parts, free = [], -math.inf
+    for x in xs:
+        if place(x) >= free:  # labels do not run into each other
+            parts.append(_label(place(x), _HEIGHT - _BOTTOM + 20, f"{x:,.0f}"))
+            free = place(x) + _APART
     parts.append(_label(_WIDTH / 2, _HEIGHT - 15, axis))
     for number, (name, points) in enumerate(rows.items()):
         color = _COLORS[number % len(_COLORS)]
         path = " ".join(f"{place(x):.1f},{_y(y, top):.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts += [f'<circle cx="{place(x):.1f}" cy="{_y(y, top):.1f}" r="4" fill="{color}"/>' for x, y in points]
-        parts.append(_label(_WIDTH - _RIGHT - 60, _TOP + 18 * number, name, color))
+        # Below the lines, which begin at zero: there is room.
+        y = _HEIGHT - _BOTTOM - 12 - 18 * (len(rows) - 1 - number)
+        parts.append(_label(_WIDTH - _RIGHT - 20, y, name, color, "end"))
     return _page(title, unit, top, parts)
 
 
@@ -71,9 +78,9 @@ def _page(title: str, unit: str, top: float, parts: Sequence[str]) -> str:
     return "\n".join([head, ground, names, *grid, *parts, "</svg>", ""])
 
 
-def _label(x: float, y: float, text: str, color: str = "#333") -> str:
+def _label(x: float, y: float, text: str, color: str = "#333", anchor: str = "middle") -> str:
     style = _TEXT.replace("#333", color)
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" {style}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {style}>{escape(text)}</text>'
 
 
 def _y(value: float, top: float) -> float:

@@ -17,13 +17,11 @@ from liveshape.run.executor import Executor
 from liveshape.runtime import Runtime, tell_host
 from liveshape.tools.console import print_json, print_table, size_text, upload_bar, work_bar
 from liveshape.tools.devices import rate_text
-from liveshape.tools.profiling import PHASES, Line, Profile, profiled
+from liveshape.tools.profiling import AGREES, PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
 from liveshape.tools.trace import trace as trace_of
-
-_AGREES = 0.1  # how far the sum of commands may be from the whole before it is said
 
 
 def profile(
@@ -150,6 +148,7 @@ def _document(found: Profile) -> dict[str, Any]:
         "cost": asdict(found.cost),
         "device_seconds": found.device if found.executed else None,
         "device_seconds_whole": found.whole if found.executed else None,
+        "tick_seconds": found.tick if found.executed else None,
         **{f"by_{name}": [asdict(line) for line in lines] for name, lines in _lines(found).items()},
     }
 
@@ -167,7 +166,10 @@ def _print(found: Profile, device: WebGpuDevice, rates: Rates) -> None:
         print("  device: this adapter has no timestamps, so the time of its kernels is not known\n")
         return
     print(f"  device{each}: {_time(found.device / turns)} by kernels, {_time(found.whole / turns)} as a whole")
-    if abs(found.device - found.whole) > _AGREES * found.whole:
+    if found.tick:
+        taken = _time(found.tick * len(found.executed) / turns)
+        print(f"  without {_time(found.tick)} for each command, {taken} in all, which reading the clock takes here")
+    if abs(found.device - found.whole) > AGREES * found.whole:
         print(f"  the two are {found.device / found.whole:.2f} to 1: the clock, or the machine, is in the way")
     for name, lines in _lines(found).items():
         if name != "layer":
@@ -179,7 +181,11 @@ def _print(found: Profile, device: WebGpuDevice, rates: Rates) -> None:
 def _print_lines(title: str, name: str, lines: Sequence[Line], found: Profile, rates: Rates) -> None:
     rows = []
     for line in lines:
-        seconds, cost = max(line.seconds, 1e-12), line.cost
+        cost, rated = line.cost, ("-",) * 4  # of what took no time that the clock could tell
+        if line.seconds:
+            moved, computed = cost.nbytes / line.seconds, cost.operations / line.seconds
+            near = f"{moved / rates.copy:.1%}", f"{computed / rates.f32:.1%}"
+            rated = rate_text(moved, "B/s"), near[0], rate_text(computed, "op/s"), near[1]
         rows.append(
             (
                 line.name,
@@ -188,10 +194,7 @@ def _print_lines(title: str, name: str, lines: Sequence[Line], found: Profile, r
                 _time(line.seconds / found.turns),
                 f"{line.seconds / found.device:.1%}",
                 size_text(cost.nbytes // found.turns),
-                rate_text(cost.nbytes / seconds, "B/s"),
-                f"{cost.nbytes / seconds / rates.copy:.1%}",
-                rate_text(cost.operations / seconds, "op/s"),
-                f"{cost.operations / seconds / rates.f32:.1%}",
+                *rated,
             )
         )
     columns = (name, "times", "each", "time", "share", "bytes", "rate", "of copy", "operations", "of f32")

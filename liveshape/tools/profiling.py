@@ -1,5 +1,8 @@
 """One work, done several times: at full speed by the host's clock, then by the device's, as a whole and by commands,
 with what each command moves and computes counted from the plan.
+
+Reading the clock around every command takes time of its own on some devices: what that is follows from the whole, and
+is taken off.
 """
 
 from __future__ import annotations
@@ -7,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from liveshape.device.protocol import Clock, Command, Span, Watched
@@ -16,6 +19,7 @@ from liveshape.plan.layers import layers_of
 from liveshape.run.executor import Executor
 
 PHASES = ("plan", "encode", "submit", "wait")  # of the host; the rest is Python around them
+AGREES = 0.1  # how far the sum of commands may be from the whole
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Profile:
     executed: tuple[Executed, ...]  # empty where the device has no clock
     whole: float  # seconds of the device, by a clock that was read around submits alone
     spans: tuple[Span, ...]  # of the host, while `executed` ran
+    tick: float = 0.0  # seconds of a reading of the clock, which the commands are without
 
     def by(self, what: Callable[[Executed], str]) -> list[Line]:
         """Lines of the commands that have the same `what`.
@@ -93,6 +98,8 @@ def profiled(
     whole = min(_whole(executor, prepare, work) for _ in range(repeats))
     runs = [_by_commands(executor, prepare, work) for _ in range(repeats)]
     watched, counted = min(runs, key=lambda run: _device_seconds(run[0]))
+    executed = list(_executed(executor, watched, counted))
+    seconds, tick = without_ticks([command.seconds for command in executed], whole)
     return Profile(
         name,
         turns,
@@ -102,10 +109,30 @@ def profiled(
         sum(len(row) for row in counted),
         host.param_bytes,
         sum((cost for row in counted for cost in row), Cost()),
-        tuple(_executed(executor, watched, counted)),
+        tuple(replace(each, end=each.begin + spent) for each, spent in zip(executed, seconds, strict=True)),
         whole,
         tuple(watched.spans),
+        tick,
     )
+
+
+def without_ticks(seconds: Sequence[float], whole: float) -> tuple[list[float], float]:
+    """The seconds of commands that together take `whole`, without those of the clock, and what it takes for each.
+
+    A command that is shorter than that has none left, and the others give what it could not.
+
+    >>> without_ticks([6.0, 9.0, 7.0], 7.0)
+    ([1.0, 4.0, 2.0], 5.0)
+    >>> without_ticks([6.0, 9.0], 14.5)
+    ([6.0, 9.0], 0.0)
+    """
+    total = sum(seconds)
+    if not 0 < (1 + AGREES) * whole < total:
+        return list(seconds), 0.0
+    tick = (total - whole) / len(seconds)
+    left = [max(each - tick, 0.0) for each in seconds]
+    scale = whole / sum(left)
+    return [scale * each for each in left], tick
 
 
 @dataclass(frozen=True)

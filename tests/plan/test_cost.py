@@ -21,9 +21,9 @@ from tests.plan.test_equality import _planned, _resize
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 
-MOST_DISPATCHES = 9  # of a layer, with a context that is split
-MOST_AROUND = 8  # before and after the layers
-MOST_PARAMS = 4096  # bytes
+MOST_DISPATCHES = 7  # of a layer, with a context that is split
+MOST_AROUND = 6  # before and after the layers
+MOST_PARAMS = 3200  # bytes
 
 
 @cache

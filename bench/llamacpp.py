@@ -1,0 +1,142 @@
+"""llama.cpp's Vulkan backend as a peer: a folder with a `run.sh` that makes a random Q4_0 model, runs llama-bench and
+llama-batched-bench, and leaves their JSON lines. Nothing of llama.cpp is part of this repository.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from liveshape.tools.subject import Work
+
+SHAPES = ("1b", "8b")  # that its folder can make
+VARIANTS = {"default": "llama.cpp Vulkan", "nocoopmat": "llama.cpp Vulkan, no tensor cores"}
+_BATCH_TOKENS = 32  # that each sequence of a batch goes on by
+_SECONDS = 300  # allowed to each of its programs
+
+
+class NotHere(Exception):
+    """Why a peer cannot be measured."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run: prompts, of which the first is repeated at each depth, generated tokens and sizes of batches."""
+
+    shape: str
+    prompts: Sequence[int]
+    tokens: int
+    depths: Sequence[int]
+    rows: Sequence[int]
+    rows_depth: int
+    repeats: int
+
+
+@dataclass
+class Found:
+    """Tokens per second of tests, and milliseconds of a step with so many sequences, by variant."""
+
+    version: str
+    speeds: dict[str, dict[str, tuple[float, float]]]
+    rows: dict[str, dict[int, float]]
+
+
+def measure(folder: Path, settings: Settings) -> Found:
+    """Run it, on the adapter that its driver names first.
+
+    Example: `measure(Path("llamacpp"), settings).speeds["llama.cpp Vulkan"]["pp512"]`.
+    """
+    script = folder / "run.sh"
+    if not script.is_file():
+        raise NotHere(f"{folder} has no run.sh")
+    if settings.shape not in SHAPES:
+        raise NotHere(f"its folder makes {' and '.join(SHAPES)}, not {settings.shape}")
+    first, rest = settings.prompts[0], settings.prompts[1:]
+    depths = _joined(settings.depths)
+    # llama-bench crosses every prompt with every depth, so the longer prompts are a run of their own.
+    runs = [{"ONLY": "pp tg batch", "PP": f"{first} -d {depths}"}]
+    if rest:
+        runs.append({"ONLY": "pp", "PP": _joined(rest)})
+    speeds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in VARIANTS.values()}
+    rows: dict[str, dict[int, float]] = {}
+    about = ""
+    for run in runs:
+        with tempfile.TemporaryDirectory() as results:
+            said = _run(script, settings, {**run, "RES": results})
+            for variant, name in VARIANTS.items():
+                base = Path(results) / f"{settings.shape}.{variant}"
+                lines = [line for what in ("pp", "tg") for line in _lines(Path(f"{base}.{what}.jsonl"))]
+                if not lines:
+                    raise NotHere(f"it gave nothing: {said}")
+                speeds[name] |= speeds_of(lines)
+                about = f"{lines[0]['build_commit']} on {lines[0]['gpu_info']}"
+                batches = _lines(Path(f"{base}.batch.jsonl"))
+                if batches:
+                    rows[name] = steps_of(batches, len(settings.rows))
+    return Found(about, speeds, rows)
+
+
+def speeds_of(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Tokens per second and their deviation from lines of llama-bench, by the names that `liveshape bench` has.
+
+    >>> speeds_of([{"n_prompt": 512, "n_gen": 0, "n_depth": 64, "avg_ts": 7.0, "stddev_ts": 1.0}])
+    {'pp512 @ d64': (7.0, 1.0)}
+    """
+    return {
+        Work(line["n_prompt"], line["n_gen"], line["n_depth"]).name: (line["avg_ts"], line["stddev_ts"])
+        for line in lines
+    }
+
+
+def steps_of(lines: Sequence[dict[str, Any]], sizes: int) -> dict[int, float]:
+    """Milliseconds of a step from lines of llama-batched-bench; the first pass over the sizes warms up.
+
+    >>> steps_of([{"pl": 8, "tg": 32, "t_tg": seconds} for seconds in (9.0, 0.32, 0.64)], 1)
+    {8: 15.0}
+    """
+    found: dict[int, list[float]] = {}
+    for line in lines[sizes:]:
+        found.setdefault(line["pl"], []).append(1e3 * line["t_tg"] / line["tg"])
+    return {size: mean(steps) for size, steps in found.items()}
+
+
+def _run(script: Path, settings: Settings, more: dict[str, str]) -> str:
+    environment = {
+        **os.environ,
+        "MODELS": settings.shape,
+        "VARIANTS": " ".join(VARIANTS),
+        "FA": "on",
+        "REPS": str(settings.repeats),
+        "TG": str(settings.tokens),
+        "DEPTH": _joined(settings.depths),
+        "BATCHES": " ".join(map(str, settings.rows)),
+        "BPP": str(settings.rows_depth),
+        "BTG": str(_BATCH_TOKENS),
+        "TMO": str(_SECONDS),
+        "PY": sys.executable,
+        **more,
+    }
+    # The Vulkan loader is whatever this process has.
+    done = subprocess.run(["bash", str(script), "none"], env=environment, capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    if done.returncode:
+        raise NotHere(f"run.sh ended with {done.returncode}: {' / '.join(said[-3:])}")
+    return " / ".join(said[-3:])
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    if not file.is_file():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+
+
+def _joined(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

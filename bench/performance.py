@@ -1,0 +1,206 @@
+"""docs/performance.md and its plots, from what bench.peers and bench.rows measured: no number in it is typed.
+
+Run: python -m bench.performance [FILE.json ...] [--page docs/performance.md]
+
+Without files it takes all of docs/performance; the plots go there, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import rows as rows_bench
+from liveshape.tools.console import size_text
+from liveshape.tools.devices import rate_text
+from liveshape.tools.plot import lines
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+FOLDER = PAGE.parent / "performance"
+SHAPES = ("1b", "8b", "135m")
+NOT_YET = "not measured yet"
+
+Document = Mapping[str, Any]
+
+HEAD = """\
+# Performance
+
+Written by `python -m bench.performance` from the files in docs/performance, which the commands named beside the tables
+wrote. Language models have the shape of a Llama of that size and random 4-bit weights in groups of 32; greedy, end to
+end, by the host's clock. `pp512` is a prompt of 512 tokens, `tg128` the generation of 128, `@ d512` after 512 others.
+"""
+
+TAIL = """\
+## What is rounded and what is not
+
+- `activations="float32"`, the default: the rows of 4-bit layers stay as they are. Weights are what the file has, sums
+  are float32.
+- `activations="int8"`, only where the caller asks: the rows of 4-bit layers become 8-bit integers by groups of 32, each
+  with a step of its own. Products of integers are exact; sums over groups are float32.
+- `half_cache=True`, only where the caller asks: keys and values are stored as float16. llama.cpp's cache is float16
+  unless it is told otherwise.
+- `torch CUDA` computes in float32, `torch CUDA, TF32` with 10 bits of each factor, which is torch's own choice.
+
+## Tensor cores
+
+They stay closed through WebGPU today: wgpu-native 29 knows only matrices of 8 x 8 float32, behind a switch that its C
+interface does not have. The door is where a layer chooses its kernel from the rows and the device's `Limits`
+(liveshape/ops/quantized.py, liveshape/ops/matmul.py): a field of `Limits` and a kernel for tiles are one more route.
+
+## How to measure
+
+- `liveshape bench --shape 1b -p 512 -n 128 -d 0,4096`: tokens per second; a folder or a `.pte` in place of `--shape`.
+- `liveshape profile --shape 1b -p 512 -n 32`: where they go, by kernel, operator and layer, and how near each is to the
+  adapter's best. What reading the device's clock costs is taken off.
+- `liveshape devices --measure`: that best, of a copy and of arithmetic.
+- `python -m bench.peers --shape 1b --llamacpp FOLDER --networks FOLDER --out docs/performance/NAME.json`: the tables.
+- `python -m bench.rows --shape 1b --out docs/performance/NAME.json`: a call of many rows beside a call of one.
+
+Some GPUs lower their clocks in every pause, so each number comes after 0.3 seconds of work.
+"""
+
+
+def page(documents: Sequence[Document]) -> str:
+    """The text of docs/performance.md.
+
+    >>> page([]).count("not measured yet")
+    1
+    """
+    parts = [HEAD]
+    if not documents:
+        parts.append(f"## Adapters\n\nNone: {NOT_YET}.\n")
+    for adapter in sorted({document["device"] for document in documents}):
+        parts.append(f"## {adapter}\n")
+        parts += _adapter([document for document in documents if document["device"] == adapter])
+    return "\n".join([*parts, TAIL])
+
+
+def plots(documents: Sequence[Document]) -> dict[str, str]:
+    """The files of the plots: decode over context, and the cost over rows.
+
+    >>> plots([])
+    {}
+    """
+    found = {}
+    for document in documents:
+        if document["kind"] == "rows":
+            found[_file("rows", document)] = rows_bench.drawn(document)
+        elif any(len(points) > 1 for points in _decode(document).values()):
+            title = f"{document['model']} on {document['device']}"
+            found[_file("decode", document)] = lines(title, "tokens/s", "tokens before", _decode(document))
+    return found
+
+
+def tables(document: Document) -> str:
+    """What a run of bench.peers found, as Markdown."""
+    parts = []
+    speeds, rows, vision = document["speeds"], document["rows"], document["vision"]
+    if speeds:
+        tests = list(dict.fromkeys(test for found in speeds.values() for test in found))
+        cells = [[test, *(_speed(found.get(test)) for found in speeds.values())] for test in tests]
+        parts.append(_table([f"{document['model']}, tokens/s", *speeds], cells))
+    if rows:
+        counts = sorted({int(count) for found in rows.values() for count in found})
+        cells = [[str(count), *(_cost(found, count) for found in rows.values())] for count in counts]
+        head = f"{document['model']}, ms of a call of so many rows"
+        note = (
+            f"Rows are tokens of one text at a depth of {document['rows_depth']}; for llama.cpp they are sequences of "
+            "that depth, each with a token.\n"
+        )
+        parts += [_table([head, *rows], cells), note]
+    if vision:
+        sides = list(dict.fromkeys(side for found in vision.values() for side in found))
+        cells = [[name, *(_call(found.get(side)) for side in sides)] for name, found in vision.items()]
+        parts.append(_table(["one picture of 224 x 224, ms", *sides], cells))
+    parts += [f"{name}: not here: {why}\n" for name, why in document["absent"].items()]
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    cache = ", float16 cache" if document["half_cache"] else ""
+    parts.append(
+        f"liveshape {document['liveshape']}{cache}, {versions}; {document['test_time']}; `{document['command']}`\n"
+    )
+    return "\n".join(parts)
+
+
+def _adapter(documents: Sequence[Document]) -> Iterator[str]:
+    for shape in SHAPES:
+        peers = [each for each in documents if each["kind"] == "peers" and each["model"] == shape]
+        yield f"### {shape}\n"
+        if not peers:
+            yield f"{NOT_YET[0].upper()}{NOT_YET[1:]}: `python -m bench.peers --shape {shape}`.\n"
+        for document in peers:
+            yield tables(document)
+            yield from _limit(document)
+        for document in (each for each in documents if each["model"] == shape):
+            for name in plots([document]):
+                yield f"![{name.removesuffix('.svg')}](performance/{name})\n"
+            if document["kind"] == "rows":
+                yield f"liveshape {document['liveshape']}; {document['test_time']}; `{document['command']}`\n"
+
+
+def _limit(document: Document) -> Iterator[str]:
+    for side, nbytes in document.get("token_bytes", {}).items():
+        seconds, rate = nbytes / document["copy"], rate_text(document["copy"], "B/s")
+        yield (
+            f"The limit by memory, {side}: a token reads {size_text(nbytes)}, and a copy moves {rate} here: "
+            f"{1e3 * seconds:.2f} ms, or {1 / seconds:,.0f} tokens/s.\n"
+        )
+
+
+def _decode(document: Document) -> dict[str, list[tuple[float, float]]]:
+    """Tokens per second of generation over depth, for each side."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for side, speeds in document["speeds"].items():
+        for test, (mean, _) in speeds.items():
+            match = re.fullmatch(r"tg\d+(?: @ d(\d+))?", test)
+            if match:
+                found.setdefault(side, []).append((int(match[1] or 0), mean))
+    return {side: sorted(points) for side, points in found.items()}
+
+
+def _file(kind: str, document: Document) -> str:
+    device = re.sub(r"\W+", "-", document["device"].lower()).strip("-")
+    return f"{kind}-{document['model']}-{device}.svg"
+
+
+def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    ruler = ["---", *("---:" for _ in head[1:])]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ruler, *cells))
+
+
+def _speed(found: Sequence[float] | None) -> str:
+    return "-" if found is None else f"{found[0]:,.0f} ± {found[1]:,.0f}"
+
+
+def _cost(costs: Mapping[Any, float], count: int) -> str:
+    known = {int(rows): cost for rows, cost in costs.items()}
+    return f"{known[count]:.2f} ({known[count] / known[min(known)]:.1f}x)" if count in known else "-"
+
+
+def _call(found: Sequence[float] | None) -> str:
+    return "-" if found is None else f"{found[0]:.2f} (off by {found[1]:.0e})"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("files", type=Path, nargs="*", default=None)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    documents = read(options.files or sorted(FOLDER.glob("*.json")))
+    options.page.write_text(page(documents), encoding="utf-8")
+    folder = options.page.parent / "performance"
+    for name, text in plots(documents).items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def read(files: Sequence[Path]) -> list[Document]:
+    """What the two commands wrote."""
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+if __name__ == "__main__":
+    main()
