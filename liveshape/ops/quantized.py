@@ -7,15 +7,28 @@ The kernels read the words as the file has them: few rows are bound by that read
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Shape
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.ops.quantized_ways import (
+    BYTES_TOGETHER,
+    FEW_BYTE_ROWS,
+    FEW_ROWS,
+    byte_tiles_of,
+    parts_bound,
+    shares_of_byte_row,
+    shares_of_byte_rows,
+    shares_of_row,
+    shares_of_rows,
+    splits_of,
+    tiles_of,
+)
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
@@ -63,26 +76,14 @@ PARTS = Q4Kernels.putting("q4_put_parts")
 ROW_BYTES = Kernel.load("row_bytes")
 ROW_BYTES_GIVEN = Kernel.load("row_bytes", row_steps_own="row_steps_given")
 
-FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for eight rows
-MOST_PARTS = 256  # threads that share the depth of four columns
-TURNS = 4  # words that a thread of one row asks for at once
 ONE_GROUP = 1 << 30
 
 BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
 FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
-BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
-BYTE_VECTORS = 3  # of 16 bytes, that these become: see row_bytes.wgsl
+BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see row_bytes.wgsl
 KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
-FEW_BYTE_ROWS = 8
-ROWS_TOGETHER = 8  # of few, that a thread takes
-TILE_ROWS = (16, 32)  # of tiles that fewer than 64 rows have
-ENOUGH_GROUPS = 512  # of threads, for a device: below this tiles share the depth
-SPLIT_DEPTH = 128  # what a tile should have of the depth at least
-MOST_SPLITS = 16
-LEAST_PARTS, ROW_PARTS = 16, 128  # threads that share the depth of four columns of several rows
-ENOUGH_THREADS = 1 << 15  # for a device
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
 
 @op("et_vk.linear_q4gsw.default")
@@ -195,7 +196,8 @@ def q4_product(
     columns, column_bytes = weight.shape
     depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
     rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None
-    parts: LiveTensor = yield Scratch("float32", _parts_bound(prod(x.max_shape[:-1]), depth, columns, in_bytes))
+    limits: Limits = yield Allowed()
+    parts: LiveTensor = yield Scratch("float32", parts_bound(prod(x.max_shape[:-1]), columns, depth, limits))
     _check(depth, x, weight, scales, group, scale_stride, bias)
     rows = prod(x.shape[:-1])
     layer: dict[str, Any] = {
@@ -217,9 +219,7 @@ def q4_product(
     if norm is not None:
         operands = (weight, scales, norm.terms)
     if rounds and rows == 1 and (norm is not None or x.max_shape[-1] <= KEPT_BYTES):
-        units = ceil_div(columns, 4)
-        parts_of_unit = _parts(units, depth // BYTES_TOGETHER, MOST_PARTS)
-        shares: dict[str, Any] = {"HELD": x.max_shape[-1] // BYTES_TOGETHER, "PARTS": parts_of_unit, "shared": units}
+        shares = shares_of_byte_row(columns, depth) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
         if norm is None:
             yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
         else:
@@ -234,15 +234,20 @@ def q4_product(
         few, many, in_parts = kernels.byte_rows, kernels.byte_blocks, PARTS.byte_blocks
     else:
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
-        few, many, in_parts = kernels.row if rows == 1 else kernels.rows, kernels.blocks, PARTS.blocks
-    if norm is not None:
-        few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
+        few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
     if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
-        shares = _byte_shares(rows, columns, depth) if in_bytes else _shares(rows, columns, depth, layer["GROUP"])
+        if in_bytes:
+            shares = shares_of_byte_rows(rows, columns, depth)
+        elif rows == 1:
+            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"])
+        else:
+            shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
+        if norm is not None:
+            few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
-    tiles = _byte_tiles(rows, columns) if in_bytes else _tiles(rows, columns) | {"SCALED": 4 if group % 4 == 0 else 1}
-    splits = _splits(tiles["groups"], depth)
+    tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
+    splits = splits_of(rows, columns, depth, limits)
     if splits == 1:
         yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
         return
@@ -255,77 +260,6 @@ def q4_product(
 def _depth(width: int, in_bytes: bool) -> int:
     """The depth of rows that are `width` wide."""
     return width // (BYTE_VECTORS * 16) * BYTES_TOGETHER if in_bytes else width
-
-
-def _splits(tiles: int, depth: int) -> int:
-    """How many workgroups share the depth of a tile."""
-    return max(1, min(MOST_SPLITS, ENOUGH_GROUPS // max(tiles, 1), depth // SPLIT_DEPTH))
-
-
-@cache  # of bounds, which are the same at every call
-def _parts_bound(rows: int, depth: int, columns: int, in_bytes: bool) -> Shape:
-    """Room for the sums of every part, at whatever number of rows there are most of them."""
-    most = 0
-    for each in {*TILE_ROWS, *range(64, rows + 64, 64)}:
-        tiles = _byte_tiles(each, columns) if in_bytes else _tiles(each, columns)
-        splits = _splits(tiles["groups"], depth)
-        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
-    return (most,)
-
-
-def _byte_shares(rows: int, columns: int, depth: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes."""
-    held = _held(rows)
-    units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "PARTS": _parts(units, depth // BYTES_TOGETHER), "shared": units}
-
-
-def _byte_tiles(rows: int, columns: int) -> dict[str, Any]:
-    """Tiles of 64 by 128, of 32 by 128 or of 16 by 128 as the rows need them."""
-    if rows <= 32:
-        down = 4 if rows <= 16 else 8
-        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
-    groups = ceil_div(rows, 64) * ceil_div(columns, 128)
-    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
-
-
-def _shares(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of one row, or of 2, 4 or 8 rows."""
-    words = ceil_div(depth, 8)
-    scaled = 8 if group % 8 == 0 else 1
-    if rows == 1:
-        parts = 1
-        while parts < MOST_PARTS and parts * TURNS < words:
-            parts = parts * 2
-        turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
-        return {"TURNS": turns, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
-    held = _held(rows)
-    units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "SCALED": scaled, "PARTS": _parts(units, words), "shared": units}
-
-
-def _held(rows: int) -> int:
-    """Rows that a thread takes together, of few: a power of two."""
-    held = 1
-    while held < rows and held < ROWS_TOGETHER:
-        held = held * 2
-    return held
-
-
-def _parts(units: int, steps: int, most: int = ROW_PARTS) -> int:
-    """Threads that share the depth of a unit: as many as fill a device, each with a step at least."""
-    parts = LEAST_PARTS
-    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 <= steps:
-        parts = parts * 2
-    return parts
-
-
-def _tiles(rows: int, columns: int) -> dict[str, Any]:
-    """Tiles of 64 by 64; by half the columns where these are too few, of half the rows where there are no more."""
-    tiles = ceil_div(rows, 64) * ceil_div(columns, 64)
-    if rows <= 32:
-        return {"ROW_THREADS": 8, "ROW_FOURS": 1, "DEPTH": 4, "groups": tiles}
-    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "DEPTH": 4, "groups": tiles}
 
 
 def _check(

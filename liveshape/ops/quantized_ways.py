@@ -1,0 +1,110 @@
+"""Which way a 4-bit layer takes: one row, few rows or tiles, by how many rows there are and how deep they are.
+
+How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
+gave apart; but for one row of bytes, which is rounded anyway.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from liveshape.graph import Limits, Shape
+from liveshape.ops.shapes import ceil_div
+
+FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for eight rows
+FEW_BYTE_ROWS = 8
+ROWS_TOGETHER = 8  # of few, that a thread takes
+TURNS = 4  # words that a thread of one row asks for at once
+MOST_PARTS = 256  # threads that share the depth of four columns of one row
+LEAST_PARTS, ROW_PARTS = 16, 128  # and of several
+ENOUGH_THREADS = 1 << 15  # for a device
+BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
+
+MANY_PARTS = 32  # from here on threads are there by the thousand: tiles that are too few share the depth
+SPLITS = 8  # of the depth of 64 rows, in workgroups of their own
+SPLIT_DEPTH = 256  # what each has of it at least
+DEEP = 512  # one more of these in the depth, one more split
+MOST_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their sums take room
+
+
+def splits_of(rows: int, columns: int, depth: int, limits: Limits) -> int:
+    """How many workgroups share the depth of a tile."""
+    if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
+        return 1
+    return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
+
+
+@cache  # of bounds, which are the same at every call
+def parts_bound(rows: int, columns: int, depth: int, limits: Limits) -> Shape:
+    """Room for the sums of every part, at whatever number of rows there are most of them."""
+    most = 0
+    for each in range(64, rows + 64, 64):
+        splits = splits_of(each, columns, depth, limits)
+        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
+    return (most,)
+
+
+def shares_of_row(columns: int, depth: int, group: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row."""
+    words = ceil_div(depth, 8)
+    parts = 1
+    while parts < MOST_PARTS and parts * TURNS < words:
+        parts = parts * 2
+    scaled = 8 if group % 8 == 0 else 1
+    turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
+    return {"TURNS": turns, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
+
+
+def shares_of_rows(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of 2, 4 or 8 rows."""
+    held = _held(rows)
+    parts = _parts(ceil_div(depth, 8) // 8)
+    units = ceil_div(rows, held) * ceil_div(columns, 4)
+    return {"ROWS": held, "SCALED": 8 if group % 8 == 0 else 1, "PARTS": parts, "shared": units}
+
+
+def shares_of_byte_rows(rows: int, columns: int, depth: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes."""
+    held = _held(rows)
+    units = ceil_div(rows, held) * ceil_div(columns, 4)
+    return {"ROWS": held, "PARTS": _parts(depth // BYTES_TOGETHER // 2), "shared": units}
+
+
+def shares_of_byte_row(columns: int, depth: int) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row that becomes bytes: as many as fill a device."""
+    units, parts = ceil_div(columns, 4), LEAST_PARTS
+    while parts < MOST_PARTS and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
+        parts = parts * 2
+    return {"PARTS": parts, "shared": units}
+
+
+def _held(rows: int) -> int:
+    """Rows that a thread takes together, of few: a power of two."""
+    held = 1
+    while held < rows and held < ROWS_TOGETHER:
+        held = held * 2
+    return held
+
+
+def _parts(wanted: int) -> int:
+    parts = LEAST_PARTS
+    while parts < ROW_PARTS and parts * 2 <= wanted:
+        parts = parts * 2
+    return parts
+
+
+def tiles_of(rows: int, columns: int, group: int) -> dict[str, Any]:
+    """Tiles of 64 by 64, or of 32 by 64 where there are no more rows."""
+    groups = ceil_div(rows, 64) * ceil_div(columns, 64)
+    fours = 1 if rows <= 32 else 2
+    return {"ROW_THREADS": 8, "ROW_FOURS": fours, "DEPTH": 4, "SCALED": 4 if group % 4 == 0 else 1, "groups": groups}
+
+
+def byte_tiles_of(rows: int, columns: int) -> dict[str, Any]:
+    """Tiles of 64 by 128, of 32 by 64 or of 16 by 128 as the rows need them."""
+    if rows <= 32:
+        down = 4 if rows <= 16 else 8
+        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
+    groups = ceil_div(rows, 64) * ceil_div(columns, 128)
+    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
