@@ -182,7 +182,8 @@ class Kernel:
 
         `Kernel.load("q4_rows", q4_put="q4_put_three")` includes the one file instead of the other.
         """
-        return cls.parse("+".join([name, *instead.values()]), _text_of(name, instead))
+        replaced = [value for key, value in instead.items() if value != key]
+        return cls.parse("+".join([name, *replaced]), _text_of(name, instead))
 
     @classmethod
     def parse(cls, name: str, source: str) -> Kernel:

@@ -27,8 +27,8 @@ DEEP = 512  # a context that one row reads in parts
 
 # Dispatches of a layer, up to so many rows.
 MOST_DISPATCHES = {
-    "float32": {1: 7, 8: 9, MOST_ROWS: 12},
-    "int8": {1: 7, 8: 13, MOST_ROWS: 16},
+    "float32": {1: 6, 8: 8, MOST_ROWS: 10},
+    "int8": {1: 6, 8: 12, MOST_ROWS: 14},
 }
 MOST_ROUTES = 4
 
@@ -80,4 +80,11 @@ def test_a_route_that_ended_does_not_come_back(activations: str, depth: int) -> 
 
 @of_all
 def test_many_rows_have_one_route_at_every_depth(activations: str) -> None:
-    assert routes(activations, 0)[64:] == routes(activations, DEEP)[64:]
+    """But for a long context, which tiles of few heads share."""
+
+    def alike(depth: int) -> list[list[str]]:
+        return [
+            [name for name in kernels if name != "attention_combine"] for kernels in routes(activations, depth)[64:]
+        ]
+
+    assert alike(0) == alike(DEEP)
