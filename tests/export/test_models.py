@@ -120,8 +120,9 @@ def test_layers_of_one_input_run_as_one(model: tuple[str, Path]) -> None:
     heads = found.count("et_vk.linear_q4gsw.default") + found.count("liveshape.linear_q4gsw")
     assert heads == (1 if layers else 0)
     assert found.count("liveshape.rotary_to_cache") + turned == settings["num_hidden_layers"]
-    assert found.count("liveshape.rounded_rows") == 0
-    assert found.count("liveshape.row_bytes") == (4 * layers + 1 if options.quantization.mode == "8da4w" else 0)
+    rounded = found.count("liveshape.row_bytes"), found.count("liveshape.rounded_rows")
+    # The depth after attention, 4 heads of 20, is no multiple of 32: the rows of that layer stay floats.
+    assert rounded == ((3 * layers + 1, layers) if options.quantization.mode == "8da4w" else (0, 0))
 
 
 def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
