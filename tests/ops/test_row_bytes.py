@@ -41,7 +41,7 @@ def test_depths_and_groups(depth: int, group: int, columns: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [1, 5, 64, 130])
-@pytest.mark.parametrize(("depth", "group"), [(256, 32), (296, 8), (2080, 32), (2100, 20)])
+@pytest.mark.parametrize(("depth", "group"), [(256, 32), (296, 8), (1184, 8), (2080, 32), (2100, 20)])
 def test_a_depth_that_workgroups_share(depth: int, group: int, columns: int) -> None:
     """Few columns of many rows: tiles are too few for a device, so several take parts of the depth of each."""
     sizes = (17, 32, 33, 64, 65, 130)
