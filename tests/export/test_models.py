@@ -119,8 +119,9 @@ def test_layers_of_one_input_run_as_one(model: tuple[str, Path]) -> None:
     assert found.count("liveshape.added_linear_q4gsw") == 2 * layers
     assert ends_in(found, ".linear_q4gsw.default", "normed_linear_q4gsw") == (1 if layers else 0)
     assert found.count("liveshape.rotary_to_cache") == settings["num_hidden_layers"]
-    assert found.count("liveshape.rounded_rows") == 0
-    assert found.count("liveshape.row_bytes") == (4 * layers + 1 if options.quantization.mode == "8da4w" else 0)
+    rounded = found.count("liveshape.row_bytes"), found.count("liveshape.rounded_rows")
+    # The depth after attention, 4 heads of 20, is no multiple of 32: the rows of that layer stay floats.
+    assert rounded == ((3 * layers + 1, layers) if options.quantization.mode == "8da4w" else (0, 0))
     # Keys that are normed on their way to the rotation turn by themselves.
     assert ends_in(wide, "turned_linear_q4gsw") == (0 if "qwen3" in name else layers)
 
