@@ -10,9 +10,10 @@ override HELD: u32 = 64; // groups of 32 places in the depth
 
 const WORDS: u32 = HELD * 4; // of eight places
 
-var<workgroup> even_words: array<vec4<u32>, HELD>;
-var<workgroup> odd_words: array<vec4<u32>, HELD>;
-var<workgroup> peaks: array<vec4<u32>, HELD>; // the bits of the largest magnitudes of eight places each
+// Words, not vectors of them: two threads may not write components of one vector.
+var<workgroup> even_words: array<u32, WORDS>;
+var<workgroup> odd_words: array<u32, WORDS>;
+var<workgroup> peaks: array<u32, WORDS>; // the bits of the largest magnitude of eight places
 
 alias Total = vec4<f32>;
 
@@ -30,8 +31,8 @@ fn combine(a: Total, b: Total) -> Total {
 // include q4_byte_row
 
 fn step_of_group(group: u32) -> Step {
-    let four = peaks[group];
-    return step_by(max(max(four.x, four.y), max(four.z, four.w)));
+    let first = group * 4u;
+    return step_by(max(max(peaks[first], peaks[first + 1u]), max(peaks[first + 2u], peaks[first + 3u])));
 }
 
 fn word_of(a: vec4<f32>) -> u32 {
@@ -56,7 +57,7 @@ fn main(
     var squares = 0.0;
     for (var i = lane; i < WORDS; i += WG) {
         let sizes = max(bits(taken(i * 2u)), bits(taken(i * 2u + 1u)));
-        peaks[i / 4u][i % 4u] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+        peaks[i] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
         squares += squares_of(i * 2u) + squares_of(i * 2u + 1u);
     }
     let factor = factor_of(lane, squares);
@@ -64,8 +65,8 @@ fn main(
         let inverse = step_of_group(i / 4u).inverse;
         let a = taken(i * 2u) * inverse;
         let b = taken(i * 2u + 1u) * inverse;
-        even_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.xz, b.xz));
-        odd_words[i / 4u][i % 4u] = word_of(vec4<f32>(a.yw, b.yw));
+        even_words[i] = word_of(vec4<f32>(a.xz, b.xz));
+        odd_words[i] = word_of(vec4<f32>(a.yw, b.yw));
     }
     workgroupBarrier();
     var mine = Total();
@@ -73,8 +74,9 @@ fn main(
         if (i != part) {
             four = fetch(column, i);
         }
-        let even = even_words[i];
-        let odd = odd_words[i];
+        let first = i * 4u;
+        let even = vec4<u32>(even_words[first], even_words[first + 1u], even_words[first + 2u], even_words[first + 3u]);
+        let odd = vec4<u32>(odd_words[first], odd_words[first + 1u], odd_words[first + 2u], odd_words[first + 3u]);
         let step = step_of_group(i).size;
         let total = f32(total_of(even) + total_of(odd));
         mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
