@@ -36,10 +36,10 @@ adapter: .venv/.run
 	$(BIN)/python -m pip install -q -e '.[test]'
 	@touch $@ .venv/.run
 
-# torchvision's own torch would take the place of ours; its models are Python and need none of its library.
+# Their own torch would take the place of ours; the models are Python and need none of their libraries.
 .venv/.models: .venv/.test
 	$(BIN)/python -m pip install -q -e '.[models]'
-	$(BIN)/python -m pip install -q --no-deps 'torchvision>=0.20'
+	$(BIN)/python -m pip install -q --no-deps 'torchvision>=0.20' 'torchaudio>=2.9'
 	@touch $@
 
 clean:
