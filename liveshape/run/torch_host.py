@@ -42,13 +42,16 @@ def torch_operator(name: str) -> HostOperator | str:
         position for position, argument in enumerate(inputs) if argument.alias_info and argument.alias_info.is_write
     )
 
+    from_dtype = any(argument.name == "out_dtype" for argument in inputs)
+
     def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
         given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
-        # A cast that names no dtype is to that of the tensor that takes it.
+        # A cast that names no dtype is to that of the tensor that takes it; beside an `out_dtype`, that of the first.
         kind = dtypes[0] if dtypes else None
         if kind is not None:
+            unnamed = given[0].dtype if from_dtype else _kind(kind)
             given = [
-                _kind(kind) if argument.name == "dtype" and each is None else each
+                unnamed if argument.name == "dtype" and each is None else each
                 for argument, each in zip(inputs, given, strict=True)
             ]
         named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
