@@ -27,6 +27,8 @@ def torch_operator(name: str) -> HostOperator | str:
     exported = _overload(name)
     if exported is None:
         return "torch, which could compute it on the host, does not know it"
+    if exported.namespace == "et_vk":
+        return "a delegate packs its arguments otherwise than torch's operator of that name takes them"
     if not _runs_here(exported):
         return "torch knows its name, but has nothing that computes it on the host"
     inputs = [argument for argument in exported._schema.arguments if not argument.is_out]

@@ -467,3 +467,12 @@ def test_rows_of_host_operators(names: list[str], sizes: list[int], width: int) 
 @given(**_DRAWN)
 def test_many_rows_of_host_operators(names: list[str], sizes: list[int], width: int) -> None:
     _chained(names, sizes, width)
+
+
+def test_what_a_delegate_packs_is_not_for_torchs_operator_of_that_name() -> None:
+    import executorch.backends.vulkan.custom_ops_lib  # noqa: F401  registers it
+
+    find_on_host.cache_clear()
+    found = find_on_host("et_vk.q8ta_linear.default")
+    assert isinstance(found, str)
+    assert "packs its arguments otherwise" in found
