@@ -16,6 +16,7 @@ from liveshape.ops.host import HostOperator
 
 # Where and in which order elements lie is not torch's to say here.
 _PLACES = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
+_OF_RESULTS = ("out_dtype", "output_dtype")  # what operators that take another dtype call that of their results
 _NUMBERS = {"int": int, "float": float, "bool": bool}
 
 
@@ -44,16 +45,16 @@ def torch_operator(name: str) -> HostOperator | str:
         position for position, argument in enumerate(inputs) if argument.alias_info and argument.alias_info.is_write
     )
 
-    from_dtype = any(argument.name == "out_dtype" for argument in inputs)
-
     def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
         given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
-        # A cast that names no dtype is to that of the tensor that takes it; beside an `out_dtype`, that of the first.
+        # A cast that names no dtype is to that of what takes it; beside a dtype of results it is that of the first.
         kind = dtypes[0] if dtypes else None
         if kind is not None:
-            unnamed = given[0].dtype if from_dtype else _kind(kind)
+            unnamed = dict.fromkeys(("dtype", *_OF_RESULTS), _kind(kind))
+            if any(argument.name in _OF_RESULTS for argument in inputs):
+                unnamed["dtype"] = given[0].dtype
             given = [
-                unnamed if argument.name == "dtype" and each is None else each
+                unnamed.get(argument.name) if each is None else each
                 for argument, each in zip(inputs, given, strict=True)
             ]
         named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
@@ -108,7 +109,7 @@ def _given(argument: Any, value: Any) -> Any:
     """A value as the schema wants it: files keep floats as integers where they are equal."""
     if argument.name in _PLACES or value is None:
         return None
-    if argument.name == "dtype":
+    if argument.name in ("dtype", *_OF_RESULTS):
         return _kind(SCALAR_TYPES[value])
     if isinstance(value, list):
         items = [_given(argument, item) for item in value]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import torch.ao.quantization.fx._decomposed  # noqa: F401  so that the host knows its operators, whatever ran before
+
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.errors import PlanError
