@@ -44,3 +44,7 @@ def __getattr__(name: str) -> Any:
 
         return LanguageModel
     raise AttributeError(f"module 'liveshape.llm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

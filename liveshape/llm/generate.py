@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from liveshape.errors import InputError
+from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
 from liveshape.llm.host_sampling import Logits, Tokens, checked_logits, checked_token, host_sampler
 from liveshape.llm.reuse import cut_to_prefix
@@ -48,7 +48,7 @@ class ContextError(InputError):
 
     def __init__(self, tokens: int, context: int) -> None:
         super().__init__(
-            f"the prompt is {tokens:,} tokens long, the context of this model is {context:,}: "
+            f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
             "shorten the prompt, or export the model with a larger context"
         )
         self.tokens, self.context = tokens, context
@@ -134,8 +134,8 @@ def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
     Example: `print(speed_text(last), file=sys.stderr)`.
     """
     return (
-        f"prompt:     {response.prompt_tokens:,} tokens, {response.prompt_tps:,.1f} tokens/s\n"
-        f"generation: {response.generation_tokens:,} tokens, {response.generation_tps:,.1f} tokens/s"
+        f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s\n"
+        f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
         f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
     )
 
@@ -194,7 +194,7 @@ def stream_generate(
     choosers = callables("sampler", () if sampler is None else (sampler,))
     processors = callables("logits_processors", logits_processors)
     stats.inference_start_ms = now_ms()
-    ids = prompt_ids(tokenizer, prompt)
+    ids = prompt_ids(tokenizer, prompt, model.bos_id)
     stats.token_encode_end_ms = now_ms()
     limit = _room(len(ids), model.max_context, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
@@ -227,8 +227,10 @@ def stream_generate(
     return _responses(model, tokenizer, request, streamer, stats)
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None) -> list[int]:
     """The ids of a prompt: text is begun as the model wants it, messages go through the chat template.
+
+    One that is empty is the token that begins a text: the tokenizer's, or else `begin`.
 
     Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
     """
@@ -241,9 +243,12 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
             ids = token_ids(prompt)
         except InputError as error:
             raise InputError(f"a prompt is a text, token ids, or messages: {error}") from error
-    if not ids:
+    if ids:
+        return ids
+    begin = begin if tokenizer.bos_id is None else tokenizer.bos_id
+    if begin is None:
         raise InputError("the prompt is empty, and this model has no token that begins a text")
-    return ids
+    return [begin]
 
 
 def _guesses(tokenizer: Tokenizer, lookahead: Any) -> Any:

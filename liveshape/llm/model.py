@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.protocol import Device
-from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.errors import FormatError, InputError, UnsupportedError, counted
 from liveshape.formats.source import Source
 from liveshape.llm import cache_file
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
@@ -266,7 +266,9 @@ class LanguageModel:
         """
         (length,) = _numbers([length], "length")
         if not 0 <= length <= self._session.position:
-            raise InputError(f"the cache holds {self._session.position} tokens and cannot be cut to {length}")
+            raise InputError(
+                f"the cache holds {counted(self._session.position, 'token')} and cannot be cut to {length}"
+            )
         self._session.truncate(length)
 
     @in_turn
@@ -327,9 +329,9 @@ class LanguageModel:
         """Tokens as numbers, all of them known and few enough, before anything is computed."""
         tokens, held = _numbers(ids, "tokens"), self._session.position
         if held + len(tokens) > self.max_context:
-            there = f"{held:,} are in the cache and " if held else ""
+            there = f"{held:,} in the cache and " if held else ""
             raise InputError(
-                f"{there}{len(tokens):,} tokens were given, the context holds {self.max_context:,}; shorten the text, "
+                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; shorten the text, "
                 "or export the model with a larger context"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from liveshape.errors import InputError
+from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
 from liveshape.llm.generate import GenerationResponse, guesses_text
@@ -83,7 +83,7 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     say("\n")
     if last is not None:
         note(
-            f"{last.generation_tokens:,} tokens, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
+            f"{counted(last.generation_tokens, 'token')}, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
             f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from liveshape.errors import counted as counted
 from liveshape.run.weights import Progress
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
@@ -28,15 +29,6 @@ def size_text(nbytes: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f} {unit}"
-
-
-def counted(number: int, noun: str, many: str = "") -> str:
-    """A number of things.
-
-    >>> counted(1, "method"), counted(8, "method")
-    ('1 method', '8 methods')
-    """
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -309,7 +309,7 @@ def _print_memory(report: Report, limits: Limits) -> None:
     print_table(f"\n{report.name}: {title}", ("what", "bytes", ""), rows)
     nodes, classes = counted(report.planned_nodes, "node"), counted(report.classes, "class", "classes")
     planned = f"{nodes} after fusion, planned as {classes}"
-    later = f"; {report.untried} combinations of live sizes were not tried: their kernels compile at first use"
+    later = f"; untried: {counted(report.untried, 'combination')} of live sizes, whose kernels compile at first use"
     print(f"  {planned}{later if report.untried else ''}")
     if report.state:
         opaque = sum(each.endswith("opaque") for each in report.state)

@@ -103,6 +103,8 @@ def test_devices_without_the_wanted_one(capsys: Capture, monkeypatch: pytest.Mon
     assert code == 3
     assert "adapters" in out
     assert "no such gpu" in err
+    names = ", ".join(f"{adapter.name} (index {adapter.index})" for adapter in webgpu.list_adapters())
+    assert f"this machine has {names}\n" in err
 
 
 @pytest.mark.usefixtures("no_adapter")
@@ -154,13 +156,13 @@ def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pyte
     document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
     assert document["methods"][0]["untried"] == 0
     assert document["methods"][0]["classes"] == document["methods"][0]["planned_nodes"] == 2
-    assert "not tried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
+    assert "untried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
     monkeypatch.setattr(routes, "_MOST_TRIALS", 3)
     document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
     left = document["methods"][0]["untried"]
     assert left > 5
     out = call(capsys, "inspect", several(), "--method", "forward")[1]
-    assert f"{left} combinations of live sizes were not tried: their kernels compile at first use" in out
+    assert f"untried: {left} combinations of live sizes, whose kernels compile at first use" in out
     assert "2 nodes after fusion, planned as 2 classes" in out
 
 
@@ -280,6 +282,14 @@ def test_run_a_constant_method_without_a_gpu(capsys: Capture) -> None:
     code, out, _ = call(capsys, "run", several(), "--method", "get_max_seq_len")
     assert code == 0
     assert str(LENGTH) in out
+
+
+def test_a_wrong_rank_is_told_as_such(capsys: Capture) -> None:
+    code, _, err = call(capsys, "run", several(), "--input-shapes", "1x7")
+    assert code == 2
+    assert "rank 2 was given, 3 is needed" in err
+    with liveshape.load(several()) as model, pytest.raises(liveshape.ShapeError, match="rank 1 was given, 3 is needed"):
+        model(np.zeros(64, np.float32))
 
 
 @pytest.mark.parametrize("shapes", ["1x7", "1x7x64,1", "1,7,64", "1x44x64", "seven", "-1x7x64", ""])

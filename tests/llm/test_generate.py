@@ -11,7 +11,7 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.generate import prompt_ids
+from liveshape.llm.generate import prompt_ids, speed_text
 from liveshape.llm.host_sampling import host_sampler
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stats import Stats
@@ -99,10 +99,11 @@ def test_what_cannot_work_is_an_error_before_anything_is_computed() -> None:
         llm.stream_generate(model, tokenizer, PROMPT)
     assert (caught.value.tokens, caught.value.context) == (len(tokenizer.encode(PROMPT)), 3)
     wrong: list[tuple[Any, dict[str, Any], str]] = [
-        ([], {}, "empty"),
         ([400], {}, "the token 400.*ends at 400"),
         ([-1], {}, "the token -1"),
         ([1], {"max_tokens": 0}, "max_tokens is 0"),
+        ([1], {"max_tokens": -5}, "max_tokens is -5"),
+        ([1], {"seed": -7}, "-1 for one that is drawn; -7 was given"),
         ([1], {"temperature": -1.0}, "temperature"),
         ([1], {"stop": ""}, "stop string"),
     ]
@@ -110,6 +111,24 @@ def test_what_cannot_work_is_an_error_before_anything_is_computed() -> None:
         with pytest.raises(InputError, match=message):
             llm.stream_generate(model, tokenizer, prompt, **options)
     assert not model.computed
+
+
+def test_an_empty_prompt_is_what_begins_a_text() -> None:
+    tokenizer, bare = plain(), llm.Tokenizer(plain()._backend)
+    for prompt in ("", [], np.array([], np.int64)):
+        assert prompt_ids(tokenizer, prompt) == [tokenizer.bos_id]
+        assert prompt_ids(bare, prompt, 7) == [7]
+        with pytest.raises(InputError, match="the prompt is empty, and this model has no token that begins a text"):
+            prompt_ids(bare, prompt)
+    model = model_saying()
+    model.bos_id = 5
+    assert next(iter(llm.stream_generate(model, bare, []))).prompt_tokens == 1
+    assert model.computed == [[5]]
+
+
+def test_one_token_is_no_tokens() -> None:
+    *_, last = llm.stream_generate(model_saying(), plain(), [1], max_tokens=1)
+    assert speed_text(last).count("1 token,") == 2
 
 
 # Stop strings
