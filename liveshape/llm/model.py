@@ -331,8 +331,8 @@ class LanguageModel:
         if held + len(tokens) > self.max_context:
             there = f"{held:,} in the cache and " if held else ""
             raise InputError(
-                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; shorten the text, "
-                "or export the model with a larger context"
+                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; "
+                "shorten the text, or export the model with a larger context"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
         if wrong is not None:

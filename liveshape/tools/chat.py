@@ -12,8 +12,10 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
 from liveshape.llm.generate import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
-from liveshape.tools.generate import open_lookahead, open_model, say
+from liveshape.tools.console import has_colours
+from liveshape.tools.generate import check_options, open_lookahead, open_model, say
 from liveshape.tools.interrupts import interruptible
+from liveshape.tools.wrapping import wrapped
 
 _HELP = """\
 q, /quit    leave (Ctrl-D too)
@@ -45,6 +47,7 @@ def chat(
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
+    check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
     loaded, tokenizer = open_model(model, device, half_cache, activations)
     talk = Conversation(loaded, tokenizer, system=system)
     guesser = open_lookahead(lookahead, device, half_cache, activations)
@@ -83,15 +86,16 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     say("\n")
     if last is not None:
         note(
-            f"{counted(last.generation_tokens, 'token')}, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
-            f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
+            f"{counted(last.generation_tokens, 'token')}, {last.generation_tps:,.1f} tokens/s; "
+            f"prompt {last.prompt_tps:,.1f} tokens/s; "
+            f"context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
         )
 
 
 def note(text: str) -> None:
     """What is not of the conversation goes to stderr, and there it is dim."""
-    dim, plain = ("\033[2m", "\033[0m") if sys.stderr.isatty() else ("", "")
-    print(f"{dim}{text}{plain}", file=sys.stderr, flush=True)
+    dim, plain = ("\033[2m", "\033[0m") if has_colours(sys.stderr) else ("", "")
+    print(f"{dim}{wrapped(text, sys.stderr)}{plain}", file=sys.stderr, flush=True)
 
 
 def _read() -> str | None:

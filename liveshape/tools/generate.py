@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import LOOKAHEAD_TOKENS
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
 from liveshape.llm.generate import GenerationResponse, Prompt, load, speed_text, stream_generate
+from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import print_json, upload_bar
@@ -45,6 +47,9 @@ def generate(
 
     Example: `generate("SmolLM2-135M-Instruct", prompt="Why is the sky blue?", sampling={"temperature": 0.7})`.
     """
+    check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
+    if raw and system is not None:
+        raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
     loaded, tokenizer = open_model(model, device, half_cache, activations)
@@ -132,25 +137,50 @@ def read_prompt(prompt: str | None, file: str | None) -> str:
         raise InputError("give one prompt: -p TEXT, -p - for stdin, or -f FILE")
     if prompt is not None and prompt != STDIN:
         return prompt
-    text = sys.stdin.read() if file in (None, STDIN) else Path(str(file)).read_text(encoding="utf-8")
-    return text.removesuffix("\n")
+    return read_text(STDIN if file is None else file).removesuffix("\n")
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of stdin.
+
+    Example: `read_text("book.txt")`.
+    """
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        where = "stdin" if file == STDIN else file
+        raise InputError(
+            f"{where} is no text in UTF-8: byte {error.start:,} is {error.object[error.start]:#04x}"
+        ) from None
+
+
+def check_options(
+    sampling: Mapping[str, Any] | None, max_tokens: int | None, stop: Sequence[str], lookahead: str | None, guesses: int
+) -> None:
+    """An error for what no model takes, before one is loaded.
+
+    Example: `check_options({"temperature": 0.7}, 100, (), "ngram", 7)`.
+    """
+    GenerationSettings().sampling(**(sampling or {}))
+    token_limit(max_tokens)
+    stop_strings(stop)
+    guess_limit(guesses)
+    if lookahead not in (None, NGRAM) and not path_of(lookahead).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), lookahead)
 
 
 def make_prompt(tokenizer: Tokenizer, text: str, system: str | None, raw: bool) -> Prompt:
     """Messages for a model that chats, the text itself for one that does not or if it is to be taken as it is."""
     if raw or tokenizer.chat_template is None:
         if system is not None:
-            why = "--raw takes the prompt as it is" if raw else "this model has no chat template"
-            raise InputError(f"--system cannot be told to the model: {why}")
+            raise InputError("--system cannot be told to the model: it has no chat template")
         return text
     opening = [{"role": "system", "content": system}] if system is not None else []
     return [*opening, {"role": "user", "content": text}]
 
 
 def say(text: str) -> None:
-    """Text to stdout at once, even where its encoding has no such character."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")
+    """Text to stdout at once."""
     print(text, end="", flush=True)
 
 

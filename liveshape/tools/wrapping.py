@@ -1,0 +1,50 @@
+"""Lines that are longer than the terminal: broken between words, here and in the help of every command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import textwrap
+from typing import TextIO
+
+_WIDEST = 118  # of help: the width that it is written for
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """A text for people, with its long lines broken where a stream is a terminal; elsewhere it stays as it is.
+
+    Example: `print(wrapped(message, sys.stderr), file=sys.stderr)`.
+    """
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(broken(line, width) for line in text.split("\n"))
+
+
+def broken(line: str, width: int) -> str:
+    """A line in as many as it needs, those after the first a little further to the right.
+
+    >>> broken("  one two three", 10)
+    '  one two\\n    three'
+    """
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Sentences fill the width; what is indented keeps its lines.
+
+    Example: `argparse.ArgumentParser(formatter_class=HelpFormatter)`.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        width = min(width, _WIDEST)
+        pieces: list[str] = []
+        # A paragraph is a row of lines that begin at the margin.
+        for part in re.split(r"((?:^[ \t].*\n?|^\n)+)", text, flags=re.MULTILINE):
+            if part.startswith((" ", "\n")):
+                pieces += [broken(line, width) for line in part.removesuffix("\n").split("\n")]
+            elif part.strip():
+                pieces.append(textwrap.fill(part, width, break_long_words=False, break_on_hyphens=False))
+        return "\n".join(pieces)
