@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from liveshape.llm.chat import Conversation
 from liveshape.llm.generate import ContextError, GenerationResponse, generate, load, stream_generate
+from liveshape.llm.logprobs import Logprobs
+from liveshape.llm.options import GenerationOptions
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stats import Stats
 from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ContextError",
     "Conversation",
+    "GenerationOptions",
     "GenerationResponse",
     "LanguageModel",
+    "Logprobs",
     "Sampling",
     "Stats",
     "StreamDecoder",

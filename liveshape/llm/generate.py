@@ -14,14 +14,15 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
-from liveshape.llm.host_sampling import Logits, Tokens, checked_logits, checked_token, host_sampler
+from liveshape.llm.host_sampling import HostStream, host_sampler
+from liveshape.llm.logprobs import Logprobs, logprob_count, logprobs_of
+from liveshape.llm.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
 from liveshape.llm.reuse import cut_to_prefix
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.stopping import StopWatch
@@ -30,12 +31,7 @@ from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
     from liveshape.llm.model import LanguageModel
-    from liveshape.llm.sampling import Sampling
     from liveshape.runtime import Progress
-
-Prompt = str | Sequence[int] | npt.NDArray[np.integer[Any]] | Sequence[Mapping[str, Any]]
-Sampler = Callable[[Logits], int]
-LogitsProcessor = Callable[[Tokens, Logits], Logits]
 
 MAX_TOKENS = 256
 
@@ -54,20 +50,13 @@ class ContextError(InputError):
         self.tokens, self.context = tokens, context
 
 
-class Streamer(Protocol):
-    """What transformers' streamers are: first the ids of the prompt are put, then those of each token."""
-
-    def put(self, value: Any) -> None: ...
-
-    def end(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class GenerationResponse:
     """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
 
     Tokens per second are of the prompt that had to be computed, and of what came after the first token;
     `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop" or "length".
+    `logprobs` are there if they are asked for.
     """
 
     text: str
@@ -78,6 +67,7 @@ class GenerationResponse:
     generation_tps: float
     peak_memory: float
     finish_reason: str | None = None
+    logprobs: Logprobs | None = None
 
 
 def load(
@@ -105,18 +95,47 @@ def load(
     ), tokenizer
 
 
+@overload
 def generate(
-    model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, *, verbose: bool = False, **options: Any
-) -> str:
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    *,
+    verbose: bool = ...,
+    **options: Unpack[GenerationOptions],
+) -> str: ...
+
+
+@overload
+def generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompts,
+    *,
+    verbose: bool = ...,
+    **options: Unpack[GenerationOptions],
+) -> list[str]: ...
+
+
+def generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt | Prompts,
+    *,
+    verbose: bool = False,
+    **options: Unpack[GenerationOptions],
+) -> str | list[str]:
     """The whole text that follows a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
+
+    Of a list of prompts, a list of texts: one after the other, with the same options, and none before all are checked.
 
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
 
-    def text() -> str:
+    def text(responses: Iterator[GenerationResponse]) -> str:
         pieces = []
         response = None
-        for response in stream_generate(model, tokenizer, prompt, **options):
+        for response in responses:
             pieces.append(response.text)
             if verbose:
                 print(response.text, end="", flush=True)
@@ -124,8 +143,11 @@ def generate(
             print(f"\n{speed_text(response, options.get('stats'))}")
         return "".join(pieces)
 
-    # In one turn: threads that share a model get a whole text each.
-    return model.turn.run(text)
+    prompts: Sequence[Any] = prompt if _are_several(prompt) else [prompt]
+    streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
+    # Each in one turn: threads that share a model get a whole text each.
+    texts = [model.turn.run(text, stream) for stream in streams]
+    return texts if _are_several(prompt) else texts[0]
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
@@ -171,6 +193,7 @@ def stream_generate(
     stats: Stats | None = None,
     lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    logprobs: int | None = None,
 ) -> Generator[GenerationResponse, None, None]:
     """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
 
@@ -180,6 +203,8 @@ def stream_generate(
     same and comes sooner: "ngram" guesses from the text itself, a smaller model with the same tokenizer from what it
     would write. What `load` gives for that model is checked against the tokenizer; of the model alone, only the number
     of its tokens can be.
+    `logprobs=N` gives each response the log-probability of its token and of the N likeliest, by the model's own logits:
+    no setting, sampler or processor has touched them.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
     on the host, which is slow. What cannot work is an error here, not at the first token.
 
@@ -216,14 +241,18 @@ def stream_generate(
         guesses = _guesses(tokenizer, lookahead)
         model.check_lookahead(guesses, lookahead_tokens)
         ahead = {"lookahead": guesses, "lookahead_tokens": lookahead_tokens}
+    told = logprob_count(logprobs, model.vocab_size)
+    if told is not None:
+        ahead["logits"] = True
 
     def tokens(cached: int) -> Iterator[int]:
         if not choosers and not processors:
             return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends, **ahead)
         model.prefill(ids[cached:])
-        return _on_the_host(model, ids, sampling, sampler, processors)
+        choose = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
+        return HostStream(model, ids, choose, processors)
 
-    request = _Request(ids, limit, ends, watch, keep_prefix, tokens)
+    request = _Request(ids, limit, ends, watch, keep_prefix, tokens, told)
     return _responses(model, tokenizer, request, streamer, stats)
 
 
@@ -271,42 +300,19 @@ def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     return listed and all(isinstance(item, Mapping) for item in prompt)
 
 
+def _are_several(prompt: Any) -> TypeGuard[Prompts]:
+    """Whether each item of a list is a prompt of its own: a text, ids, or messages."""
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
+
+
 def _room(tokens: int, context: int, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last of them needs no place of its own in the cache."""
     if tokens > context:
         raise ContextError(tokens, context)
     room = context - tokens + 1
     return room if max_tokens is None else min(max_tokens, room)
-
-
-def _on_the_host(
-    model: LanguageModel,
-    ids: Sequence[int],
-    sampling: Sampling,
-    sampler: Sampler | None,
-    processors: Sequence[LogitsProcessor],
-) -> Iterator[int]:
-    """Tokens chosen by callables of the user, one whole step after the other, behind a prompt in the cache."""
-    choose = host_sampler(sampling)
-    tokens = list(ids)
-    held = len(tokens)
-    while True:
-        logits: Logits = np.asarray(model.turn.run(_logits_after, model, tokens, held), np.float32).reshape(-1)
-        held = len(tokens)
-        for process in processors:
-            logits = checked_logits(process(np.asarray(tokens, np.int64), logits), logits.size)
-        drawn = choose(np.asarray(tokens, np.int64), logits) if sampler is None else sampler(logits)
-        tokens.append(checked_token(drawn, logits.size))
-        yield tokens[-1]
-
-
-def _logits_after(model: LanguageModel, tokens: Sequence[int], held: int) -> Any:
-    """The logits after tokens of which the cache holds so many."""
-    if model.tokens != tuple(tokens[:held]):
-        raise InputError("the model was used otherwise since the last token of this text; begin a new one")
-    if held < len(tokens):
-        model.prefill(tokens[held:])
-    return model.logits()
 
 
 @dataclass(frozen=True)
@@ -319,6 +325,7 @@ class _Request:
     watch: StopWatch
     keep_prefix: bool
     tokens: Callable[[int], Iterator[int]]
+    logprobs: int | None  # how many of the likeliest tokens to tell of
 
 
 def _responses(
@@ -346,10 +353,13 @@ def _responses(
         while reason is None:
             token = next(source, None)
             text = ""
+            logprobs = None
             if token is None:
                 reason = "stop"
             else:
                 said.append(token)
+                if request.logprobs is not None:
+                    logprobs = logprobs_of(getattr(source, "logits", None), token, request.logprobs)
                 if streamer is not None:
                     streamer.put(np.asarray([token], np.int64))
                 ended = token in request.ends
@@ -376,6 +386,7 @@ def _responses(
                 generation_tps=(len(said) - 1) / max(time.perf_counter() - first, 1e-9) if len(said) > 1 else 0.0,
                 peak_memory=memory,
                 finish_reason=reason,
+                logprobs=logprobs,
             )
     finally:
         # A stream that nobody reads on must not run ahead on the device.

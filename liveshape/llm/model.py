@@ -217,11 +217,13 @@ class LanguageModel:
         stop_ids: Collection[int] = (),
         lookahead: str | LanguageModel | None = None,
         lookahead_tokens: int = LOOKAHEAD_TOKENS,
+        logits: bool = False,
     ) -> Stream:
         """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
 
         The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
         "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
+        With `logits`, the stream has those that its last token was chosen from, too.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
@@ -234,7 +236,10 @@ class LanguageModel:
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
             first = self._session.choose(chosen)
-        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops, ahead)
+        if max_tokens == 0:
+            first = None
+        logits_now = self._session.logits() if logits and first is not None else None
+        return Stream(self._session, first, chosen, max_tokens, stops, ahead, logits_now)
 
     def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
         """An error where a stream with this lookahead would be one.

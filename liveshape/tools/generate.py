@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
-from liveshape.llm.generate import GenerationResponse, Prompt, load, speed_text, stream_generate
+from liveshape.llm.generate import GenerationResponse, load, speed_text, stream_generate
+from liveshape.llm.options import Prompt
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.tokenizer import Tokenizer

@@ -267,3 +267,38 @@ def test_loading_asks_for_the_tokenizer_before_the_weights(tmp_path: Path) -> No
     for path in (folder, folder / "model.pte"):
         with pytest.raises(FormatError):  # the program is empty
             llm.load(path)
+
+
+# Several prompts
+
+
+def test_several_prompts_are_texts_of_their_own() -> None:
+    tokenizer = chatty()
+    model: Any = FakeModel(answering(tokenizer, "I am well"))
+    messages = [{"role": "user", "content": "how are you?"}]
+    ids = tokenizer.apply_chat_template(messages)
+    for several in ([messages, messages], [ids, ids], (ids, np.array(ids), messages)):
+        assert llm.generate(model, tokenizer, several) == ["I am well"] * len(several)
+    tokenizer, model = plain(), model_saying()
+    assert llm.generate(model, tokenizer, [PROMPT]) == [TALE]
+    assert llm.generate(model, tokenizer, [PROMPT, PROMPT], keep_prefix=True) == [TALE, TALE]
+    assert [len(each) for each in model.computed[-2:]] == [1, 1]
+
+
+def test_one_wrong_prompt_of_several_is_an_error_before_anything_is_computed() -> None:
+    tokenizer, model = plain(), model_saying()
+    for wrong in (["Hi", "\ud800"], [[1], [400]], [[1], [0.5]], ["Hi", [[1]]]):
+        with pytest.raises(InputError):
+            llm.generate(model, tokenizer, wrong)
+    assert not model.computed
+
+
+def test_the_options_have_one_list_of_names() -> None:
+    from inspect import Parameter, signature
+
+    named = [
+        name for name, each in signature(llm.stream_generate).parameters.items() if each.kind is Parameter.KEYWORD_ONLY
+    ]
+    assert list(llm.GenerationOptions.__annotations__) == named
+    with pytest.raises(TypeError, match="temperatur"):
+        llm.generate(model_saying(), plain(), PROMPT, temperatur=0.5)  # type: ignore[call-overload]
