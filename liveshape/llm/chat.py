@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from liveshape.errors import InputError
 from liveshape.llm.arguments import text_of
-from liveshape.llm.generate import GenerationResponse, stream_generate
+from liveshape.llm.generate import stream_generate
 from liveshape.llm.options import GenerationOptions
+from liveshape.llm.responses import GenerationResponse
 from liveshape.llm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -20,9 +20,11 @@ import numpy as np
 
 from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
+from liveshape.llm.constraint import Constraint, grammar_of
 from liveshape.llm.host_sampling import HostStream, host_sampler
-from liveshape.llm.logprobs import Logprobs, logprob_count, logprobs_of
+from liveshape.llm.logprobs import logprob_count, logprobs_of
 from liveshape.llm.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
+from liveshape.llm.responses import GenerationResponse, speed_text
 from liveshape.llm.reuse import cut_to_prefix
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.stopping import StopWatch
@@ -48,26 +50,6 @@ class ContextError(InputError):
             "shorten the prompt, or export the model with a larger context"
         )
         self.tokens, self.context = tokens, context
-
-
-@dataclass(frozen=True)
-class GenerationResponse:
-    """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
-
-    Tokens per second are of the prompt that had to be computed, and of what came after the first token;
-    `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop" or "length".
-    `logprobs` are there if they are asked for.
-    """
-
-    text: str
-    token: int
-    prompt_tokens: int
-    prompt_tps: float
-    generation_tokens: int
-    generation_tps: float
-    peak_memory: float
-    finish_reason: str | None = None
-    logprobs: Logprobs | None = None
 
 
 def load(
@@ -150,29 +132,6 @@ def generate(
     return texts if _are_several(prompt) else texts[0]
 
 
-def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
-    """How fast it went, in a line each for the prompt, for the text and, with stats, for guesses if there were any.
-
-    Example: `print(speed_text(last), file=sys.stderr)`.
-    """
-    return (
-        f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s\n"
-        f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
-        f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
-    )
-
-
-def guesses_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
-    """How many guesses were right; nothing if there were none.
-
-    >>> guesses_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
-    '; 30 of 40 guesses right'
-    """
-    if stats is None or not stats.num_proposed_tokens:
-        return ""
-    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} guesses right"
-
-
 def stream_generate(
     model: LanguageModel,
     tokenizer: Tokenizer,
@@ -194,6 +153,8 @@ def stream_generate(
     lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
     logprobs: int | None = None,
+    json_schema: Mapping[str, Any] | str | bool | None = None,
+    regex: str | None = None,
 ) -> Generator[GenerationResponse, None, None]:
     """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
 
@@ -205,6 +166,9 @@ def stream_generate(
     of its tokens can be.
     `logprobs=N` gives each response the log-probability of its token and of the N likeliest, by the model's own logits:
     no setting, sampler or processor has touched them.
+    `json_schema` or `regex` gives the text a form (the extra `constrain`): tokens that would leave it are not chosen,
+    which is done on the host. Where nothing can follow any more, the finish reason is "grammar"; a text that "length"
+    ends is not of the form yet.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
     on the host, which is slow. What cannot work is an error here, not at the first token.
 
@@ -235,22 +199,28 @@ def stream_generate(
     )
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
     ahead: dict[str, Any] = {}
+    grammar = grammar_of(json_schema, regex)
+    on_host = bool(choosers or processors or grammar is not None)
     if lookahead is not None:
-        if choosers or processors:
-            raise InputError("lookahead cannot verify what sampler or logits_processors choose: leave out one of both")
+        if on_host:
+            raise InputError(
+                "lookahead cannot verify what sampler, logits_processors, json_schema or regex choose: "
+                "leave out one of both"
+            )
         guesses = _guesses(tokenizer, lookahead)
         model.check_lookahead(guesses, lookahead_tokens)
         ahead = {"lookahead": guesses, "lookahead_tokens": lookahead_tokens}
     told = logprob_count(logprobs, model.vocab_size)
     if told is not None:
         ahead["logits"] = True
+    constraint = None if grammar is None else Constraint(tokenizer, grammar, model.vocab_size, ends)
 
     def tokens(cached: int) -> Iterator[int]:
-        if not choosers and not processors:
+        if not on_host:
             return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends, **ahead)
         model.prefill(ids[cached:])
         choose = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
-        return HostStream(model, ids, choose, processors)
+        return HostStream(model, ids, choose, processors, constraint)
 
     request = _Request(ids, limit, ends, watch, keep_prefix, tokens, told)
     return _responses(model, tokenizer, request, streamer, stats)
@@ -366,6 +336,8 @@ def _responses(
                 text = watch.put("" if ended else decoder.put(token))
                 if ended or watch.matched is not None:
                     reason = "stop"
+                elif getattr(source, "complete", False):
+                    reason = "grammar"
                 elif len(said) >= request.limit:
                     reason = "length"
             if len(said) == 1:

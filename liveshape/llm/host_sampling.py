@@ -14,6 +14,7 @@ from liveshape.errors import InputError
 from liveshape.llm.sampling import Sampling
 
 if TYPE_CHECKING:
+    from liveshape.llm.constraint import Constraint
     from liveshape.llm.model import LanguageModel
 
 Logits = npt.NDArray[np.float32]  # (vocabulary,)
@@ -94,8 +95,10 @@ class HostStream(Iterator[int]):
         ids: Sequence[int],
         choose: Callable[[Tokens, Logits], Any],
         processors: Sequence[Callable[[Tokens, Logits], Any]] = (),
+        constraint: Constraint | None = None,
     ) -> None:
         self._model, self._choose, self._processors = model, choose, processors
+        self._constraint = constraint
         self._tokens = list(ids)
         self._held = len(self._tokens)  # of these, so many are in the cache
         self.logits: Logits | None = None
@@ -106,9 +109,20 @@ class HostStream(Iterator[int]):
         tokens = np.asarray(self._tokens, np.int64)
         for process in self._processors:
             row = checked_logits(process(tokens, row), row.size)
+        # Last: whatever callables wish for, the form is kept.
+        row = row if self._constraint is None else self._constraint.mask(row)
         token = checked_token(self._choose(tokens, row), row.size)
+        if self._constraint is not None:
+            if row[token] == -np.inf:
+                raise InputError(f"the sampler gave token {token}, which leaves the form that was asked for")
+            self._constraint.put(token)
         self._tokens.append(token)
         return token
+
+    @property
+    def complete(self) -> bool:
+        """Whether the form that was asked for lets nothing follow."""
+        return self._constraint is not None and self._constraint.complete
 
     def _logits(self) -> Any:
         tokens, held = self._tokens, self._held

@@ -57,3 +57,5 @@ class GenerationOptions(TypedDict, total=False):
     lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None
     lookahead_tokens: int
     logprobs: int | None
+    json_schema: Mapping[str, Any] | str | bool | None
+    regex: str | None

@@ -26,6 +26,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """A whole number from 0 on.
+
+    >>> natural("0")
+    0
+    """
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
 def positive_or_all(text: str) -> int:
     """The same, or -1.
 

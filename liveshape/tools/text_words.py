@@ -5,22 +5,27 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from liveshape.tools.flags import Add, add_activations, positive, positive_or_all, seed
+from liveshape.tools.flags import Add, add_activations, natural, positive, positive_or_all, seed
 
 _GENERATE = """\
 MODEL is a folder with model.pte and tokenizer.json, or a .pte beside its tokenizer; without it, the shipped one.
 What is not given is as the model's generation_config.json recommends.
 Text goes to stdout as it comes, tokens per second to stderr.
+--prompt-cache FILE is made if it is not there. What it and the prompt begin with alike is not computed again, and at
+the end it holds the prompt and the text. A FILE of another model, or that is no cache, is an error and stays as it is.
 
 examples:
   liveshape generate -p "Once upon a time"
   liveshape generate SmolLM2-135M-Instruct -p "Why is the sky blue?" --system "Be brief." --temp 0.7 --seed 1
   liveshape generate model-folder -f prompt.txt -n 500 --raw --stop "The end"
   git diff | liveshape generate model-folder -p - --json
+  liveshape generate model-folder -f book.txt --prompt-cache book.cache          sooner the second time
+  liveshape generate model-folder -p "A cat, as JSON." --json-schema cat.json
   liveshape generate model-folder -f code.py --lookahead ngram       the same text, sooner where it repeats itself"""
 
 _CHAT = """\
 Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
+--prompt-cache FILE is as of `liveshape generate`, saved when you leave: the system prompt is there at once next time.
 
 examples:
   liveshape chat SmolLM2-135M-Instruct
@@ -49,6 +54,9 @@ def add_commands(add: Add) -> None:
     generating.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
     generating.add_argument("--raw", action="store_true", help="take the prompt as it is, without the chat template")
     generating.add_argument("--json", action="store_true", help="print JSON")
+    generating.add_argument(
+        "--logprobs", metavar="N", type=natural, help="with --json: how likely each token and the N likeliest were"
+    )
 
     chatting = add("chat", "talk to a language model", _CHAT, _run_chat)
     _add_language_model(chatting, max_tokens=-1)
@@ -83,6 +91,13 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--min-p", metavar="P", type=float, help="none below P times the likeliest; 0 is off")
     parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
     parser.add_argument("-s", "--seed", metavar="N", type=seed, help="the same seed gives the same text; -1 draws one")
+    parser.add_argument(
+        "--prompt-cache", metavar="FILE", help="take what it holds of the prompt from there, and save the text to it"
+    )
+    parser.add_argument(
+        "--json-schema", metavar="FILE|TEXT", help="JSON of this schema alone (needs the extra `constrain`)"
+    )
+    parser.add_argument("--regex", metavar="TEXT", help="what this regular expression matches alone (the same extra)")
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
     add_activations(parser)
     parser.add_argument(
@@ -104,6 +119,9 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "stop": arguments.stop,
         "lookahead": arguments.lookahead,
         "lookahead_tokens": arguments.lookahead_tokens,
+        "prompt_cache": arguments.prompt_cache,
+        "json_schema": arguments.json_schema,
+        "regex": arguments.regex,
         "sampling": {
             "temperature": arguments.temp,
             "top_k": arguments.top_k,
@@ -127,6 +145,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
         prompt_file=arguments.file,
         raw=arguments.raw,
         as_json=arguments.json,
+        logprobs=arguments.logprobs,
         **_language_model(arguments),
     )
 

@@ -11,8 +11,9 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.generate import prompt_ids, speed_text
+from liveshape.llm.generate import prompt_ids
 from liveshape.llm.host_sampling import host_sampler
+from liveshape.llm.responses import speed_text
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stats import Stats
 from liveshape.llm.stopping import StopWatch

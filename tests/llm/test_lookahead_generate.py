@@ -11,7 +11,7 @@ import pytest
 import liveshape
 from liveshape import llm
 from liveshape.errors import InputError
-from liveshape.llm.generate import speed_text
+from liveshape.llm.responses import speed_text
 from liveshape.llm.stats import Stats
 from tests.llm.texts import FakeModel, plain, reciting
 
