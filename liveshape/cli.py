@@ -40,6 +40,7 @@ examples:
   liveshape demo                                     one graph at several live shapes
 
 exit codes: {codes}
+
 environment: LIVESHAPE_DEVICE (index or name), LIVESHAPE_CACHE (a folder), LIVESHAPE_DEBUG=1 (tracebacks)"""
 
 _DEVICES = """\

@@ -9,6 +9,7 @@ import textwrap
 from typing import TextIO
 
 _WIDEST = 118  # of help: the width that it is written for
+_FARTHEST = 0.7  # of a width: a column that begins behind it has no room for words
 
 
 def wrapped(text: str, stream: TextIO) -> str:
@@ -23,13 +24,15 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 
 def broken(line: str, width: int) -> str:
-    """A line in as many as it needs, those after the first a little further to the right.
+    """A line in as many as it needs: those after the first below its second column, or a little to the right of it.
 
-    >>> broken("  one two three", 10)
-    '  one two\\n    three'
+    >>> broken("  one two three", 10), broken("  one  two three", 12)
+    ('  one two\\n    three', '  one  two\\n       three')
     """
-    indent = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
+    columns = re.match(r"\s+\S.*?\s{2,}", line)
+    below = columns.end() if columns is not None else len(line)
+    indent = " " * (below if below < width * _FARTHEST else len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

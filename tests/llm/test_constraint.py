@@ -1,4 +1,4 @@
-"""Text of a given form: whatever the logits say, it is kept; it ends where nothing can follow; wrong ones are refused."""
+"""Text of a given form: whatever the logits say it is kept, a text that is complete ends, wrong forms are refused."""
 
 from __future__ import annotations
 
