@@ -10,11 +10,10 @@ from typing import Any
 from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
-from liveshape.llm.constraint import grammar_of
 from liveshape.llm.responses import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
 from liveshape.tools.console import has_colours
-from liveshape.tools.generate import check_options, open_lookahead, open_model, read_schema, say
+from liveshape.tools.generate import check_form, check_options, open_lookahead, open_model, read_schema, say
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 from liveshape.tools.wrapping import wrapped
@@ -55,7 +54,7 @@ def chat(
     check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
-    grammar_of(schema, regex)
+    check_form(schema, regex, lookahead)
     loaded, tokenizer = open_model(model, device, half_cache, activations)
     talk = Conversation(loaded, tokenizer, system=system)
     guesser = open_lookahead(lookahead, device, half_cache, activations)

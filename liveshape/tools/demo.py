@@ -41,14 +41,22 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
         with resources.as_file(shipped.joinpath("block.pte")) as file, models.load(file, device=device) as block:
             golden = np.load(file.with_name("golden.npz"))
             title = f"one graph (at most {block.inputs[0].bounds[1]} rows a call)"
-            return _shown(block.device, title, ("rows", "of the input"), _of_block(block, golden), console)
+            return _shown(
+                block.device, title, ("rows", "of the input", "largest error"), _of_block(block, golden), console
+            )
     with resources.as_file(shipped.joinpath("story")) as folder:
         model = LanguageModel.load(folder, device=device)
         tokenizer = Tokenizer.load(folder)
         speed = _tell(model, tokenizer, prompt)
         console.print(f"\n[dim]{speed}[/]\n")
         title = f"one graph (at most {model.max_seq_len} tokens a call, {model.max_context} in its cache)"
-        return _shown(model.device, title, ("tokens", "at position"), _of_story(model, folder), console)
+        return _shown(
+            model.device,
+            title,
+            ("tokens", "at position", "largest error of the logits"),
+            _of_story(model, folder),
+            console,
+        )
 
 
 def _tell(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
@@ -100,10 +108,12 @@ def _of_block(block: models.Model, golden: np.lib.npyio.NpzFile) -> Iterator[Row
         yield str(rows), f"{rows} of {x.shape[1]}", elapsed, float(np.abs(got - golden[f"answer {rows}"]).max())
 
 
-def _shown(device: Device, title: str, columns: tuple[str, str], rows: Iterable[Row | None], console: Console) -> int:
+def _shown(
+    device: Device, title: str, columns: tuple[str, str, str], rows: Iterable[Row | None], console: Console
+) -> int:
     """A table of calls, and the verdict: 0 if all were right, and nothing was made after the None that begins them."""
     counters = device.counters
-    table = Table(*columns, "time", "largest error", title=title)
+    table = Table(*columns[:2], "time", columns[2], title=title)
     worst = 0.0
     made = counters.buffers, counters.pipelines
     for row in rows:

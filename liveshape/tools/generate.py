@@ -60,7 +60,7 @@ def generate(
     check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
-    grammar_of(schema, regex)
+    check_form(schema, regex, lookahead)
     if logprobs is not None and not as_json:
         raise InputError("--logprobs are told in JSON: add --json")
     if raw and system is not None:
@@ -188,6 +188,15 @@ def read_schema(given: str | None) -> str | None:
     '{"type": "integer"}'
     """
     return given if given is None or given.lstrip().startswith("{") else read_text(given)
+
+
+def check_form(schema: str | None, regex: str | None, lookahead: str | None) -> None:
+    """An error for a form that cannot be followed, before a model is loaded.
+
+    Example: `check_form(None, "yes|no", None)`.
+    """
+    if grammar_of(schema, regex) is not None and lookahead is not None:
+        raise InputError("--lookahead cannot verify text of a given form: leave out one of both")
 
 
 def check_options(

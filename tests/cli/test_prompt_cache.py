@@ -138,5 +138,12 @@ def test_text_of_a_form(capsys: Capture, tmp_path: Path, monkeypatch: pytest.Mon
         assert "(grammar)" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("Yes or no?\nq\n"))
     assert re.fullmatch("(yes|no)\n", call(capsys, "chat", "--regex", "yes|no")[1])
-    for wrong in (("--regex", "(a"), ("--json-schema", "{"), ("--json-schema", tmp_path / "none.json")):
-        assert call(capsys, "generate", "-p", PROMPT, *wrong)[0] == 2
+    monkeypatch.setattr("liveshape.tools.generate.open_model", None)
+    wrong: list[tuple[Any, ...]] = [
+        ("--regex", "(a"),
+        ("--json-schema", "{"),
+        ("--json-schema", tmp_path / "none.json"),
+    ]
+    wrong += [("--regex", "a", "--lookahead", "ngram"), ("--regex", "a", "--json-schema", "{}")]
+    for flags in wrong:
+        assert call(capsys, "generate", "-p", PROMPT, *flags)[0] == 2

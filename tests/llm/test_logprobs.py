@@ -103,3 +103,26 @@ def test_ties_and_ends() -> None:
     found = logprobs_of(wide, 7, 999)
     np.testing.assert_allclose([each for _, each in found.top], sorted(wanted.tolist(), reverse=True))
     assert found.chosen == pytest.approx(float(wanted[7]))
+
+
+@pytest.mark.parametrize("kind", ["last", "all", "opaque"])
+@pytest.mark.parametrize("prompt", [1, 3, 11])
+def test_a_stream_brings_the_logits_of_its_tokens_along(kind: str, prompt: int, opaque: llm.LanguageModel) -> None:
+    """Programs that give logits of the last token, of every token, and whose state cannot go back."""
+    from tests.llm.test_model import ALL, LAST
+    from tests.support.llamas import program
+
+    model = opaque if kind == "opaque" else llm.LanguageModel.load(program(LAST if kind == "last" else ALL))
+    ids = (np.arange(prompt) % model.vocab_size).tolist()
+    for lookahead in (None,) if kind == "opaque" else (None, "ngram"):
+        model.reset()
+        stream = model.stream(ids, llm.Sampling(), max_tokens=8, lookahead=lookahead, logits=True)
+        tokens, rows = [], []
+        for token in stream:
+            tokens.append(token)
+            rows.append(stream.logits)
+        assert [int(row.argmax()) for row in rows] == tokens
+        model.reset()
+        expected = model.evaluate([*ids, *tokens[:-1]])[prompt - 1 :]
+        np.testing.assert_allclose(np.stack(rows), expected, 1e-4, 1e-4)
+    assert model.stream([], llm.Sampling(), max_tokens=1).logits is None
