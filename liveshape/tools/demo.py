@@ -22,6 +22,7 @@ from liveshape.errors import counted
 from liveshape.llm.generate import stream_generate
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.tokenizer import Tokenizer
+from liveshape.tools.wrapping import Words
 
 PROMPT = "Once upon a time, a little robot"
 TOLERANCE = 1e-3  # of logits that reach from about -15 to 15, and of a block whose outputs do from about -5 to 5
@@ -61,11 +62,12 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
 
 def _tell(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
     """Stream a story to the terminal; says how fast it was."""
-    sys.stdout.write(prompt)
+    words = Words(sys.stdout)
+    words.put(prompt)
     last = None
     for last in stream_generate(model, tokenizer, prompt, max_tokens=_TOKENS, temperature=_TEMPERATURE, seed=_SEED):
-        sys.stdout.write(last.text)
-        sys.stdout.flush()
+        words.put(last.text)
+    words.end()
     sys.stdout.write("\n")
     if last is None:
         return ""

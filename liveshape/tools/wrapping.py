@@ -1,4 +1,4 @@
-"""Lines that are longer than the terminal: broken between words, here and in the help of every command."""
+"""Lines that are longer than the terminal: broken between words, in messages, in stories and in help."""
 
 from __future__ import annotations
 
@@ -33,6 +33,48 @@ def broken(line: str, width: int) -> str:
     below = columns.end() if columns is not None else len(line)
     indent = " " * (below if below < width * _FARTHEST else len(line) - len(line.lstrip()) + 2)
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+class Words:
+    """Text as it comes, to a stream; on a terminal no line breaks inside of a word, so a word waits until it is whole.
+
+    Example: `words = Words(sys.stdout); words.put("Once upon"); words.put(" a time"); words.end()`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        self._column, self._space, self._word = 0, "", ""
+
+    def put(self, text: str) -> None:
+        """One more piece."""
+        if not self._width:
+            self._stream.write(text)
+        for character in text if self._width else "":
+            if not character.isspace():
+                self._word += character
+                continue
+            self._put_word()
+            if character == "\n":
+                self._stream.write("\n")
+                self._column, self._space = 0, ""
+            else:
+                self._space += character
+        self._stream.flush()
+
+    def end(self) -> None:
+        """What waits."""
+        self._put_word()
+        self._stream.flush()
+
+    def _put_word(self) -> None:
+        if not self._word:
+            return
+        if self._column and self._column + len(self._space) + len(self._word) > self._width:
+            self._column, self._space = 0, "\n"
+        self._stream.write(self._space + self._word)
+        self._column += len(self._space.removeprefix("\n")) + len(self._word)
+        self._space = self._word = ""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
