@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import liveshape
+import liveshape.llm
 
 ROOT = Path(liveshape.__file__).parent
 
@@ -120,7 +121,8 @@ assert all(variant.source for variant in plan.kernels)
 
 def test_every_public_name_can_be_had() -> None:
     assert all(getattr(liveshape, name) is not None for name in liveshape.__all__)
-    assert set(liveshape.__all__) <= set(dir(liveshape))
+    assert dir(liveshape) == sorted(liveshape.__all__)
+    assert dir(liveshape.llm) == sorted(liveshape.llm.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = liveshape.nothing
 

@@ -12,6 +12,7 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
+from liveshape.export.sources import is_function, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
@@ -29,24 +30,25 @@ def export(
     half: bool = False,
     full_logits: bool = False,
     allow_split: bool = False,
+    force: bool = False,
 ) -> int:
     """Export a model or a module of the user's own, and say what was made.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
+    # Both names are looked at before torch is loaded.
+    _check_output(Path(out), force)
+    checkpoint = None if is_function(source) else open_checkpoint(source)
     _require_extra()
     start = time.monotonic()
     with _steps() as steps:
         steps.step("loading torch")
         with quiet_imports():
             from liveshape.export.folder import MODEL, Settings, export_folder
-            from liveshape.export.sources import is_function, open_checkpoint
-        if is_function(source):
+        if checkpoint is None:
             path = _export_function(source, Path(out), half, allow_split, steps)
             hint = f"liveshape run {path}"
         else:
-            steps.step("opening the checkpoint")
-            checkpoint = open_checkpoint(source)
             settings = Settings(quantization, max_seq, max_context, half, full_logits)
             _say(_notes(checkpoint.config, settings))
             export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
@@ -97,6 +99,11 @@ def _report(path: Path, seconds: float) -> None:
         _, problems = examine(program, "forward", {})
     for lack in by_operator(problems):
         print(f"warning: no kernel of liveshape runs this yet: {lack}")
+
+
+def _check_output(out: Path, force: bool) -> None:
+    if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+        raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
 
 
 def _require_extra() -> None:

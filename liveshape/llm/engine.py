@@ -178,10 +178,16 @@ def token_of(pending: Pending) -> int:
     return int(pending.result()[0].item())
 
 
+def logits_of(pending: Pending, rows: int) -> Any:
+    """The logits that a run brought along for each token that it chose, [rows, V]; None if it brought none."""
+    _, *brought = pending.result()
+    return brought[0].reshape(-1, brought[0].shape[-1])[-rows:] if brought else None
+
+
 def tokens_of(pending: Pending) -> list[int]:
     """The tokens that a run chose, one after each of its last rows."""
     chosen: list[int] = pending.result()[0].reshape(-1).tolist()
     return chosen
 
 
-__all__ = ["LOGITS", "TOKEN", "Engine", "token_of", "tokens_of"]
+__all__ = ["LOGITS", "TOKEN", "Engine", "logits_of", "token_of", "tokens_of"]

@@ -110,7 +110,7 @@ def _from_bfloat16(array: Any) -> Any:
 
 def check_shape(value: Tensor, shape: Shape) -> None:
     """Raise unless an input may have this shape."""
-    if value.static and shape != value.max_shape:
+    if value.static and len(shape) == value.rank and shape != value.max_shape:
         raise InputError(
             f"{value.name} has the fixed shape {value.max_shape}, {shape} was given; "
             "export with a dynamic dimension to vary it"

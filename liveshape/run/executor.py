@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from liveshape.device.protocol import Buffer, Device, InputCopy
-from liveshape.errors import InputError, PlanError
+from liveshape.errors import InputError, PlanError, counted
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import OnHost, Read, Request, Turn
@@ -158,10 +158,10 @@ class Executor:
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
             kind = type(inputs).__name__
             raise InputError(
-                f"{graph.name} takes a list of {len(graph.inputs)} inputs, {kind} was given; put them in []"
+                f"{graph.name} takes a list of {counted(len(graph.inputs), 'input')}, {kind} was given; put them in []"
             )
         if len(inputs) != len(graph.inputs):
-            raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
+            raise InputError(f"{graph.name} takes {counted(len(graph.inputs), 'input')}, {len(inputs)} given")
         storages = self.plan.memory.storages
         copies: list[tuple[Tensor, DeviceTensor]] = []
         given: list[tuple[Any, Any, Any]] = []

@@ -73,8 +73,27 @@ def test_a_missing_extra_names_the_remedy(
 
     found = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "executorch" else found(name))
-    assert main(["export", "anything", "-o", str(tmp_path)]) == 2
+    assert main(["export", "mymodel:build", "-o", str(tmp_path)]) == 2
     assert "pip install 'liveshape[export]'" in capsys.readouterr().err
+
+
+def test_names_are_looked_at_before_torch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise AssertionError("the extra was looked for")
+
+    monkeypatch.setattr("liveshape.export.command._require_extra", fail)
+    assert main(["export", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")]) == 2
+    assert "there is no such folder or file" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep me")
+    for out in (tmp_path / "out", tmp_path / "out" / "mine.txt"):
+        assert main(["export", "mymodel:build", "-o", str(out)]) == 2
+        assert f"{out} exists: --force replaces" in capsys.readouterr().err
+    with pytest.raises(AssertionError, match="the extra was looked for"):
+        main(["export", "mymodel:build", "-o", str(tmp_path / "out"), "--force"])
+    assert (tmp_path / "out" / "mine.txt").read_text() == "keep me"
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
