@@ -101,7 +101,8 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
-    from liveshape.export.folder import Settings, build_decoder, export_folder
+    from liveshape.export.folder import Settings, export_folder
+    from tests.export.torch_road import build_decoder
 
     settings = Settings(max_seq=16, max_context=32, half=True)
     size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
