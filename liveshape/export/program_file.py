@@ -163,6 +163,8 @@ def _flatbuffer(program: Program, places: Sequence[tuple[int, int]]) -> bytes:
     root = flat.table(
         PROGRAM,
         execution_plan=flat.parts(plans),
+        constant_buffer=flat.parts([]),
+        backend_delegate_data=flat.parts([]),
         segments=flat.parts(segments),
         # The buffer of number 0 is that of tensors without data.
         constant_segment=flat.table(SUBSEGMENT, offsets=flat.vector("Q", [0])),
