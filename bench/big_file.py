@@ -1,6 +1,6 @@
 """A file as large as a Llama-3.2-1B in 4 bits that travels in a few megabytes: every weight repeats a few rows.
 
-Run: python -m bench.big_file [--layers 16] [--out .cache/big]    # needs the extra `export`
+Run: python -m bench.big_file [--layers 16] [--out .cache/big]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from liveshape.export.checkpoint import Checkpoint, expected_tensors
 from liveshape.export.config import ModelConfig
-from liveshape.export.log import quiet_imports
+from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.tools.console import size_text
 from liveshape.tools.shapes import Shape
 
@@ -48,7 +48,7 @@ def config_of(shape: Shape) -> ModelConfig:
 
 
 def regular_checkpoint(config: ModelConfig) -> Checkpoint:
-    """Random rows, few of them and of each tensor's own: the exporter stores what is equal only once."""
+    """Random rows, few of them and of each tensor's own: equal rows pack well."""
     shapes = dict(expected_tensors(config))
 
     def read(name: str) -> Any:
@@ -73,8 +73,6 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--out", type=Path, default=Path(".cache/big"))
     options = parser.parse_args()
-    with quiet_imports():
-        from liveshape.export.folder import MODEL, Settings, export_folder
     shape = Shape(layers=options.layers)
     settings = Settings(max_seq=shape.max_seq_len, max_context=shape.max_context)
     config = config_of(shape)

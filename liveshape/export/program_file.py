@@ -71,7 +71,7 @@ def write_program(program: Program, path: Path, progress: Progress = lambda done
     blob = program.delegate.blob()
     places, size = _places([0, len(blob), *(constant.nbytes for constant in program.constants)])
     content = _flatbuffer(program, places)
-    base = _aligned(len(content), _SEGMENT_ALIGNMENT)
+    base = _aligned(len(content) + _HEADER.size, _SEGMENT_ALIGNMENT)
     unfinished = path.with_name(f".{path.name}.part")
     try:
         with open(unfinished, "wb") as file:

@@ -82,7 +82,7 @@ def test_eager_equals_the_reference(name: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-4, err_msg=f"{start} to {end}")
 
 
-# An export takes ten seconds and more, so `make test` makes two of them.
+# Every length and position takes some seconds on the device, so `make test` does it for two of them.
 QUICK = ("llama_4w", "qwen3_4w")
 
 

@@ -1,4 +1,4 @@
-"""The way through torch and executorch, which the writer is held to: a checkpoint as a torch module, lowered to a file."""
+"""The way through torch and executorch, which the writer is held to: a checkpoint as a module, lowered to a file."""
 
 from __future__ import annotations
 
