@@ -38,15 +38,16 @@ def quantize_groups(weight: Array, group: int) -> Grouped:
     empty = largest == 0
     # A group of zeros keeps any scale: its codes are all 0.
     divisor = np.where(empty, np.float32(1), largest)
-    values = groups * (np.float32(LOW) / divisor)
-    np.rint(values, out=values)
-    np.clip(values, LOW, HIGH, out=values)
-    # In units of the largest weight, so that no square leaves the range of float32.
-    size /= np.abs(divisor)
-    size *= values
-    share = groups / divisor
-    above = np.einsum("gk,gk->g", size, share)[:, None]
-    below = np.einsum("gk,gk->g", size, values)[:, None]
-    with np.errstate(invalid="ignore"):
+    # What is no finite number shows in the scales.
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = groups * (np.float32(LOW) / divisor)
+        np.rint(values, out=values)
+        np.clip(values, LOW, HIGH, out=values)
+        # In units of the largest weight, so that no square leaves the range of float32.
+        size /= np.abs(divisor)
+        size *= values
+        above = np.einsum("gk,gk->g", size, groups / divisor)[:, None]
+        below = np.einsum("gk,gk->g", size, values)[:, None]
         scales = np.where(empty, np.float32(1), above / below * divisor)
-    return Grouped(4, values.astype(np.int8).reshape(rows, width), scales.reshape(rows, width // group))
+        codes = values.astype(np.int8)
+    return Grouped(4, codes.reshape(rows, width), scales.reshape(rows, width // group))

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from liveshape.errors import UnsupportedError
+import numpy as np
+
+from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
 from liveshape.export.rounding import group_of, quantize_groups
@@ -75,4 +77,7 @@ class RoundedStorage:
         return self.checkpoint.read_rows(name, rows)
 
     def grouped(self, name: str, layout: Layout, rows: slice) -> Grouped:
-        return quantize_groups(self.floats(name, rows), layout.group)
+        made = quantize_groups(self.floats(name, rows), layout.group)
+        if not np.isfinite(made.scales).all():
+            raise FormatError(f"{name}: rows {rows.start} to {rows.stop} have weights that are no finite numbers")
+        return made

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.errors import UnsupportedError
+from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
 from liveshape.export.rounding import group_of, quantize_groups
@@ -112,3 +112,14 @@ def test_rows_in_pieces_are_the_rows_at_once() -> None:
 def test_rows_that_cannot_be_grouped_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="x: rows of 6 weights"):
         storage(Quantization("4w"), **{"x.weight": np.zeros((4, 6), np.float32)}).layout("x.weight", lookup=False)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_refused(wrong: float) -> None:
+    weight = random(40, 64)
+    weight[17, 40] = wrong
+    found = storage(Quantization("4w"), **{"x.weight": weight})
+    found.grouped("x.weight", Layout(4, 32), slice(20, 40))
+    with pytest.raises(FormatError, match=r"x\.weight: rows 0 to 20 have weights that are no finite numbers"):
+        found.grouped("x.weight", Layout(4, 32), slice(0, 20))
