@@ -1,4 +1,4 @@
-"""What imports what: light, wgpu in device/library.py alone, torch in export/ and the way out alone."""
+"""What imports what: light, wgpu in device/library.py alone, torch in export/lower.py and the way out alone."""
 
 from __future__ import annotations
 

@@ -37,15 +37,16 @@ NARROW = {
     "num_key_value_heads": 5,
     "vocab_size": 131,
 }
+# A way through torch takes ten seconds and more, so `make test` goes two of them.
 SLOW = pytest.mark.slow
 CASES: Mapping[str, tuple[dict[str, Any], Settings, Any]] = {
     "llama_4w": (LLAMA, Settings(Quantization("4w"), **BOUNDS), ()),
     "qwen2_4w": (QWEN2, Settings(Quantization("4w", embedding=False), **BOUNDS), SLOW),
-    "qwen3_8da4w": (QWEN3, Settings(Quantization("8da4w"), **BOUNDS), ()),
-    "llama_none_full": (LLAMA, Settings(Quantization("none"), full_logits=True, **BOUNDS), ()),
+    "qwen3_8da4w": (QWEN3, Settings(Quantization("8da4w"), **BOUNDS), SLOW),
+    "llama_none_full": (LLAMA, Settings(Quantization("none"), full_logits=True, **BOUNDS), SLOW),
     "deep_4w": (DEEP, Settings(Quantization("4w", 16), **BOUNDS), SLOW),
     "narrow_8da4w_full": ({**NARROW}, Settings(Quantization("8da4w"), full_logits=True, **BOUNDS), SLOW),
-    "qwen2_none": ({**QWEN2, **ONE_LAYER}, Settings(Quantization("none"), **BOUNDS), SLOW),
+    "qwen2_none": ({**QWEN2, **ONE_LAYER}, Settings(Quantization("none"), **BOUNDS), ()),
     "llama_half": ({**LLAMA, **ONE_LAYER}, Settings(Quantization("4w"), half=True, **BOUNDS), SLOW),
     "qwen3_none_half": ({**QWEN3, **ONE_LAYER}, Settings(Quantization("none"), half=True, **BOUNDS), SLOW),
 }
