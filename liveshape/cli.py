@@ -33,7 +33,7 @@ examples:
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model-folder                        talk to one
-  liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (needs the extra `export`)
+  liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (the extra `llm`)
   liveshape perplexity model-folder book.txt         how well it foretells a text
   liveshape bench --shape 1b                         tokens per second
   liveshape profile --shape 1b                       and where the time goes
@@ -88,7 +88,7 @@ SOURCE is one of
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
 One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens.
 Weights: 4w is 4 bits in groups, 8da4w the same on 8-bit activations, none keeps them. A model of a billion
-parameters takes some minutes and 5 GB of memory; running it later takes neither torch nor this extra.
+parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra `export`).
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm

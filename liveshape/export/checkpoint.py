@@ -22,6 +22,8 @@ _COMPUTED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
 class Checkpoint:
     """See the module. `shapes` names every tensor; `read` brings one as float32; `files` are name and content.
 
+    `rows` brings some rows of a tensor where that costs less than all of them.
+
     Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
     """
 
@@ -29,6 +31,11 @@ class Checkpoint:
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], npt.NDArray[np.float32]]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    rows: Callable[[str, slice], npt.NDArray[np.float32]] | None = None
+
+    def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of a tensor, float32."""
+        return self.read(name)[rows] if self.rows is None else self.rows(name, rows)
 
 
 def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.blocks import FORMATS, BlockFormat
-from liveshape.formats.source import Source, check_view
+from liveshape.formats.source import Source, check_view, drop_pages
 
 _VERSIONS = (2, 3)
 _NUMBERS: Mapping[int, str] = {
@@ -79,15 +79,18 @@ class GgufFile:
         if len(self.tensors) < len(found):
             raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor of this name, dequantized."""
+    def read(self, name: str, rows: slice | npt.NDArray[np.int64] = slice(None)) -> npt.NDArray[np.float32]:
+        """The tensor of this name, or some rows of it, dequantized."""
         if name not in self.tensors:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
         count = prod(tensor.shape) // tensor.format.weights
         check_view(self._data)
+        drop_pages(self._data)  # those of what was read before
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
-        return tensor.format.read(blocks).astype(np.float32, copy=False).reshape(tensor.shape)
+        taken = blocks.reshape(tensor.shape[0], -1)[rows] if len(tensor.shape) > 1 else blocks
+        values = tensor.format.read(taken.reshape(-1)).astype(np.float32, copy=False)
+        return values.reshape(-1, *tensor.shape[1:]) if len(tensor.shape) > 1 else values.reshape(tensor.shape)[rows]
 
     def _unpack(self, layout: str) -> tuple[Any, ...]:
         size = struct.calcsize(layout)

@@ -58,16 +58,16 @@ def open_gguf(path: Path) -> Checkpoint:
             "which GGUF files of this architecture store in an order that is not defined"
         )
 
-    def read(name: str) -> npt.NDArray[np.float32]:
-        weight = file.read(names[name])
+    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         if permuted and (heads := _rotated_heads(name, config)):
-            return pairs_to_halves(weight, heads)
-        return weight
+            order = pairs_to_halves(np.arange(file.tensors[names[name]].shape[0]), heads)
+            return file.read(names[name], order[rows])
+        return file.read(names[name], rows)
 
     files = dict(tokenizer_files(vocabulary_of(file)))
     files["generation_config.json"] = generation_config(config)
     shapes = {name: file.tensors[own].shape for name, own in names.items()}
-    return Checkpoint(config, shapes, read, files)
+    return Checkpoint(config, shapes, read, files, read)
 
 
 def hugging_face_name(name: str) -> str:
@@ -82,7 +82,7 @@ def hugging_face_name(name: str) -> str:
     return f"{_OUTER[stem]}.{ending}" if stem in _OUTER else name
 
 
-def pairs_to_halves(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
+def pairs_to_halves(weight: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     """Rows that a rotary embedding turns as neighbours, moved to where it turns the two halves of a head.
 
     >>> pairs_to_halves(np.arange(8, dtype=np.float32), heads=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,30 @@ def test_a_missing_extra_names_the_remedy(
     from importlib import util
 
     found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "executorch" else found(name))
-    assert main(["export", "mymodel:build", "-o", str(tmp_path)]) == 2
-    assert "pip install 'liveshape[export]'" in capsys.readouterr().err
+    gone = ("executorch", "flatbuffers")
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name in gone else found(name))
+    assert main(["export", "any:thing", "-o", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "needs executorch" in message
+    assert "pip install 'liveshape[export]'" in message
+    assert main(["export", "anything", "-o", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "needs flatbuffers" in message
+    assert "pip install 'liveshape[llm]'" in message
+
+
+def test_a_checkpoint_needs_no_torch(tmp_path: Path) -> None:
+    """In a process where neither torch nor executorch can be imported."""
+    write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint_of(LLAMA).config))
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'torchao', 'executorch', 'transformers'): sys.modules[name] = None\n"
+        "from liveshape.cli import main\n"
+        f"sys.exit(main(['export', {str(tmp_path / 'model')!r}, '-o', {str(tmp_path / 'out')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "model.pte").exists()
 
 
 def test_names_are_looked_at_before_torch_is(
@@ -103,7 +125,6 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert (word in printed) == (word != "--device")
 
 
-@pytest.mark.slow
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = checkpoint_of(LLAMA)
     write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint.config))
@@ -120,7 +141,8 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
-    from liveshape.export.folder import Settings, build_decoder, export_folder
+    from liveshape.export.folder import Settings, export_folder
+    from tests.export.torch_road import build_decoder
 
     settings = Settings(max_seq=16, max_context=32, half=True)
     size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
