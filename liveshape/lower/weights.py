@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from liveshape.formats.dtypes import ITEM_SIZES
-from liveshape.graph import Limits, Node, Tensor
+from liveshape.graph import Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Constant, Interleaved, Transposed
 from liveshape.lower.pattern import Fusion, Replacement
 from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
@@ -79,9 +79,18 @@ def _layers_of_flat_rows(search: Search, flat: Node, limits: Limits) -> Sequence
             return ()
         nodes = (flat, layer, *views)
         made = Tensor(f"{out.name} of all rows", out.dtype, (1,) * lead + out.max_shape)
+        if len(views) == 1 and _is_view_as(views[0], made.max_shape) and search.once(views[0].args[-1]):
+            found.append(Replacement(layer, LINEAR_Q4, nodes, (x, *layer.args[1:-1], views[0].args[-1])))
+            continue
         found.append(Replacement(layer, LINEAR_Q4, nodes, (x, *layer.args[1:-1], made), (made,)))
         found += [Replacement(view, VIEW, nodes, (made, *view.args[1:])) for view in views]
     return found
+
+
+def _is_view_as(view: Node, shape: Shape) -> bool:
+    """Whether a view has a shape at every live size: all but one of its sizes are fixed."""
+    sizes, out = view.args[1:]
+    return bool(out.max_shape == shape and sum(size != most for size, most in zip(sizes, shape, strict=True)) < 2)
 
 
 def _layers_with_minima(search: Search, total: Node, limits: Limits) -> Sequence[Replacement]:

@@ -23,6 +23,7 @@ from liveshape.ops.quantized_ways import (
     BYTES_TOGETHER,
     FEW_BYTE_ROWS,
     FEW_ROWS,
+    MANY_PARTS,
     byte_tiles_of,
     parts_bound,
     shares_of_byte_row,
@@ -247,7 +248,10 @@ def q4_product(
         if in_bytes:
             shares = shares_of_byte_rows(rows, columns, depth)
         elif rows == 1:
-            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"])
+            # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
+            more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_parts < MANY_PARTS
+            together = column_bytes % 16 == 0 and more
+            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"], together)
         else:
             shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
         if norm is not None:
