@@ -2,7 +2,8 @@
 
 `FUSIONS` is the table: at which operator a pattern is looked for, what stands for it, and the function that knows its
 conditions. The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie between
-two jumps, so what moves within it moves along a straight row.
+two jumps, so what moves within it moves along a straight row. The first rows are weights that a file spells out in
+several operators (`weights.py`): they alone change the last bits of a result.
 """
 
 from __future__ import annotations

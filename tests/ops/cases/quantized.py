@@ -224,7 +224,7 @@ def for_bytes(
     padding = (0, -columns % 4)
     given_scales = np.pad(scales, ((0, 0), padding), constant_values=np.nan)
     if minima:
-        least = (generator.integers(-20, 20, scales.shape) / 16).astype(dtype)
+        least = (generator.integers(-20, 20, scales.shape) / 64).astype(dtype)
         weight += torch.from_numpy(_spread(least, group))
         given_scales = np.stack([given_scales, np.pad(least, ((0, 0), padding), constant_values=np.nan)], axis=1)
     exact = {"atol": 0.0, "rtol": 0.0 if dtype == "float32" else 1e-3}
@@ -315,6 +315,30 @@ def _embedding(dtype: str, ids: str, rows: int, width: int, group: int, linear: 
     )
 
 
+def _with_minima(rows: int, width: int, group: int, bits: int, dtype: str = "float32") -> OpCase:
+    """A table whose groups have a minimum."""
+    generator = np.random.default_rng((rows, width, bits))
+    table, values = _codes(generator, rows, width, group, bits)
+    scales, minima = (generator.standard_normal((rows, width // group)).astype(dtype) for _ in range(2))
+    spread = values * _spread(scales.T, group) + _spread(minima.T, group)
+    return OpCase(
+        name=f"embedding_with_minima {dtype} of {rows} by {width} in {group} of {bits} bits",
+        op="liveshape.embedding_with_minima",
+        args_at=lambda s: [
+            Const(table.reshape(rows, -1)),
+            Const(scales),
+            Const(minima),
+            In("int64", (1, s), lambda generator, shape: generator.integers(0, rows, shape)),
+            bits,
+            True,
+            Out(dtype, (1, s, width)),
+        ],
+        golden=lambda index, size: torch.from_numpy(spread)[index],
+        rtol=2e-3 if dtype == "float16" else 1e-6,
+        atol=2e-3 if dtype == "float16" else 1e-6,
+    )
+
+
 def _outside(rows: int = 11, width: int = 24) -> OpCase:
     """Ids below and above a table that is not constant give NaN, and nothing of the memory around it."""
     scales = np.ones((rows, 1), np.float32)
@@ -341,6 +365,9 @@ def _outside(rows: int = 11, width: int = 24) -> OpCase:
 
 CASES = [
     _outside(),
+    _with_minima(31, 64, 32, 4),
+    _with_minima(9, 15, 5, 8),
+    _with_minima(31, 64, 16, 4, "float16"),
     *(q4gsw(*form, dtype=dtype) for dtype in ("float32", "float16") for form in ((64, 24, 32), (160, 70, 8))),
     q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
     q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
