@@ -231,7 +231,7 @@ class Normed(NamedTuple):
 
 NORMS = {
     "minima": Normed("gated", depth=256, weights="minima", group=32),
-    "bytes": Normed("gated", depth=256, bias=True, weights="8", group=32),
+    "bytes": Normed("gated", depth=256, weights="8", group=32),
     "three_minima": Normed("three", width=6, weights="minima"),
     "three_bytes": Normed("three", width=12, weights="8"),
     "linear": Normed("linear"),
