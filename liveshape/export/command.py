@@ -40,8 +40,8 @@ def export(
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
-    _require(*(("export", _FOR_MODULES) if is_function(source) else ("llm", _FOR_CHECKPOINTS)))
     checkpoint = None if is_function(source) else open_checkpoint(source)
+    _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
     start = time.monotonic()
     with _steps() as steps:
         if checkpoint is None:
