@@ -182,8 +182,10 @@ class Kernel:
 
         `Kernel.load("q4_rows", q4_put="q4_put_three")` includes the one file instead of the other.
         """
-        replaced = [value for key, value in instead.items() if value != key]
-        return cls.parse("+".join([name, *replaced]), _text_of(name, instead))
+        taken: set[str] = set()
+        text = _text_of(name, instead, taken)
+        replaced = [value for key, value in instead.items() if value != key and value in taken]
+        return cls.parse("+".join([name, *replaced]), text)
 
     @classmethod
     def parse(cls, name: str, source: str) -> Kernel:
@@ -305,9 +307,14 @@ class Kernel:
             raise PlanError(f"kernel {self.name} needs PARTS= with shared=")
 
 
-def _text_of(name: str, instead: Mapping[str, str]) -> str:
-    text = resources.files("liveshape.kernels.wgsl").joinpath(f"{instead.get(name, name)}.wgsl").read_text("utf-8")
-    return _INCLUDE.sub(lambda match: _text_of(match.group(1), instead), text)
+def _text_of(name: str, instead: Mapping[str, str], taken: set[str]) -> str:
+    """A file with those that it includes; one that was `taken` before is not taken again."""
+    file = instead.get(name, name)
+    if file in taken:
+        return ""
+    taken.add(file)
+    text = resources.files("liveshape.kernels.wgsl").joinpath(f"{file}.wgsl").read_text("utf-8")
+    return _INCLUDE.sub(lambda match: _text_of(match.group(1), instead, taken), text)
 
 
 def _binding(kernel: str, row: tuple[str, ...]) -> Binding:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Node, Tensor, Value
+from liveshape.lower.layers import NORM
 from liveshape.lower.rewriting import renamed
-from liveshape.ops.quantized import FOR_BYTES, takes_bytes
+from liveshape.lower.search import Search
+from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes
+from liveshape.ops.quantized_ways import GATED_BYTES
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
+_GATED = ("liveshape.gated_linear_q4gsw", "liveshape.normed_gated_linear_q4gsw")
 _WEIGHTS = {FLOAT32: "uint8", INT8: FOR_BYTES}  # the dtype of a weight says it
 
 
@@ -39,12 +44,45 @@ def with_activations(graph: Graph, activations: str) -> Graph:
             f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
             "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
         )
-    if not told:
+    changed = _with_values(graph, nodes, told) if told else graph
+    return _bytes_between(changed) if activations == INT8 else changed
+
+
+def _bytes_between(graph: Graph) -> Graph:
+    """The same program with rows that layers of bytes alone read made bytes where they are made, by a norm or by a
+    gated unit of such layers. The dtype of the rows says it to both; the bytes are those that the layers would make."""
+    search = Search(graph)
+    between: dict[Value, Tensor] = {}
+    for node in graph.nodes:
+        gives = node.name == NORM or (GATED_BYTES and node.name in _GATED and _of_bytes(node))
+        rows = node.args[-1] if gives else None
+        if not isinstance(rows, Tensor) or rows.dtype != FLOAT32 or rows in graph.outputs or not search.once(rows):
+            continue
+        readers = search.readers.get(rows, [])
+        if readers and all(_reads_bytes(reader, rows) for reader in readers):
+            between[rows] = Tensor(f"{rows.name} in 8 bits", BYTES[0], bytes_shape(rows.max_shape))
+    if not between:
         return graph
-    kept = {value for node in nodes for value in node.inputs} | {*graph.outputs}
-    gone = told.keys() - kept
+    return _with_values(graph, [replace(node, args=renamed(node.args, between)) for node in graph.nodes], between)
+
+
+def _with_values(graph: Graph, nodes: list[Node], made: Mapping[Value, Tensor]) -> Graph:
+    """The graph with these nodes, which read and write what was made instead of values that may now be gone."""
+    kept = {value for node in nodes for value in (*node.inputs, *node.outputs)} | {*graph.outputs}
+    gone = made.keys() - kept
     values = [value for value in graph.values if value not in gone]
-    return replace(graph, nodes=tuple(nodes), values=(*values, *told.values()))
+    return replace(graph, nodes=tuple(nodes), values=(*values, *made.values()))
+
+
+def _reads_bytes(node: Node, rows: Tensor) -> bool:
+    """Whether a node is layers of bytes, and these are their rows and nothing else; the norm that some have is not."""
+    plain = "normed" not in node.name and node.args[0] is rows and node.inputs.count(rows) == 1
+    return plain and _of_bytes(node)
+
+
+def _of_bytes(node: Node) -> bool:
+    weight = _weight(node)
+    return weight is not None and weight.dtype == FOR_BYTES
 
 
 def _weight(node: Node) -> Tensor | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Limits
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.quantized import Norm, Q4Kernels, Steps, q4_product
+from liveshape.ops.quantized import BYTES, Norm, Q4Kernels, Steps, bytes_shape, q4_product, row_bytes
+from liveshape.ops.quantized_ways import PUT_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -20,6 +23,12 @@ ADD_RMS_NORM = Kernel.load("rms_norm", rms_row="rms_sum")
 ROTARY_TO_CACHE = Kernel.load("rotary", rotary_alone="rotary_with_values")
 THREE_LAYERS = Q4Kernels.putting("q4_put_three")
 GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
+GATED_IN_BYTES = Q4Kernels.putting(
+    "q4_put_gated_bytes",
+    q4_put_units="q4_put_units_bytes",
+    q4_row_sums="q4_row_sums_bytes",
+    q4_put_block="q4_put_block_bytes",
+)
 
 
 @op("liveshape.swiglu")
@@ -84,8 +93,21 @@ def gated_product(
     out: LiveTensor,
     norm: Norm | None = None,
 ) -> Steps:
-    out.shape = (*x.shape[:-1], weight.shape[0] // 2)
-    yield from q4_product(x, weight, scales, group, bias, (out,), GATED_LAYERS, norm)
+    """`out` is numbers, or bytes for the layer that reads it: see `lower/activations.py`."""
+    shape = (*x.shape[:-1], weight.shape[0] // 2)
+    if out.dtype not in BYTES:
+        out.shape = shape
+        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_LAYERS, norm)
+        return
+    out.shape = bytes_shape(shape)
+    limits: Limits = yield Allowed()
+    if limits.max_invocations >= PUT_THREADS:
+        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_IN_BYTES, norm, together=True)
+        return
+    numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
+    numbers.shape = shape
+    yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED_LAYERS, norm)
+    yield from row_bytes(numbers, None, None, out)
 
 
 @op(

@@ -12,7 +12,17 @@ from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.quantized import ONE_LAYER, Norm, Q4Kernels, Steps, linear_q4gsw, q4_product
+from liveshape.ops.quantized import (
+    BYTES,
+    ONE_LAYER,
+    Norm,
+    Q4Kernels,
+    Steps,
+    bytes_shape,
+    linear_q4gsw,
+    q4_product,
+    rounds,
+)
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 
@@ -113,16 +123,21 @@ def _turned_products(
 
 def _normed(
     x: LiveTensor,
-    weight: LiveTensor,
+    norm_weight: LiveTensor,
     norm: Norm,
+    weight: LiveTensor,
+    group: int,
     layer: Callable[[LiveTensor, Norm | None], Steps],
 ) -> Steps:
     """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before."""
-    normed: LiveTensor = yield Scratch(x.dtype, x.max_shape)
-    if rows_of(x, weight, norm.eps)["rows"] == 1:
+    in_bytes = rounds(x, weight, group)
+    normed: LiveTensor = (
+        yield Scratch(BYTES[0], bytes_shape(x.max_shape)) if in_bytes else Scratch(x.dtype, x.max_shape)
+    )
+    if rows_of(x, norm_weight, norm.eps)["rows"] == 1:
         yield from layer(x, norm)
     else:
-        yield from rms_norm(x, weight, norm.eps, normed)
+        yield from rms_norm(x, norm_weight, norm.eps, normed)
         yield from layer(normed, None)
 
 
@@ -144,7 +159,7 @@ def normed_linear_q4gsw(
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from q4_product(rows, weight, scales, group_size, bias, (out,), ONE_LAYER, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layer)
 
 
 @op("liveshape.normed_three_linear_q4gsw")
@@ -164,7 +179,7 @@ def normed_three_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from three_products(rows, weight, scales, group_size, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)
 
 
 @op("liveshape.normed_gated_linear_q4gsw")
@@ -184,7 +199,7 @@ def normed_gated_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)
 
 
 @op(
@@ -216,4 +231,4 @@ def normed_turned_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from _turned_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)

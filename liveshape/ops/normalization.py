@@ -11,11 +11,13 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary_scalar
+from liveshape.ops.quantized import BYTES, bytes_shape
 from liveshape.ops.reduction import MEAN, reduce, share_parts, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("rms_norm")
+RMS_NORM_BYTES = Kernel.load("rms_norm", rms_put="rms_put_bytes")
 LAYER_NORM = Kernel.load("layer_norm")
 BATCH_NORM = Kernel.load("batch_norm")
 
@@ -32,8 +34,10 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 
 @op("et_vk.rms_norm.default")
 def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    yield RMS_NORM(out, weight, x, **rows_of(x, weight, eps))
+    """`out` is numbers, or bytes for the 4-bit layers that read it: see `lower/activations.py`."""
+    in_bytes = out.dtype in BYTES
+    out.shape = bytes_shape(x.shape) if in_bytes else x.shape
+    yield (RMS_NORM_BYTES if in_bytes else RMS_NORM)(out, weight, x, **rows_of(x, weight, eps))
 
 
 def _normalize_rows(

@@ -10,7 +10,6 @@ each row the minima that are added to the weights of its groups; a weight [colum
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
@@ -24,6 +23,7 @@ from liveshape.ops.quantized_ways import (
     FEW_BYTE_ROWS,
     FEW_ROWS,
     MANY_PARTS,
+    ONE_BYTE_ROW,
     byte_tiles_of,
     parts_bound,
     shares_of_byte_row,
@@ -49,11 +49,15 @@ class Q4Kernels(NamedTuple):
     byte_row_normed: Kernel
     byte_rows: Kernel
     byte_blocks: Kernel
+    one_byte_row: Kernel  # of one row that is bytes already
 
     @classmethod
-    def putting(cls, put: str, params: str = "q4_put_params") -> Q4Kernels:
+    def putting(cls, put: str, params: str = "q4_put_params", **instead: str) -> Q4Kernels:
         """The kernels with an include that says where the sums go, and one with the params that it needs for that."""
-        load = partial(Kernel.load, q4_put=put, q4_put_params=params)
+
+        def load(name: str, **rows: str) -> Kernel:
+            return Kernel.load(name, q4_put=put, q4_put_params=params, **instead, **rows)
+
         return cls(
             load("q4_one_row"),
             load("q4_rows"),
@@ -64,6 +68,7 @@ class Q4Kernels(NamedTuple):
             load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
             load("q4_bytes_rows"),
             load("q4_bytes_blocks"),
+            load("q4_bytes_one"),
         )
 
 
@@ -86,7 +91,7 @@ WITH_MINIMA_RANK = 3  # of scales
 
 BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
 FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
-BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see row_bytes.wgsl
+BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see row_group.wgsl
 KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
@@ -146,7 +151,7 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
 def row_bytes(
     x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    """The rows of x as integers, in the order in which 4-bit weights want them: see row_bytes.wgsl.
+    """The rows of x as integers, in the order in which 4-bit weights want them: see row_group.wgsl.
 
     With a step and a zero point per row (`out` is uint8), or with a step for every 32 neighbours (int8).
     """
@@ -164,6 +169,12 @@ def takes_bytes(depth: int, group: int, weight: Shape) -> bool:
     """Whether a layer has a road for rows of bytes: scales are for whole vectors of nibbles, and no padding."""
     whole = depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
     return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and whole
+
+
+def rounds(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
+    """Whether a layer makes rows of numbers bytes."""
+    known = x.dtype not in BYTES and weight.dtype == FOR_BYTES
+    return known and takes_bytes(x.max_shape[-1], group, weight.max_shape)
 
 
 def bytes_shape(shape: Shape) -> Shape:
@@ -187,22 +198,23 @@ def q4_product(
     norm: Norm | None = None,
     *,
     high_first: bool = False,
+    together: bool = False,
     **put: Any,
 ) -> Steps:
     """x @ weight.T + bias.
 
     The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
-    x is one row before it.
+    x is one row before it. What is put `together`, 32 neighbours of a gated unit, lies in a workgroup.
     """
-    in_bytes = x.dtype in BYTES
-    rounds = not in_bytes and weight.dtype == FOR_BYTES and not high_first
-    rounds = rounds and takes_bytes(x.max_shape[-1], group, weight.max_shape)
-    in_bytes = in_bytes or rounds
+    rounding = not high_first and rounds(x, weight, group)
+    in_bytes = rounding or x.dtype in BYTES
     columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
     scale_stride = 0 if high_first else prod(scales.shape[1:])
-    depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
-    rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None
+    depth = x.shape[-1] if rounding else _depth(x.shape[-1], in_bytes)
+    rounded: LiveTensor | None = None
+    if rounding and norm is None:
+        rounded = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
     limits: Limits = yield Allowed()
     parts: LiveTensor = yield Scratch("float32", parts_bound(prod(x.max_shape[:-1]), columns, depth, limits))
     _check(depth, x, weight, scales, group, scale_stride, bias)
@@ -227,8 +239,9 @@ def q4_product(
     operands = (weight, scales, scales if bias is None else bias)
     if norm is not None:
         operands = (weight, scales, norm.terms)
-    if rounds and rows == 1 and (norm is not None or x.max_shape[-1] <= KEPT_BYTES):
-        shares = shares_of_byte_row(columns, depth) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
+    kept = KEPT_BYTES // 2 if together else KEPT_BYTES
+    if rounding and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
+        shares = shares_of_byte_row(columns, depth, together) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
         if norm is None:
             yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
         else:
@@ -245,8 +258,10 @@ def q4_product(
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
         few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
     if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
-        if in_bytes:
-            shares = shares_of_byte_rows(rows, columns, depth)
+        if in_bytes and rows == 1 and ONE_BYTE_ROW:
+            few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together)
+        elif in_bytes:
+            shares = shares_of_byte_rows(rows, columns, depth, together)
         elif rows == 1:
             # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
             more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_parts < MANY_PARTS

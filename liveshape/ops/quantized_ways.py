@@ -20,6 +20,10 @@ MOST_PARTS = 256  # threads that share the depth of four columns of one row
 LEAST_PARTS, ROW_PARTS = 16, 128  # and of several
 ENOUGH_THREADS = 1 << 15  # for a device
 BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
+GATED_BYTES = True  # whether a gated unit gives bytes to the layer of bytes that alone reads it, of one row, too
+ONE_BYTE_ROW = True  # whether one row that is bytes already has a kernel of its own, or that of few
+PUT_THREADS = 256  # of a workgroup that puts bytes: those of 16 units, for the 32 neighbours that have a step, share it
+PUT_PARTS = PUT_THREADS // 16
 
 MANY_PARTS = 32  # from here on threads are there by the thousand: tiles that are too few share the depth
 SPLITS = 8  # of the depth of 64 rows, in workgroups of their own
@@ -65,17 +69,19 @@ def shares_of_rows(rows: int, columns: int, depth: int, group: int) -> dict[str,
     return {"ROWS": held, "SCALED": 8 if group % 8 == 0 else 1, "PARTS": parts, "shared": units}
 
 
-def shares_of_byte_rows(rows: int, columns: int, depth: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes."""
+def shares_of_byte_rows(rows: int, columns: int, depth: int, together: bool = False) -> dict[str, Any]:
+    """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes, which are put in bytes `together`."""
     held = _held(rows)
     units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "PARTS": _parts(depth // BYTES_TOGETHER // 2), "shared": units}
+    parts = _parts(depth // BYTES_TOGETHER // 2)
+    return {"ROWS": held, "PARTS": min(parts, PUT_PARTS) if together else parts, "shared": units}
 
 
-def shares_of_byte_row(columns: int, depth: int) -> dict[str, Any]:
+def shares_of_byte_row(columns: int, depth: int, together: bool = False) -> dict[str, Any]:
     """How threads share the depth of four columns of one row that becomes bytes: as many as fill a device."""
     units, parts = ceil_div(columns, 4), LEAST_PARTS
-    while parts < MOST_PARTS and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
+    most = PUT_PARTS if together else MOST_PARTS
+    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
         parts = parts * 2
     return {"PARTS": parts, "shared": units}
 

@@ -30,6 +30,7 @@ var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their b
 // include multiply_add
 // include q4_bytes
 // include q4_put
+// include q4_put_block
 
 // Four words of four rows.
 struct Words {
@@ -125,13 +126,6 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
         return plus_outer(scaled, step * total_of_rows[row] * 0.125, minimum_of_columns[column]);
     }
     return scaled;
-}
-
-fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
-    put_four(row, column, block[0]);
-    put_four(row + 1u, column, block[1]);
-    put_four(row + 2u, column, block[2]);
-    put_four(row + 3u, column, block[3]);
 }
 
 fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {

@@ -9,6 +9,7 @@ override WG: u32 = 256;
 override HELD: u32 = 64; // groups of 32 places in the depth
 
 const WORDS: u32 = HELD * 4; // of eight places
+const PLACES: u32 = ACROSS;
 
 // Words, not vectors of them: two threads may not write components of one vector.
 var<workgroup> even_words: array<u32, WORDS>;
@@ -27,6 +28,7 @@ fn combine(a: Total, b: Total) -> Total {
 // include q4_halves
 // include q4_bytes_four
 // include q4_put
+// include q4_put_units
 // include row_steps
 // include q4_byte_row
 
@@ -82,7 +84,5 @@ fn main(
         mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
     let total = across_parts(lane, mine);
-    if (part == 0u && unit * 4u < params.columns) {
-        put_four(0u, unit * 4u, total * factor);
-    }
+    put_unit(lane, unit, lane / SHARE, part == 0u, total * factor);
 }

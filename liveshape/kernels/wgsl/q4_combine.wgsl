@@ -4,9 +4,12 @@
 // TBias: f32, f16
 override WG: u32 = 64;
 
+const PLACES: u32 = WG;
+
 @group(0) @binding(0) var<storage, read> parts: array<f32>;
 // include q4_layer
 // include q4_put
+// include q4_put_units
 
 @compute @workgroup_size(WG)
 fn main(
@@ -18,15 +21,14 @@ fn main(
     let fours = (params.columns + 3u) / 4u;
     let row = i / fours;
     let column = i % fours * 4u;
-    if (row >= params.rows) {
-        return;
-    }
     var total = vec4<f32>();
-    for (var part = 0u; part < params.splits; part++) {
-        let start = (part * params.rows + row) * params.columns + column;
-        for (var c = 0u; c < min(4u, params.columns - column); c++) {
-            total[c] += parts[start + c];
+    if (row < params.rows) {
+        for (var part = 0u; part < params.splits; part++) {
+            let start = (part * params.rows + row) * params.columns + column;
+            for (var c = 0u; c < min(4u, params.columns - column); c++) {
+                total[c] += parts[start + c];
+            }
         }
     }
-    put_four(row, column, total);
+    put_unit(lane, i, lane, true, total);
 }

@@ -1,4 +1,6 @@
 // What the PARTS threads of a unit, four columns of ROWS rows, found: added up and put.
+override WG: u32 = 128;
+
 const SHARE: u32 = min(PARTS, WG); // a device may clamp the workgroup below PARTS
 const ACROSS: u32 = WG / SHARE; // units of a workgroup
 

@@ -5,7 +5,6 @@
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
-override WG: u32 = 128;
 override ROWS: u32 = 2; // that a thread takes: 2, 4 or 8
 override PARTS: u32 = 1;
 

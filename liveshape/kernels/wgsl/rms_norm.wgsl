@@ -7,7 +7,7 @@ struct Params {
     width: u32, // in vectors
     eps: f32,
 }
-@group(0) @binding(0) var<storage, read_write> out: array<V>;
+// include rms_put
 @group(0) @binding(1) var<storage, read> weight: array<V>;
 
 // include rms_row
@@ -31,7 +31,5 @@ fn main(
     }
     let total_of_squares = row_total(lane, V_sum(squares));
     let scale = inverseSqrt(total_of_squares / f32(params.width * V_lanes) + params.eps);
-    for (var i = lane; i < params.width; i += WG) {
-        out[start + i] = V(second_look(start + i) * scale * V_math(weight[i]));
-    }
+    put_row(lane, start, scale);
 }

@@ -1,0 +1,41 @@
+// 32 neighbours of a row as eight-bit integers, in the order in which the nibbles of a weight want them: the even places,
+// the odd ones, and a vector of floats: the step, what an offset of 8 of the other factor adds in steps, the zero point.
+struct Eight {
+    a: vec4<f32>,
+    b: vec4<f32>,
+    c: vec4<f32>,
+    d: vec4<f32>,
+    e: vec4<f32>,
+    f: vec4<f32>,
+    g: vec4<f32>,
+    h: vec4<f32>,
+}
+
+fn word_of_bytes(a: vec4<f32>) -> u32 {
+    return pack4xI8(vec4<i32>(a));
+}
+
+fn put_group(i: u32, eight: Eight) {
+    let upper = max(max(bits(eight.a), bits(eight.b)), max(bits(eight.c), bits(eight.d)));
+    let sizes = max(upper, max(max(bits(eight.e), bits(eight.f)), max(bits(eight.g), bits(eight.h))));
+    let largest = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+    let step = step_of(i, largest);
+    let p = in_bytes(eight.a, step);
+    let q = in_bytes(eight.b, step);
+    let r = in_bytes(eight.c, step);
+    let s = in_bytes(eight.d, step);
+    let t = in_bytes(eight.e, step);
+    let u = in_bytes(eight.f, step);
+    let v = in_bytes(eight.g, step);
+    let w = in_bytes(eight.h, step);
+    out[i * 3u] = vec4<u32>(
+        word_of_bytes(vec4<f32>(p.xz, q.xz)), word_of_bytes(vec4<f32>(r.xz, s.xz)),
+        word_of_bytes(vec4<f32>(t.xz, u.xz)), word_of_bytes(vec4<f32>(v.xz, w.xz)),
+    );
+    out[i * 3u + 1u] = vec4<u32>(
+        word_of_bytes(vec4<f32>(p.yw, q.yw)), word_of_bytes(vec4<f32>(r.yw, s.yw)),
+        word_of_bytes(vec4<f32>(t.yw, u.yw)), word_of_bytes(vec4<f32>(v.yw, w.yw)),
+    );
+    let total = dot((p + q + r + s) + (t + u + v + w), vec4<f32>(1.0)) - 32.0 * step.zero;
+    out[i * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(step.size, 8.0 * total, step.zero, 0.0));
+}

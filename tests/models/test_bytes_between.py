@@ -1,0 +1,96 @@
+"""Rows that are made bytes where they are made, by a norm or a gated unit: the bytes of layers that round them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device.webgpu import open_device
+from liveshape.graph import Graph
+from liveshape.lower import activations
+from liveshape.lower.activations import with_activations
+from liveshape.lower.fusion import fuse
+from tests.models.test_layers import ROWS, Layers
+from tests.models.test_row_bytes import threads
+from tests.support.chains import executor_of
+
+SIZES = (ROWS, 1, 2, 8, 9, 33, 1, 0, 5)  # of one row, of few, of tiles of two kinds
+
+
+def unit(depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]:
+    """x + down(gated unit of its norm)."""
+    made = Layers(group=32)
+    x = made.chain.input((1, ROWS, depth))
+    gated = made.gated(made.norm(x), width, bias)
+    return made, [made.add(x, made.layer(gated, depth))]
+
+
+def apart(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """The graph with layers that round their rows themselves."""
+    with monkeypatch.context() as patched:
+        patched.setattr(activations, "_bytes_between", lambda given: given)
+        return with_activations(graph, "int8")
+
+
+def bytes_of(graph: Graph) -> int:
+    """How many values are rows of bytes."""
+    return sum(value.dtype == "int8" and value.constant is None for value in graph.values if hasattr(value, "dtype"))
+
+
+def rows_at(size: int, depth: int) -> list[np.ndarray]:
+    return [np.random.default_rng(size).standard_normal((1, size, depth)).astype(np.float32)]
+
+
+def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int, made: int) -> None:
+    before, after = apart(graph, monkeypatch), with_activations(graph, "int8")
+    assert (bytes_of(before), bytes_of(after)) == (0, made)
+    executors = executor_of(before, device), executor_of(after, device)
+    for size in SIZES:
+        found = []
+        for executor in executors:
+            executor.poison()
+            found.append([(array.shape, array.tobytes()) for array in executor.execute(rows_at(size, depth))])
+        assert found[0] == found[1], f"at {size}"
+
+
+@pytest.mark.parametrize(
+    ("invocations", "parts", "depth", "width", "bias", "made"),
+    [
+        (256, 8, 64, 96, False, 2),  # the norm is a dispatch of its own
+        (256, 256, 512, 96, False, 1),  # it is not, and tiles share the depth
+        pytest.param(100, 16, 64, 96, True, 2, marks=pytest.mark.slow),  # workgroups too small to put bytes
+        pytest.param(256, 1, 96, 160, True, 2, marks=pytest.mark.slow),
+        pytest.param(256, 256, 1024, 160, True, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_gated_unit(
+    monkeypatch: pytest.MonkeyPatch, invocations: int, parts: int, depth: int, width: int, bias: bool, made: int
+) -> None:
+    layers, outputs = unit(depth, width, bias)
+    device = threads(invocations, parts)
+    same(fuse(layers.chain.graph(*outputs), device.limits), monkeypatch, device, depth, made)
+
+
+def test_rows_that_somebody_else_reads_stay_numbers() -> None:
+    layers = Layers(group=32)
+    x = layers.chain.input((1, ROWS, 64))
+    normed = layers.norm(x)
+    gated = layers.gated(x, 64)
+    outputs = [layers.layer(normed, 32), normed, layers.layer(gated, 32), layers.add(gated, x)]
+    graph = with_activations(fuse(layers.chain.graph(*outputs), open_device().limits), "int8")
+    assert bytes_of(graph) == 0
+
+
+def test_layers_that_take_no_bytes_are_given_numbers() -> None:
+    layers = Layers(group=32)
+    x = layers.chain.input((1, ROWS, 64))
+    normed = layers.norm(x)
+    outputs = [layers.layer(normed, 32)]
+    layers.group = 16
+    outputs.append(layers.layer(normed, 32))
+    graph = with_activations(fuse(layers.chain.graph(*outputs), open_device().limits), "int8")
+    assert Counter(node.args[1].dtype for node in graph.nodes[1:]) == Counter(int8=1, uint8=1)
+    assert bytes_of(graph) == 0
