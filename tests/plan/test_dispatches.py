@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from liveshape.graph import Limits
+from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import simplified
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
@@ -39,10 +40,13 @@ class SpelledLlama(Llama):
         return self.spelled.linear(x, self.kind.draw(self.random, columns, x.max_shape[-1]))
 
 
-def kernels_of(layers: int, rows: int, limits: Limits, kind: Kind | None = None) -> Counter[str]:
+def kernels_of(
+    layers: int, rows: int, limits: Limits, kind: Kind | None = None, activations: str = "float32"
+) -> Counter[str]:
     """The kernels of a call with so many tokens, in a context that attention does not split."""
     shape = Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256)
     graph = llama_graph(shape, limits) if kind is None else simplified(SpelledLlama(shape, kind).graph(), limits)
+    graph = with_activations(graph, activations)
     executor = Executor(compile(graph, limits), PaperDevice(limits))
     executor.execute([np.zeros((1, rows), np.int64), np.zeros(1, np.int64)])
     commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
@@ -57,6 +61,15 @@ def kernels_of(layers: int, rows: int, limits: Limits, kind: Kind | None = None)
 def test_dispatches_of_a_layer(limits: Limits, rows: int, expected: int) -> None:
     more, fewer = kernels_of(3, rows, limits), kernels_of(2, rows, limits)
     assert (more - fewer).total() == expected, more - fewer
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, (5, 6, 7)), (2, (8, 9, 8)), (8, (8, 9, 8)), (64, (8, 9, 8))])
+def test_rows_become_bytes_where_they_are_made(rows: int, expected: tuple[int, ...]) -> None:
+    """But for one row, what attention gives is rounded in a dispatch of its own, and nothing else is."""
+    for limits, count in zip((MORE, EIGHT, SOFTWARE), expected, strict=True):
+        more, fewer = (kernels_of(layers, rows, limits, activations="int8") for layers in (3, 2))
+        assert (more - fewer).total() == count, more - fewer
+        assert (more - fewer)["row_bytes"] == (rows > 1)
 
 
 @pytest.mark.parametrize("rows", [1, 64])
