@@ -1,7 +1,7 @@
-"""Which way a 4-bit layer takes: one row, few rows or tiles, by how many rows there are and how deep they are.
+"""Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep they are.
 
 How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
-gave apart; but for one row of bytes, which is rounded anyway.
+gave apart; but for one row of bytes, which is rounded anyway, and for large tiles, whose sums may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -28,11 +28,54 @@ DEEP = 512  # one more of these in the depth, one more split
 MOST_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their sums take room
 
 
+LARGE = 128  # rows and columns of a large tile
+LARGE_THREADS, LARGE_BYTES = 256, 32768  # that its workgroup has
+LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
+# In places of the depth of a large tile, 0.1 us on the H200 (0.05 us of bytes), where these costs were measured.
+AT_ONCE = 132  # large tiles that a device computes in the time of one
+TILE_COST = 32  # of a tile beside its depth
+SUMS_COST = 0.5  # of the sums of a tile that several share, written and read once more
+COMBINE_COST = 40  # of one more dispatch
+LEAST_SHARE = 128  # of the depth of a large tile
+MOST_SUMS = 1 << 23  # of all parts
+
+
+def has_large_tiles(limits: Limits) -> bool:
+    """Whether threads are many and a workgroup of them can keep a large tile."""
+    threads = limits.max_parts >= MANY_PARTS and limits.max_invocations >= LARGE_THREADS
+    return threads and limits.max_workgroup_bytes >= LARGE_BYTES
+
+
+def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
+    """Whether a layer takes large tiles: their kernels need whole steps of the depth, and scales for four neighbours."""
+    return rows > LARGE_ROWS and depth % 16 == 0 < depth and group % 4 == 0 and has_large_tiles(limits)
+
+
 def splits_of(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """How many workgroups share the depth of a tile."""
+    if rows > LARGE_ROWS and has_large_tiles(limits):
+        return _large_splits(ceil_div(rows, LARGE) * ceil_div(columns, LARGE), ceil_div(rows, 64), columns, depth)
     if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
         return 1
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
+
+
+@cache  # of few values
+def _large_splits(tiles: int, bands: int, columns: int, depth: int) -> int:
+    """The cheapest number of workgroups for a large tile: whole rounds of all that a device computes at once."""
+    steps = ceil_div(depth, BYTES_TOGETHER)
+    found, least = 1, float("inf")
+    for splits in range(1, min(SPLITS, max(depth // LEAST_SHARE, 1)) + 1):
+        rounds, share = ceil_div(tiles * splits, AT_ONCE), ceil_div(steps, splits)
+        cost = rounds * (share * BYTES_TOGETHER + TILE_COST)
+        if splits > 1:
+            cost = cost + tiles * splits * SUMS_COST + COMBINE_COST
+        fits = splits == 1 or splits * bands * 64 * columns <= MOST_SUMS
+        # The last of the workgroups would have nothing to do.
+        idle = (splits - 1) * share >= steps
+        if cost < least and fits and not idle:
+            found, least = splits, cost
+    return found
 
 
 @cache  # of bounds, which are the same at every call
@@ -109,3 +152,8 @@ def byte_tiles_of(rows: int, columns: int) -> dict[str, Any]:
         return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
     groups = ceil_div(rows, 64) * ceil_div(columns, 128)
     return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
+
+
+def large_tiles_of(rows: int, columns: int) -> dict[str, Any]:
+    """Large tiles."""
+    return {"groups": ceil_div(rows, LARGE) * ceil_div(columns, LARGE)}
