@@ -1,7 +1,7 @@
-"""Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep they are.
+"""Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep.
 
 How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
-gave apart; but for one row of bytes, which is rounded anyway, and for large tiles, whose sums may differ in the last bits.
+gave apart; but for one row of bytes, which is rounded anyway, and for large tiles, which may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ SPLIT_DEPTH = 256  # what each has of it at least
 DEEP = 512  # one more of these in the depth, one more split
 MOST_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their sums take room
 
-
 LARGE = 128  # rows and columns of a large tile
 LARGE_THREADS, LARGE_BYTES = 256, 32768  # that its workgroup has
 LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
@@ -47,7 +46,7 @@ def has_large_tiles(limits: Limits) -> bool:
 
 
 def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
-    """Whether a layer takes large tiles: their kernels need whole steps of the depth, and scales for four neighbours."""
+    """Whether a layer takes large tiles, of whole steps of the depth and with scales for four neighbours."""
     return rows > LARGE_ROWS and depth % 16 == 0 < depth and group % 4 == 0 and has_large_tiles(limits)
 
 
@@ -67,9 +66,8 @@ def _large_splits(tiles: int, bands: int, columns: int, depth: int) -> int:
     found, least = 1, float("inf")
     for splits in range(1, min(SPLITS, max(depth // LEAST_SHARE, 1)) + 1):
         rounds, share = ceil_div(tiles * splits, AT_ONCE), ceil_div(steps, splits)
-        cost = rounds * (share * BYTES_TOGETHER + TILE_COST)
-        if splits > 1:
-            cost = cost + tiles * splits * SUMS_COST + COMBINE_COST
+        again = tiles * splits * SUMS_COST + COMBINE_COST if splits > 1 else 0.0
+        cost = rounds * (share * BYTES_TOGETHER + TILE_COST) + again
         fits = splits == 1 or splits * bands * 64 * columns <= MOST_SUMS
         # The last of the workgroups would have nothing to do.
         idle = (splits - 1) * share >= steps
@@ -80,11 +78,11 @@ def _large_splits(tiles: int, bands: int, columns: int, depth: int) -> int:
 
 @cache  # of bounds, which are the same at every call
 def parts_bound(rows: int, columns: int, depth: int, limits: Limits) -> Shape:
-    """Room for the sums of every part, at whatever number of rows there are most of them."""
-    most = 0
+    """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
+    most, wide = 0, ceil_div(columns, 4) * 4
     for each in range(64, rows + 64, 64):
         splits = splits_of(each, columns, depth, limits)
-        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
+        most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
     return (most,)
 
 
