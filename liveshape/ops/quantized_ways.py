@@ -7,6 +7,7 @@ gave apart; but for one row of bytes, which is rounded anyway, and for large til
 from __future__ import annotations
 
 from functools import cache
+from math import inf
 from typing import Any
 
 from liveshape.graph import Limits, Shape
@@ -53,27 +54,38 @@ def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
 def splits_of(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """How many workgroups share the depth of a tile."""
     if rows > LARGE_ROWS and has_large_tiles(limits):
-        return _large_splits(ceil_div(rows, LARGE) * ceil_div(columns, LARGE), ceil_div(rows, 64), columns, depth)
+        return _large_splits(ceil_div(rows, LARGE), (rows - 1).bit_length(), ceil_div(columns, LARGE), depth)
     if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
         return 1
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
 
 
 @cache  # of few values
-def _large_splits(tiles: int, bands: int, columns: int, depth: int) -> int:
-    """The cheapest number of workgroups for a large tile: whole rounds of all that a device computes at once."""
+def _large_splits(down: int, power: int, across: int, depth: int) -> int:
+    """How many workgroups share the depth of each of `down` by `across` large tiles.
+
+    Several or one, as is better for all rows up to a power of two and above the one before: planning at these two
+    finds what is to be compiled at load.
+    """
+    most = 1 << power
     steps = ceil_div(depth, BYTES_TOGETHER)
-    found, least = 1, float("inf")
-    for splits in range(1, min(SPLITS, max(depth // LEAST_SHARE, 1)) + 1):
-        rounds, share = ceil_div(tiles * splits, AT_ONCE), ceil_div(steps, splits)
-        again = tiles * splits * SUMS_COST + COMBINE_COST if splits > 1 else 0.0
-        cost = rounds * (share * BYTES_TOGETHER + TILE_COST) + again
-        fits = splits == 1 or splits * bands * 64 * columns <= MOST_SUMS
-        # The last of the workgroups would have nothing to do.
-        idle = (splits - 1) * share >= steps
-        if cost < least and fits and not idle:
-            found, least = splits, cost
-    return found
+    several = []
+    for splits in range(2, min(SPLITS, depth // LEAST_SHARE) + 1):
+        idle = (splits - 1) * ceil_div(steps, splits) >= steps  # the last of them has nothing to do
+        if not idle and splits * most * across * LARGE <= MOST_SUMS:
+            several.append(splits)
+    counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE), most // LARGE + 1)]
+    shared = sum(min((_cost(tiles, splits, steps) for splits in several), default=inf) for tiles in counts)
+    if sum(_cost(tiles, 1, steps) for tiles in counts) <= shared:
+        return 1
+    return min(several, key=lambda splits: _cost(down * across, splits, steps))
+
+
+def _cost(tiles: int, splits: int, steps: int) -> float:
+    """The time of whole rounds of all tiles that a device computes at once."""
+    rounds = ceil_div(tiles * splits, AT_ONCE)
+    again = tiles * splits * SUMS_COST + COMBINE_COST if splits > 1 else 0.0
+    return rounds * (ceil_div(steps, splits) * BYTES_TOGETHER + TILE_COST) + again
 
 
 @cache  # of bounds, which are the same at every call

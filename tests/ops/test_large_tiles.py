@@ -83,3 +83,10 @@ def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> 
         for rows in range(1, bound + 1):
             splits = splits_of(rows, columns, depth, GPU)
             assert splits == 1 or splits * rows * -(-columns // 4) * 4 <= room
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_what_is_compiled_at_load_serves_all_rows_between_powers_of_two(depth: int, columns: int) -> None:
+    for power in range(6, 12):
+        counts = range((1 << power) + 1, (2 << power) + 1, 17)
+        assert len({splits_of(rows, columns, depth, GPU) > 1 for rows in counts}) == 1
