@@ -264,7 +264,8 @@ def q4_product(
             few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
-    if is_large(rows, depth, layer["GROUP"], limits):
+    # Large tiles of bytes have no minima.
+    if is_large(rows, depth, layer["GROUP"], limits) and not (in_bytes and layer["MINIMA"]):
         tiles = large_tiles_of(rows, columns)
         many, in_parts = (kernels.byte_tiles, PARTS.byte_tiles) if in_bytes else (kernels.tiles, PARTS.tiles)
     else:

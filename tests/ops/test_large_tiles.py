@@ -23,6 +23,8 @@ QUICK = [
 ]
 MORE = [
     q4gsw(128, 3, 32, bias=True, aligned=1, sizes=SIZES),
+    q4gsw(256, 68, 16, bias=True, minima=True, sizes=SIZES),
+    q4gsw(96, 70, 32, bits=8, minima=True, sizes=SIZES),
     q4gsw(1120, 260, 16, sizes=SIZES),
     q4gsw(64, 16, 32, scale_dtype="float16", sizes=SIZES),
     q4gsw(64, 16, 2, sizes=SIZES),  # scales for less than four neighbours, which other tiles serve

@@ -31,6 +31,7 @@ struct Next {
     d: V,
     words: vec4<u32>,
     scale: vec4<f32>,
+    minimum: vec4<f32>,
 }
 
 struct Sums {
@@ -58,12 +59,13 @@ fn fetch(lane: u32, first_row: u32, first_column: u32, first_k: u32) -> Next {
         let last = params.columns - 1u;
         let column = min(first_column + four, last);
         next.words = vec4<u32>(
-            word(column, k / 8u),
-            word(min(column + 1u, last), k / 8u),
-            word(min(column + 2u, last), k / 8u),
-            word(min(column + 3u, last), k / 8u),
+            four_at(column, k),
+            four_at(min(column + 1u, last), k),
+            four_at(min(column + 2u, last), k),
+            four_at(min(column + 3u, last), k),
         );
         next.scale = scale_four(column, k);
+        next.minimum = minimum_four(column, k);
     }
     return next;
 }
@@ -82,15 +84,19 @@ fn store(lane: u32, next: Next, first: u32) {
         ));
     } else {
         place += ROWS;
-        let shift = lane % 2u * 16u;
+        let k = lane % 4u * 4u; // and a multiple of a step
         let numbers = transpose(mat4x4<f32>(
-            four_of(in_order(next.words.x) >> shift),
-            four_of(in_order(next.words.y) >> shift),
-            four_of(in_order(next.words.z) >> shift),
-            four_of(in_order(next.words.w) >> shift),
+            codes_of(next.words.x, k),
+            codes_of(next.words.y, k),
+            codes_of(next.words.z, k),
+            codes_of(next.words.w, k),
         ));
         let scale = next.scale;
-        block = mat4x4<f32>(numbers[0] * scale, numbers[1] * scale, numbers[2] * scale, numbers[3] * scale);
+        let minimum = next.minimum;
+        block = mat4x4<f32>(
+            weighed(numbers[0], scale, minimum), weighed(numbers[1], scale, minimum),
+            weighed(numbers[2], scale, minimum), weighed(numbers[3], scale, minimum),
+        );
     }
     tile[place] = block[0];
     tile[place + PITCH] = block[1];
