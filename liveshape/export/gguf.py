@@ -1,4 +1,4 @@
-"""GGUF files: the metadata, and tensors as float32 through a memory map.
+"""GGUF files: the metadata, and tensors through a memory map, as float32 or as the whole numbers that are stored.
 
 A file is: magic, version, counts; metadata as typed keys and values; where each tensor lies; the tensors, aligned.
 """
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.blocks import FORMATS, BlockFormat
+from liveshape.export.weights import Grouped
 from liveshape.formats.source import Source, check_view
 
 _VERSIONS = (2, 3)
@@ -79,15 +80,26 @@ class GgufFile:
         if len(self.tensors) < len(found):
             raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor of this name, dequantized."""
+    def read(self, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+        """The tensor of this name, dequantized, or some of its rows."""
+        tensor, blocks = self._blocks(name, rows)
+        return tensor.format.read(blocks).reshape(-1, *tensor.shape[1:])
+
+    def grouped(self, name: str) -> Grouped | None:
+        """The matrix of this name as whole numbers, exactly as they are stored; None if it is stored in floats."""
+        tensor, blocks = self._blocks(name, slice(None))
+        return tensor.format.grouped(blocks, tensor.shape[0]) if len(tensor.shape) == 2 else None
+
+    def _blocks(self, name: str, rows: slice) -> tuple[GgufTensor, Any]:
+        """The records of a tensor's rows."""
         if name not in self.tensors:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
-        count = prod(tensor.shape) // tensor.format.weights
         check_view(self._data)
+        count = prod(tensor.shape) // tensor.format.weights
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
-        return tensor.format.read(blocks).astype(np.float32, copy=False).reshape(tensor.shape)
+        # A vector is one row of blocks, and only ever read whole.
+        return tensor, blocks.reshape(tensor.shape[0], -1)[rows].reshape(-1) if len(tensor.shape) > 1 else blocks
 
     def _unpack(self, layout: str) -> tuple[Any, ...]:
         size = struct.calcsize(layout)

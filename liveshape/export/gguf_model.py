@@ -16,6 +16,7 @@ from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig, from_gguf, token_of
 from liveshape.export.gguf import GgufFile
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
+from liveshape.export.weights import Grouped
 
 _OUTER = {
     "token_embd": "model.embed_tokens",
@@ -58,16 +59,27 @@ def open_gguf(path: Path) -> Checkpoint:
             "which GGUF files of this architecture store in an order that is not defined"
         )
 
+    def heads_of(name: str) -> int:
+        return _rotated_heads(name, config) if permuted else 0
+
     def read(name: str) -> npt.NDArray[np.float32]:
         weight = file.read(names[name])
-        if permuted and (heads := _rotated_heads(name, config)):
-            return pairs_to_halves(weight, heads)
-        return weight
+        return pairs_to_halves(weight, heads) if (heads := heads_of(name)) else weight
+
+    def read_rows(name: str, rows: slice) -> npt.NDArray[np.float32]:
+        return read(name)[rows] if heads_of(name) else file.read(names[name], rows)
+
+    def grouped(name: str) -> Grouped | None:
+        found, heads = file.grouped(names[name]), heads_of(name)
+        if found is None or not heads:
+            return found
+        minima = None if found.minima is None else pairs_to_halves(found.minima, heads)
+        return Grouped(found.bits, pairs_to_halves(found.codes, heads), pairs_to_halves(found.scales, heads), minima)
 
     files = dict(tokenizer_files(vocabulary_of(file)))
     files["generation_config.json"] = generation_config(config)
     shapes = {name: file.tensors[own].shape for name, own in names.items()}
-    return Checkpoint(config, shapes, read, files)
+    return Checkpoint(config, shapes, read, files, grouped, read_rows)
 
 
 def hugging_face_name(name: str) -> str:
@@ -82,7 +94,7 @@ def hugging_face_name(name: str) -> str:
     return f"{_OUTER[stem]}.{ending}" if stem in _OUTER else name
 
 
-def pairs_to_halves(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
+def pairs_to_halves(weight: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     """Rows that a rotary embedding turns as neighbours, moved to where it turns the two halves of a head.
 
     >>> pairs_to_halves(np.arange(8, dtype=np.float32), heads=2)

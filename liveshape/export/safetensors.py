@@ -56,14 +56,15 @@ class SafetensorsFolder:
                     raise FormatError(f"{path}: tensor {name} is in another file of the folder as well")
                 self.tensors[name] = tensor
 
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        """The tensor of this name."""
+    def read(self, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+        """The tensor of this name, or some of its rows."""
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
         check_view(tensor.data)
         stored = np.frombuffer(tensor.data, _ITEM_TYPES[tensor.kind], prod(tensor.shape), tensor.offset)
-        return as_float32(stored, tensor.kind == "BF16").reshape(tensor.shape)
+        chosen = stored.reshape(tensor.shape)[rows] if tensor.shape else stored.reshape(())
+        return as_float32(chosen, tensor.kind == "BF16")
 
 
 def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]:

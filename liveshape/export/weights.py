@@ -1,0 +1,29 @@
+"""What a weight matrix is on its way into a file: rows of whole numbers, with a scale for each group of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Rows of whole numbers in groups of equal size.
+
+    weight[n, k] = codes[n, k] * scales[n, k // group] + minima[n, k // group].
+
+    Example: `Grouped(4, codes, scales).group`.
+    """
+
+    bits: int  # 4 (codes in -8..7) or 8 (in -128..127)
+    codes: Array  # int8 (N, K)
+    scales: Array  # float32 (N, K / group)
+    minima: Array | None = None  # float32 (N, K / group)
+
+    @property
+    def group(self) -> int:
+        return self.codes.shape[1] // self.scales.shape[1]
