@@ -123,11 +123,11 @@ def _adapter(
         down, up = tensors.read(parts["lora_embedding_B"]).T, tensors.read(parts["lora_embedding_A"]).T
     else:
         raise FormatError(f"{where} has {' and '.join(sorted(parts))}; a pair of A and B is needed")
-    rank = int(_for_module(config, "r", "rank_pattern", module))
+    rank = _for_module(config, "r", "rank_pattern", module)
     if down.ndim != 2 or up.ndim != 2 or (up.shape[0], down.shape[1]) != tuple(shapes[names[0]]):
         raise FormatError(f"{where} of shapes {up.shape} and {down.shape} does not fit the weight {shapes[names[0]]}")
     if not down.shape[0] == up.shape[1] == rank:
-        raise FormatError(f"{where} has ranks {down.shape[0]} and {up.shape[1]}; {_CONFIG} says {rank}")
+        raise FormatError(f"{where} has ranks {down.shape[0]} and {up.shape[1]}; {_CONFIG} says {rank:g}")
     alpha = _for_module(config, "lora_alpha", "alpha_pattern", module)
     return names[0], Adapter(down, up, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
@@ -166,9 +166,9 @@ def _config(folder: Path) -> dict[str, Any]:
             raise UnsupportedError(
                 f"{path}: {key} is {config[key]!r:.80}; names of modules with numbers can be followed"
             )
-    whole = {"r": config.get("r"), **config["rank_pattern"]}
-    numbers = {"lora_alpha": config.get("lora_alpha"), **config["alpha_pattern"]}
-    for name, value in [*whole.items(), *numbers.items()]:
-        if type(value) not in (int, float) or not 0 < value < _MOST or (name in whole and value != int(value)):
+    numbers = [(key, config.get(key)) for key in ("r", "lora_alpha")]
+    numbers += [pair for key in ("rank_pattern", "alpha_pattern") for pair in config[key].items()]
+    for name, value in numbers:
+        if type(value) not in (int, float) or not 0 < value < _MOST:
             raise FormatError(f"{path}: {name} is {value!r:.40}; a number above 0 is needed")
     return config
