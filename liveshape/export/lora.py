@@ -166,7 +166,7 @@ def _config(folder: Path) -> dict[str, Any]:
             raise UnsupportedError(
                 f"{path}: {key} is {config[key]!r:.80}; names of modules with numbers can be followed"
             )
-    numbers = [(key, config.get(key)) for key in ("r", "lora_alpha")]
+    numbers: list[tuple[str, Any]] = [(key, config.get(key)) for key in ("r", "lora_alpha")]
     numbers += [pair for key in ("rank_pattern", "alpha_pattern") for pair in config[key].items()]
     for name, value in numbers:
         if type(value) not in (int, float) or not 0 < value < _MOST:

@@ -23,25 +23,13 @@ from torchao.quantization.quant_primitives import (
 
 from liveshape.errors import UnsupportedError
 from liveshape.export.config import Quantization
+from liveshape.export.recipe import group_of
 
 LOW, HIGH = -8, 7
 # Rows are quantized a slice at a time: it takes several copies of what it works on.
 _SLICE = 1 << 22
 # The exporter packs linears whose outputs come in fours; others are padded with zero rows and cut off again.
 _ROWS = 4
-
-
-def group_of(width: int, asked: int) -> int | None:
-    """The largest group size up to the asked one that divides a row, preferably in whole 8s; None if there is none.
-
-    >>> group_of(576, 32), group_of(100, 32), group_of(6, 32)
-    (32, 20, None)
-    """
-    for multiple in (8, 4):
-        for group in range(asked - asked % multiple, 0, -multiple):
-            if width % group == 0:
-                return group
-    return None
 
 
 def quantize_groups(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -101,7 +101,7 @@ def _between(groups: Array) -> tuple[Array, Array, Array]:
     spread = count * squares - ones * ones
     slope = (count * products - ones * totals) / np.where(spread > 0, spread, 1)
     fitted = np.where(constant, scale, slope * reach)
-    minimum = np.where(constant, low, low + reach * (totals - slope * ones) / count)
+    minimum = np.where(constant, low, low + reach * ((totals - slope * ones) / count))
     return np.where(constant, 0, codes).astype(np.int8), fitted, minimum
 
 

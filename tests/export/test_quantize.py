@@ -8,7 +8,8 @@ import torch
 
 from liveshape.errors import UnsupportedError
 from liveshape.export.config import Quantization
-from liveshape.export.quantize import GroupedWeight, Weights, group_of, quantize_groups
+from liveshape.export.quantize import GroupedWeight, Weights, quantize_groups
+from liveshape.export.recipe import group_of
 
 
 @pytest.mark.parametrize(
