@@ -123,20 +123,27 @@ def test_what_cannot_be_rounded(bits: int, group: int, minima: bool) -> None:
         (Recipe(), LAYER, Form(4, 32, True)),
         (Recipe("8da4w"), LAYER, Form(4, 32, True)),
         (Recipe("4w", 64), LAYER, Form(4, 64, True)),
-        (Recipe("4w"), VALUE, Form(8, 32, False)),
-        (Recipe("4w"), TABLE, Form(8, 32, False)),
-        (Recipe("8w"), LAYER, Form(8, 32, False)),
+        (Recipe("4w"), VALUE, Form(8, 64, False)),
+        (Recipe("4w"), TABLE, Form(8, 64, False)),
+        (Recipe("4w", 32), TABLE, Form(8, 32, False)),
+        (Recipe("8w"), LAYER, Form(8, 64, False)),
         (Recipe("none"), LAYER, None),
     ],
 )
 def test_what_a_recipe_makes_of_floats(recipe: Recipe, name: str, form: Form | None) -> None:
-    assert recipe.form(name, 64) == form
+    assert recipe.form(name, 64, 1000) == form
     made = prepared(checkpoint_of(LLAMA), name, recipe)
     if form is None:
         np.testing.assert_array_equal(made, checkpoint_of(LLAMA).read(name))
     else:
         assert isinstance(made, Grouped)
         assert (made.bits, made.group, made.minima is not None) == dataclasses.astuple(form)
+
+
+def test_small_models_have_more_in_8_bits() -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert Recipe().form(name, 2048, 1_000_000_000) == Form(4, 32, True)
+    assert Recipe().form(name, 2048, 100_000_000) == Form(8, 128, False)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +171,11 @@ def test_group_sizes_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(
         UnsupportedError, match=r"q_proj.*rows of 48 weights.*groups of 32.*one of 4, 8, 12, 16, 24, 48"
     ):
-        Recipe("4w", 32).form(LAYER, 48)
+        Recipe("4w", 32).form(LAYER, 48, 1000)
     with pytest.raises(UnsupportedError, match=r"q_proj.*rows of 6 weights.*--quant none"):
-        Recipe("4w").form(LAYER, 6)
+        Recipe("4w").form(LAYER, 6, 1000)
     with pytest.raises(UnsupportedError, match=r"q_proj.*4 bits in groups of 32.*groups of 64.*leave --group-size out"):
-        Recipe("auto", 64).keeps(LAYER, rounded(normal(2, 64), 4, 32))
+        Recipe("auto", 64).keeps(LAYER, rounded(normal(2, 64), 4, 32), 1000)
     with pytest.raises(InputError, match="--group-size 6"):
         Recipe("4w", 6)
     with pytest.raises(InputError, match="auto, 4w, 8da4w, 8w, none"):
