@@ -43,7 +43,7 @@ def rounded_rows(rows: Rows, shape: tuple[int, ...], bits: int = 4, group: int =
     codes = np.empty((height, width), np.int8)
     scales = np.empty((height, width // group), np.float32)
     least = np.empty_like(scales) if minima else None
-    fit = _between if minima else _symmetric if bits == 4 else _eight
+    fit = fitted_between if minima else _symmetric if bits == 4 else _eight
 
     def work(start: int) -> None:
         part = slice(start, min(start + step, height))
@@ -78,7 +78,7 @@ def restored(weight: Grouped) -> Array:
     return apart.reshape(weight.codes.shape)
 
 
-def _between(groups: Array) -> tuple[Array, Array, Array]:
+def fitted_between(groups: Array) -> tuple[Array, Array, Array]:
     """The smallest weight of a group at -8, the largest at 7; scale and minimum are then fitted by least squares.
 
     Rounding again with what was fitted, or searching for a smaller range, clips the largest weights: the squared error

@@ -15,15 +15,24 @@ from torch.nn import functional
 
 
 def logits(
-    settings: Mapping[str, Any], weights: Mapping[str, Any], tokens: list[int], dtype: torch.dtype = torch.float64
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    tokens: list[int],
+    dtype: torch.dtype = torch.float64,
+    inputs: dict[str, Any] | None = None,
 ) -> np.ndarray[Any, Any]:
-    """The logits of every token, (tokens, vocabulary); settings are those of a config.json."""
+    """The logits of every token, (tokens, vocabulary); settings are those of a config.json.
+
+    `inputs`, where given, receives what each linear layer reads, by its name.
+    """
     tensors = {name: torch.from_numpy(np.asarray(weight)).to(dtype) for name, weight in weights.items()}
     heads, pairs = settings["num_attention_heads"], settings["num_key_value_heads"]
     size = settings.get("head_dim") or settings["hidden_size"] // heads
     eps = settings["rms_norm_eps"]
 
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        if inputs is not None:
+            inputs[name] = x.numpy()
         return functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
 
     def norm(name: str, x: torch.Tensor) -> torch.Tensor:
