@@ -6,6 +6,7 @@ Every layer sees what the rounded layers before it make of the text, so that it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from liveshape.export.rope import rotary_tables
 from liveshape.export.rounding import restored
 from liveshape.export.weights import Array, Grouped
 
+_TEXT = Path(__file__).with_name("calibration.txt")
+_LENGTH = 256  # tokens of a window
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
@@ -64,6 +67,20 @@ def calibrated(
         x = x + linear(f"{layer}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
         yield from made
         made.clear()
+
+
+def calibration_windows(checkpoint: Checkpoint) -> list[list[int]]:
+    """The text that comes with the package in the tokens of a checkpoint, cut into windows that a text could begin.
+
+    Example: `calibrated(checkpoint, calibration_windows(checkpoint), Recipe("4w"))`.
+    """
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_str(checkpoint.files["tokenizer.json"].decode())
+    ids = tokenizer.encode(_TEXT.read_text(encoding="utf-8"), add_special_tokens=False).ids
+    begin = tokenizer.encode("").ids[:1]
+    step = min(_LENGTH, checkpoint.config.context) - len(begin)
+    return [[*begin, *ids[start : start + step]] for start in range(0, len(ids) - step + 1, step)]
 
 
 def made_of(checkpoint: Checkpoint, name: str, recipe: Recipe, inputs: Array) -> Grouped | Array:

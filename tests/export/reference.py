@@ -25,7 +25,7 @@ def logits(
 
     `inputs`, where given, receives what each linear layer reads, by its name.
     """
-    tensors = {name: torch.from_numpy(np.asarray(weight)).to(dtype) for name, weight in weights.items()}
+    tensors = {name: torch.tensor(np.asarray(weight), dtype=dtype) for name, weight in weights.items()}
     heads, pairs = settings["num_attention_heads"], settings["num_key_value_heads"]
     size = settings.get("head_dim") or settings["hidden_size"] // heads
     eps = settings["rms_norm_eps"]

@@ -10,7 +10,7 @@ import pytest
 
 from liveshape.errors import UnsupportedError
 from liveshape.export import calibration
-from liveshape.export.calibration import calibrated
+from liveshape.export.calibration import calibrated, calibration_windows
 from liveshape.export.feedback import fed_back
 from liveshape.export.recipe import Recipe, prepared
 from liveshape.export.rounding import restored, rounded
@@ -87,3 +87,17 @@ def test_other_families_are_refused() -> None:
     other = replace(checkpoint, config=replace(checkpoint.config, family="gemma"))
     with pytest.raises(UnsupportedError, match=r"gemma.*llama, mistral, qwen2, qwen3.*--calibrate"):
         next(calibrated(other, WINDOWS, Recipe()))
+
+
+def test_windows_of_the_text_that_is_shipped() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "the": 1, "?": 2}, unk_token="?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    checkpoint = replace(checkpoint_of(LLAMA), files={"tokenizer.json": words.to_str().encode()})
+    windows = calibration_windows(checkpoint)
+    assert len(windows) > 4
+    assert {len(window) for window in windows} == {128}  # what the model was trained for
+    assert {window[0] for window in windows} == {0}
+    assert sum(window.count(0) for window in windows) == len(windows)
+    assert sum(window.count(1) for window in windows) > 20
