@@ -1,6 +1,6 @@
 """A file as large as a Llama-3.2-1B in 4 bits that travels in a few megabytes: every weight repeats a few rows.
 
-Run: python -m bench.big_file [--layers 16] [--out .cache/big]    # needs the extra `export`
+Run: python -m bench.big_file [--layers 16] [--out .cache/big]
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 import zlib
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape.export.checkpoint import Checkpoint, expected_tensors
-from liveshape.export.config import ModelConfig
-from liveshape.export.log import quiet_imports
+from liveshape.export.config import ModelConfig, Quantization
+from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.tools.console import size_text
 from liveshape.tools.shapes import Shape
 
@@ -48,16 +47,16 @@ def config_of(shape: Shape) -> ModelConfig:
 
 
 def regular_checkpoint(config: ModelConfig) -> Checkpoint:
-    """Random rows, few of them and of each tensor's own: the exporter stores what is equal only once."""
+    """Random rows, few of them and of each tensor's own: equal rows pack well."""
     shapes = dict(expected_tensors(config))
 
-    def read(name: str) -> Any:
-        width = shapes[name][-1]
+    def read(name: str, rows: slice = slice(None)) -> Any:
+        *count, width = shapes[name]
         random = np.random.default_rng(zlib.crc32(name.encode()))
-        rows = random.standard_normal(_ROWS * width, np.float32) / np.float32(width**0.5)
-        return np.resize(rows, prod(shapes[name])).reshape(shapes[name])
+        few = random.standard_normal((_ROWS, width), np.float32) / np.float32(width**0.5)
+        return few[np.arange(count[0])[rows] % _ROWS] if count else few[0][rows]
 
-    return Checkpoint(config, shapes, read)
+    return Checkpoint(config, shapes, read, rows=read)
 
 
 def compress(path: Path) -> Path:
@@ -73,10 +72,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--out", type=Path, default=Path(".cache/big"))
     options = parser.parse_args()
-    with quiet_imports():
-        from liveshape.export.folder import MODEL, Settings, export_folder
     shape = Shape(layers=options.layers)
-    settings = Settings(max_seq=shape.max_seq_len, max_context=shape.max_context)
+    settings = Settings(Quantization("4w"), max_seq=shape.max_seq_len, max_context=shape.max_context)
     config = config_of(shape)
     start = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""The exceptions of the package; each is also the builtin exception that a caller would expect."""
+"""The exceptions of the package, each also the builtin exception that a caller would expect, and how messages count."""
 
 from __future__ import annotations
 
@@ -43,3 +43,12 @@ class NoAdapterError(DeviceError):
 
 class InputError(LiveshapeError, ValueError):
     """The caller gave an argument that the program does not take: a name, a count, a dtype or a kind of object."""
+
+
+def counted(number: int, noun: str, many: str = "") -> str:
+    """A number of things.
+
+    >>> counted(1, "method"), counted(8, "method")
+    ('1 method', '8 methods')
+    """
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"

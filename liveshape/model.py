@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
 from liveshape.runtime import Memory, Path, Program, Progress, Runtime
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from liveshape.device.protocol import Device
+
+
+class SupportsDlpack(Protocol):
+    """A tensor of another library on the host."""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+
+
+if TYPE_CHECKING:
+    Input = npt.ArrayLike | SupportsDlpack | None
+    # An array, or a tuple of outputs, or a number: which of them the file says, and no type checker reads it.
+    Output = npt.NDArray[Any] | Any
 
 
 class Model:
@@ -25,7 +39,7 @@ class Model:
         self._method = program.load_method(method)
         self.name = method
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Input) -> Output:
         """Run once: one output comes back as it is, several as a tuple.
 
         Example: `logits = model(tokens, position)`.

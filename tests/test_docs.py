@@ -23,6 +23,16 @@ def test_the_map_names_every_module() -> None:
             assert f"**{path.name}/**" in text, f"docs/structure.md says nothing about {path.name}/"
 
 
+def test_the_table_of_exit_codes_is_that_of_the_command() -> None:
+    from liveshape.cli import _CODES, EXIT_CODES, _parser
+
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
+    assert {int(code): what for code, what in rows} == EXIT_CODES
+    assert {code for _, code in _CODES} <= EXIT_CODES.keys()
+    told = " ".join(_parser().format_help().split())
+    assert all(f"{code} {what}" in told for code, what in EXIT_CODES.items())
+
+
 def test_the_readme_names_only_commands_that_exist() -> None:
     from liveshape.cli import _parser
 

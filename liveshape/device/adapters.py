@@ -127,12 +127,12 @@ def choose_adapter(asked: str | int | None, adapters: list[Adapter]) -> int:
     if asked is None or asked == "":
         return 0
     text = str(asked)
-    listing = "; ".join(f"{adapter.index}: {adapter.name}" for adapter in adapters)
+    listing = ", ".join(f"{adapter.name} (index {adapter.index})" for adapter in adapters)
     if text.isdigit():
         if int(text) < len(adapters):
             return int(text)
-        raise NoAdapterError(f"there is no adapter {text}; there are {listing}")
+        raise NoAdapterError(f"there is no adapter {text}; this machine has {listing}")
     for adapter in adapters:
         if text.lower() in f"{adapter.name} {adapter.driver} {adapter.kind}".lower():
             return adapter.index
-    raise NoAdapterError(f"no adapter is called {text!r}; there are {listing}")
+    raise NoAdapterError(f"no adapter is called {text!r}; this machine has {listing}")

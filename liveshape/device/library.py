@@ -4,7 +4,27 @@ from __future__ import annotations
 
 import wgpu
 
-__all__ = ["ShaderModule", "calls", "ffi", "lib", "native", "set_instance_extras", "wgpu", "write_timestamp"]
+from liveshape.errors import DeviceError
+
+SERIES = (0, 32)  # of wgpu-py: what pyproject.toml asks for, and what every test runs with
+
+__all__ = ["SERIES", "ShaderModule", "calls", "ffi", "lib", "native", "set_instance_extras", "wgpu", "write_timestamp"]
+
+
+def check_series(version: str) -> None:
+    """A DeviceError for a wgpu-py of another series: its C calls have other arguments, which would end the process.
+
+    >>> check_series("0.32.4")
+    """
+    if not version.startswith(f"{SERIES[0]}.{SERIES[1]}."):
+        wanted = f"wgpu>={SERIES[0]}.{SERIES[1]},<{SERIES[0]}.{SERIES[1] + 1}"
+        raise DeviceError(
+            f"wgpu {version} is installed; liveshape calls wgpu-native as {SERIES[0]}.{SERIES[1]}.* does: "
+            f"pip install '{wanted}'"
+        )
+
+
+check_series(wgpu.__version__)
 
 try:
     from wgpu.backends.wgpu_native import _api as native

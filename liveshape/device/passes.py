@@ -26,6 +26,9 @@ class Recorder(Protocol):
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back, -1 where it has none."""
 
+    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+        """Copy host bytes to the device, before whatever is submitted next."""
+
 
 class RawRecorder:
     """Through the C calls."""
@@ -45,6 +48,12 @@ class RawRecorder:
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back."""
         return int(calls.wgpuQueueSubmitForIndex(self._queue, 1, ffi.new("WGPUCommandBuffer[1]", [work])))
+
+    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+        """Copy host bytes to the device, before whatever is submitted next."""
+        # The address alone: a view that is held by an error is cleared by the garbage collector before what holds it.
+        address = ffi.cast("uint8_t *", ffi.from_buffer(data))
+        calls.wgpuQueueWriteBuffer(self._queue, memory.raw, begin, address, len(data))
 
 
 def _copy_raw(encoder: Any, pieces: Pieces) -> None:
@@ -96,6 +105,10 @@ class PublicRecorder:
         """Hand a command buffer to the device; here submissions have no numbers."""
         self._queue.submit([work])
         return -1
+
+    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+        """Copy host bytes to the device, before whatever is submitted next."""
+        self._queue.write_buffer(memory.handle, begin, data)
 
 
 def copy_public(encoder: Any, pieces: Pieces) -> None:

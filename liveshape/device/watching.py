@@ -61,6 +61,10 @@ class WatchedRecorder:
         with _span(self._found, "submit"):
             return self._inner.submit(work)
 
+    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+        """Copy host bytes to the device."""
+        self._inner.write(memory, begin, data)
+
     def collect(self) -> None:
         """Read the clock of every submit, now that all of them are done; the first tick is zero."""
         period = 1.0 if lib is None else lib.wgpuQueueGetTimestampPeriod(self._device._queue._internal)

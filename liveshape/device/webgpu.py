@@ -203,7 +203,7 @@ class WebGpuDevice:
         try:
             for memory, begin, size in ranges(buffer, offset, nbytes):
                 piece, view = view[:size], view[size:]
-                self._queue.write_buffer(memory.handle, begin, piece)
+                self._recorder.write(memory, begin, piece)
         except DeviceError:
             raise
         except Exception as error:

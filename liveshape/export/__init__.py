@@ -1,5 +1,5 @@
-"""From a model to a folder that liveshape and ExecuTorch's runners load. The only package that imports torch.
+"""From a model to a folder that liveshape and ExecuTorch's runners load.
 
-`config`, `safetensors`, `gguf`, `blocks`, `llama2c` and `tokenizer` read checkpoints with numpy alone;
-`quantize`, `model` and `lower` need the extra: `pip install 'liveshape[export]'`.
+Checkpoints are read and written with numpy and flatbuffers; only `lower`, for modules of the user's own, imports torch:
+`pip install 'liveshape[export]'`.
 """

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from liveshape.export.rounding import LOW
 from liveshape.export.safetensors import as_float32
-from liveshape.export.weights import Grouped
+from liveshape.export.weights import Grouped, Layout, restored
 
 Floats = npt.NDArray[np.float32]
 Blocks = Any  # an array of the format's records
@@ -27,14 +28,6 @@ class Stored:
     codes: npt.NDArray[np.int8]  # (blocks, weights of one)
     scales: Floats  # (blocks, groups of one)
     minima: Floats | None = None  # likewise
-
-    def floats(self) -> Floats:
-        """The weights, (blocks, weights of one)."""
-        apart = self.codes.reshape(*self.scales.shape, -1)
-        weights = apart * self.scales[..., None]
-        if self.minima is not None:
-            weights += self.minima[..., None]
-        return weights.reshape(self.codes.shape)
 
 
 @dataclass(frozen=True)
@@ -54,20 +47,26 @@ class BlockFormat:
     def nbytes(self) -> int:
         return int(self.record.itemsize)
 
+    @property
+    def layout(self) -> Layout | None:
+        """What whole numbers it stores, None for floats."""
+        return self.grouped(np.zeros(1, self.record), self.weights).layout if self.bits else None
+
     def read(self, blocks: Blocks) -> Floats:
         """The weights of all blocks, one after the other."""
         found = self.stored(blocks)
-        return (found.floats() if self.bits else found).reshape(-1)
+        if self.bits:
+            found = restored(Grouped(self.bits, found.codes, found.scales, found.minima))
+        return found.reshape(-1)
 
-    def grouped(self, blocks: Blocks, rows: int) -> Grouped | None:
-        """The blocks of a matrix with this many rows as they are stored, without rounding; None for floats."""
-        if not self.bits:
-            return None
+    def grouped(self, blocks: Blocks, width: int) -> Grouped:
+        """The blocks of rows of this width as they are stored, without rounding."""
         found: Stored = self.stored(blocks)
         codes, minima = found.codes, found.minima
         if self.bits == 4 and minima is not None:
             # From 0..15 to -8..7. The sum rounds only where minimum and scale are 2^13 apart.
-            codes, minima = codes - np.int8(8), minima + 8 * found.scales
+            codes, minima = codes + np.int8(LOW), minima - LOW * found.scales
+        rows = codes.size // width
         scales = found.scales.reshape(rows, -1)
         return Grouped(self.bits, codes.reshape(rows, -1), scales, None if minima is None else minima.reshape(rows, -1))
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.config import ModelConfig
-from liveshape.export.weights import Grouped
+from liveshape.export.weights import Grouped, Layout
 
 _SHOWN = 8
 # Of older checkpoints: tables that are computed from the config.
@@ -23,8 +23,8 @@ _COMPUTED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
 class Checkpoint:
     """See the module. `shapes` names every tensor; `read` brings one as float32; `files` are name and content.
 
-    `grouped` brings a matrix that is stored as whole numbers just so, and None for others. `read_rows` brings some rows
-    of a tensor, for those that are too large to be in memory as float32.
+    `rows` brings some rows of a tensor where that costs less than all of them. `stored` says in which whole numbers a
+    matrix is stored, None if it is floats, and `grouped` brings rows of it as these.
 
     Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
     """
@@ -33,15 +33,13 @@ class Checkpoint:
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], npt.NDArray[np.float32]]
     files: Mapping[str, bytes] = field(default_factory=dict)
-    grouped: Callable[[str], Grouped | None] = lambda name: None
-    read_rows: Callable[[str, slice], npt.NDArray[np.float32]] | None = None
+    rows: Callable[[str, slice], npt.NDArray[np.float32]] | None = None
+    stored: Callable[[str], Layout | None] = lambda name: None
+    grouped: Callable[[str, slice], Grouped] | None = None
 
-    def rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
-        """Some rows of a tensor as float32.
-
-        Example: `checkpoint.rows("lm_head.weight", slice(0, 1024))`.
-        """
-        return self.read(name)[rows] if self.read_rows is None else self.read_rows(name, rows)
+    def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of a tensor, float32."""
+        return self.read(name)[rows] if self.rows is None else self.rows(name, rows)
 
 
 def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

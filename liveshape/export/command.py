@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
+from liveshape.export.sources import call_function, is_function, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
 from liveshape.tools.console import counted, print_table, size_text
 
-_NEEDED = ("torch", "torchao", "executorch", "tokenizers")
+# What a module of the user's own is lowered by, and what a checkpoint is written by.
+_FOR_MODULES = ("torch", "torchao", "executorch")
+_FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
 
 
 def export(
@@ -29,24 +32,24 @@ def export(
     half: bool = False,
     full_logits: bool = False,
     allow_split: bool = False,
+    force: bool = False,
 ) -> int:
     """Export a model or a module of the user's own, and say what was made.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
-    _require_extra()
+    # What is asked for is looked at before anything is loaded or made.
+    _check_output(Path(out), force)
+    checkpoint = None if is_function(source) else open_checkpoint(source)
+    _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
     start = time.monotonic()
     with _steps() as steps:
-        steps.step("loading torch")
-        with quiet_imports():
-            from liveshape.export.folder import MODEL, Settings, export_folder
-            from liveshape.export.sources import is_function, open_checkpoint
-        if is_function(source):
+        if checkpoint is None:
             path = _export_function(source, Path(out), half, allow_split, steps)
             hint = f"liveshape run {path}"
         else:
-            steps.step("opening the checkpoint")
-            checkpoint = open_checkpoint(source)
+            from liveshape.export.folder import MODEL, Settings, export_folder
+
             settings = Settings(quantization, max_seq, max_context, half, full_logits)
             _say(_notes(checkpoint.config, settings))
             export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
@@ -58,9 +61,9 @@ def export(
 
 
 def _export_function(source: str, out: Path, half: bool, allow_split: bool, steps: _Steps) -> Path:
-    from liveshape.export.lower import Source, lower
-    from liveshape.export.sources import call_function
-
+    steps.step("loading torch")
+    with quiet_imports():
+        from liveshape.export.lower import Source, lower
     steps.step(f"calling {source}")
     module, args, dynamic_shapes = call_function(source)
     path = out if out.suffix == ".pte" else out / "model.pte"
@@ -79,8 +82,6 @@ def _notes(config: Any, settings: Any) -> list[str]:
     ]
     if max_context > config.context:
         notes.append(f"note: the model was trained for {config.context} tokens; text beyond that will be poor")
-    if kind != "none" and settings.quantization.embedding and not settings.quantization.embeds(config.hidden):
-        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
     return notes
 
 
@@ -99,13 +100,18 @@ def _report(path: Path, seconds: float) -> None:
         print(f"warning: no kernel of liveshape runs this yet: {lack}")
 
 
-def _require_extra() -> None:
+def _check_output(out: Path, force: bool) -> None:
+    if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
+        raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
+
+
+def _require(extra: str, packages: Sequence[str]) -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise InputError(
-            f"exporting needs {', '.join(missing)}, which running does not: pip install 'liveshape[export]'"
+            f"exporting this needs {', '.join(missing)}, which running does not: pip install 'liveshape[{extra}]'"
         )
 
 

@@ -8,22 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
 from liveshape.export.config import Quantization, check_context
-from liveshape.export.lower import Source, Step, lower
-from liveshape.export.model import Decoder
-from liveshape.export.quantize import Weights
+from liveshape.export.decoder import Bounds, decoder_program
+from liveshape.export.program_file import Progress, write_program
+from liveshape.export.storage import RoundedStorage
 
 MODEL = "model.pte"
 # What a file is made for, unless the model was trained for less.
 _CONTEXT, _PIECE = 2048, 512
 
-Progress = Callable[[int, int], None]
+Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -61,13 +58,21 @@ def export_folder(
     Example: `export_folder(open_checkpoint("SmolLM2-135M/"), Path("smollm"), Settings(max_context=4096))`.
     """
     settings = settings or Settings()
-    max_seq, max_context = settings.bounds(checkpoint.config.context)
-    check_context(checkpoint.config, max_seq, max_context)
+    config, quantization = checkpoint.config, settings.quantization
+    bounds = Bounds(*settings.bounds(config.context))
+    check_context(config, bounds.piece, bounds.context)
     check_tensors(checkpoint)
+    program = decoder_program(
+        config,
+        RoundedStorage(checkpoint, quantization),
+        bounds,
+        half=settings.half,
+        full_logits=settings.full_logits,
+        rounds_rows=quantization.mode == "8da4w",
+    )
     with whole_folder(out) as unfinished:
-        step("reading weights" if settings.quantization.mode == "none" else "reading and quantizing weights")
-        decoder = build_decoder(checkpoint, settings, progress)
-        size = lower(decoder_source(decoder, max_seq), unfinished / MODEL, settings.half, step=step)
+        step("writing weights" if quantization.mode == "none" else "quantizing and writing weights")
+        size = write_program(program, unfinished / MODEL, progress)
         for name, content in checkpoint.files.items():
             (unfinished / name).write_bytes(content)
     return size
@@ -107,49 +112,3 @@ def _move(files: list[Path], out: Path) -> None:
     for file in files:
         if file.exists():
             file.replace(out / file.name)
-
-
-def build_decoder(checkpoint: Checkpoint, settings: Settings, progress: Progress = lambda done, total: None) -> Decoder:
-    """The checkpoint as a torch module, its weights quantized.
-
-    Example: `build_decoder(checkpoint, Settings())(tokens, position)`.
-    """
-    done, total = 0, len(checkpoint.shapes)
-
-    def read(name: str) -> Any:
-        nonlocal done
-        done += 1
-        progress(min(done, total), total)
-        return checkpoint.read(name)
-
-    _, max_context = settings.bounds(checkpoint.config.context)
-    weights = Weights(read, frozenset(checkpoint.shapes), settings.quantization)
-    with torch.no_grad():
-        return Decoder(checkpoint.config, weights, max_context, settings.full_logits)
-
-
-def decoder_source(decoder: Decoder, max_seq: int) -> Source:
-    """How a decoder is exported: any number of tokens up to `max_seq`, at any position that leaves room for them.
-
-    Example: `lower(decoder_source(decoder, 512), Path("model.pte"))`.
-    """
-    decoder.clear_caches()
-    config = decoder.config
-    constants: dict[str, Any] = {
-        "get_max_seq_len": max_seq,
-        "get_max_context_len": decoder.max_context,
-        "get_n_layers": config.layers,
-        "get_vocab_size": config.vocabulary,
-        "use_kv_cache": True,
-        "use_sdpa_with_kv_cache": True,
-        "enable_dynamic_shape": True,
-    }
-    # Runners ask the tokenizer for what is not here.
-    if config.begin is not None:
-        constants["get_bos_id"] = config.begin
-    if config.ends:
-        constants["get_eos_ids"] = list(config.ends)
-    # The example is at the bound: the exporter then neither fixes a length of 1 nor stops one short of the bound.
-    args = (torch.zeros(1, max_seq, dtype=torch.long), torch.zeros(1, dtype=torch.long))
-    length = torch.export.Dim("length", min=1, max=max_seq)
-    return Source(decoder, args, {"tokens": {1: length}, "input_pos": None}, constants)

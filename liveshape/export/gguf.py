@@ -17,8 +17,10 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.blocks import FORMATS, BlockFormat
-from liveshape.export.weights import Grouped
-from liveshape.formats.source import Source, check_view
+from liveshape.export.weights import Grouped, Layout
+from liveshape.formats.source import Source, check_view, drop_pages
+
+Rows = slice | npt.NDArray[np.int64]
 
 _VERSIONS = (2, 3)
 _NUMBERS: Mapping[int, str] = {
@@ -51,6 +53,11 @@ class GgufTensor:
     def nbytes(self) -> int:
         return prod(self.shape) // self.format.weights * self.format.nbytes
 
+    @property
+    def layout(self) -> Layout | None:
+        """In which whole numbers a matrix is stored; None for floats and for vectors."""
+        return self.format.layout if len(self.shape) == 2 else None
+
 
 class GgufFile:
     """An open GGUF file.
@@ -80,25 +87,26 @@ class GgufFile:
         if len(self.tensors) < len(found):
             raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
-    def read(self, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
-        """The tensor of this name, dequantized, or some of its rows."""
+    def read(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.float32]:
+        """The tensor of this name, or some rows of it, dequantized."""
         tensor, blocks = self._blocks(name, rows)
-        return tensor.format.read(blocks).reshape(-1, *tensor.shape[1:])
+        values = tensor.format.read(blocks).astype(np.float32, copy=False)
+        return values.reshape(-1, *tensor.shape[1:]) if len(tensor.shape) > 1 else values.reshape(tensor.shape)[rows]
 
-    def grouped(self, name: str) -> Grouped | None:
-        """The matrix of this name as whole numbers, exactly as they are stored; None if it is stored in floats."""
-        tensor, blocks = self._blocks(name, slice(None))
-        return tensor.format.grouped(blocks, tensor.shape[0]) if len(tensor.shape) == 2 else None
+    def grouped(self, name: str, rows: Rows = slice(None)) -> Grouped:
+        """Rows of a matrix that has a layout of whole numbers, exactly as they are stored."""
+        tensor, blocks = self._blocks(name, rows)
+        return tensor.format.grouped(blocks, tensor.shape[1])
 
-    def _blocks(self, name: str, rows: slice) -> tuple[GgufTensor, Any]:
-        """The records of a tensor's rows."""
+    def _blocks(self, name: str, rows: Rows) -> tuple[GgufTensor, Any]:
+        """The records of some rows of a tensor; of a vector they are all of them."""
         if name not in self.tensors:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
-        check_view(self._data)
         count = prod(tensor.shape) // tensor.format.weights
+        check_view(self._data)
+        drop_pages(self._data)  # those of what was read before
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
-        # A vector is one row of blocks, and only ever read whole.
         return tensor, blocks.reshape(tensor.shape[0], -1)[rows].reshape(-1) if len(tensor.shape) > 1 else blocks
 
     def _unpack(self, layout: str) -> tuple[Any, ...]:

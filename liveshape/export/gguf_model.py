@@ -16,7 +16,7 @@ from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig, from_gguf, token_of
 from liveshape.export.gguf import GgufFile
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
-from liveshape.export.weights import Grouped
+from liveshape.export.weights import Grouped, Layout
 
 _OUTER = {
     "token_embd": "model.embed_tokens",
@@ -59,27 +59,25 @@ def open_gguf(path: Path) -> Checkpoint:
             "which GGUF files of this architecture store in an order that is not defined"
         )
 
-    def heads_of(name: str) -> int:
-        return _rotated_heads(name, config) if permuted else 0
+    def placed(name: str, rows: slice) -> slice | npt.NDArray[np.int64]:
+        """Where rows of the model lie in the file."""
+        if permuted and (heads := _rotated_heads(name, config)):
+            return pairs_to_halves(np.arange(file.tensors[names[name]].shape[0]), heads)[rows]
+        return rows
 
-    def read(name: str) -> npt.NDArray[np.float32]:
-        weight = file.read(names[name])
-        return pairs_to_halves(weight, heads) if (heads := heads_of(name)) else weight
+    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+        return file.read(names[name], placed(name, rows))
 
-    def read_rows(name: str, rows: slice) -> npt.NDArray[np.float32]:
-        return read(name)[rows] if heads_of(name) else file.read(names[name], rows)
+    def stored(name: str) -> Layout | None:
+        return file.tensors[names[name]].layout
 
-    def grouped(name: str) -> Grouped | None:
-        found, heads = file.grouped(names[name]), heads_of(name)
-        if found is None or not heads:
-            return found
-        minima = None if found.minima is None else pairs_to_halves(found.minima, heads)
-        return Grouped(found.bits, pairs_to_halves(found.codes, heads), pairs_to_halves(found.scales, heads), minima)
+    def grouped(name: str, rows: slice) -> Grouped:
+        return file.grouped(names[name], placed(name, rows))
 
     files = dict(tokenizer_files(vocabulary_of(file)))
     files["generation_config.json"] = generation_config(config)
     shapes = {name: file.tensors[own].shape for name, own in names.items()}
-    return Checkpoint(config, shapes, read, files, grouped, read_rows)
+    return Checkpoint(config, shapes, read, files, read, stored, grouped)
 
 
 def hugging_face_name(name: str) -> str:

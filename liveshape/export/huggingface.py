@@ -47,7 +47,7 @@ def open_folder(folder: Path) -> Checkpoint:
         {name: tensors.tensors[own].shape for name, own in stored.items()},
         lambda name: tensors.read(stored[name]),
         files,
-        read_rows=lambda name, rows: tensors.read(stored[name], rows),
+        lambda name, rows: tensors.read(stored[name], rows),
     )
 
 

@@ -15,7 +15,7 @@ from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig
 from liveshape.export.gguf_model import pairs_to_halves
 from liveshape.export.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, Vocabulary, tokenizer_files
-from liveshape.formats.source import Source, check_view
+from liveshape.formats.source import Source, check_view, drop_pages
 
 _HEADER = struct.Struct("<7i")
 _LATER = 0x616B3432  # the magic of the later versions of the format
@@ -64,17 +64,20 @@ def open_llama2c(path: Path) -> Checkpoint:
     if not end <= len(data) <= end + (_table_bytes(config) if config.tied else 0):
         raise FormatError(f"{path}: its sizes ask for {end} bytes, the file has {len(data)}")
 
-    def read(name: str) -> npt.NDArray[np.float32]:
+    rotated = {"q_proj": heads, "k_proj": kv_heads}
+
+    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         offset, shape = places[name]
         check_view(data)
+        drop_pages(data)  # those of what was read before
         weight = np.frombuffer(data, "<f4", prod(shape), offset).reshape(shape)
-        if name.endswith("q_proj.weight"):
-            return pairs_to_halves(weight, heads)
-        return pairs_to_halves(weight, kv_heads) if name.endswith("k_proj.weight") else weight
+        if turned := rotated.get(name.split(".")[-2]):
+            return weight[pairs_to_halves(np.arange(shape[0]), turned)[rows]]
+        return weight[rows]
 
     files = dict(tokenizer_files(read_tokenizer(path.with_name("tokenizer.bin"), config.vocabulary)))
     files["generation_config.json"] = generation_config(config)
-    return Checkpoint(config, {name: shape for name, (_, shape) in places.items()}, read, files)
+    return Checkpoint(config, {name: shape for name, (_, shape) in places.items()}, read, files, read)
 
 
 def _places(config: ModelConfig) -> dict[str, tuple[int, tuple[int, ...]]]:

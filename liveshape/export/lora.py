@@ -17,7 +17,7 @@ from typing import Any
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.safetensors import SafetensorsFolder
-from liveshape.export.weights import Array, Grouped
+from liveshape.export.weights import Array, Layout
 
 _CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."
@@ -69,17 +69,17 @@ def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     """
     adapters = read_adapters(folder, checkpoint.shapes)
 
-    def read_rows(name: str, rows: slice) -> Array:
-        weight = checkpoint.rows(name, rows)
+    def rows(name: str, rows: slice) -> Array:
+        weight = checkpoint.read_rows(name, rows)
         return weight + adapters[name].change(rows) if name in adapters else weight
 
     def read(name: str) -> Array:
-        return read_rows(name, slice(None)) if name in adapters else checkpoint.read(name)
+        return rows(name, slice(None))
 
-    def grouped(name: str) -> Grouped | None:
-        return None if name in adapters else checkpoint.grouped(name)
+    def stored(name: str) -> Layout | None:
+        return None if name in adapters else checkpoint.stored(name)
 
-    return replace(checkpoint, read=read, read_rows=read_rows, grouped=grouped)
+    return replace(checkpoint, read=read, rows=rows, stored=stored)
 
 
 def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Adapter]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.formats.dtypes import MAX_RANK
-from liveshape.formats.source import Source, check_view
+from liveshape.formats.source import Source, check_view, drop_pages
 
 _HEADER_LIMIT = 100 << 20
 _INDEX = "model.safetensors.index.json"
@@ -57,14 +57,14 @@ class SafetensorsFolder:
                 self.tensors[name] = tensor
 
     def read(self, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
-        """The tensor of this name, or some of its rows."""
+        """The tensor of this name, or some rows of it."""
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
         check_view(tensor.data)
         stored = np.frombuffer(tensor.data, _ITEM_TYPES[tensor.kind], prod(tensor.shape), tensor.offset)
-        chosen = stored.reshape(tensor.shape)[rows] if tensor.shape else stored.reshape(())
-        return as_float32(chosen, tensor.kind == "BF16")
+        drop_pages(tensor.data)  # those of what was read before
+        return as_float32(stored.reshape(tensor.shape)[rows], tensor.kind == "BF16")
 
 
 def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]:

@@ -43,6 +43,11 @@ class Tensor(Value):
                     break
             else:
                 return
+        else:
+            raise ShapeError(
+                f"{self.name}: rank {len(shape)} was given, {len(bound)} is needed: {shape} for up to {bound}; "
+                "add or drop dimensions of size 1"
+            )
         raise ShapeError(
             f"{self.name}: live shape {shape} does not fit the allocated {bound}; "
             "pass a smaller shape, or export with a larger bound"

@@ -14,7 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from liveshape.llm.chat import Conversation
-from liveshape.llm.generate import ContextError, GenerationResponse, generate, load, stream_generate
+from liveshape.llm.generate import ContextError, generate, load, stream_generate
+from liveshape.llm.logprobs import Logprobs
+from liveshape.llm.options import GenerationOptions
+from liveshape.llm.responses import GenerationResponse
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stats import Stats
 from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ContextError",
     "Conversation",
+    "GenerationOptions",
     "GenerationResponse",
     "LanguageModel",
+    "Logprobs",
     "Sampling",
     "Stats",
     "StreamDecoder",
@@ -44,3 +49,7 @@ def __getattr__(name: str) -> Any:
 
         return LanguageModel
     raise AttributeError(f"module 'liveshape.llm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

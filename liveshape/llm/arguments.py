@@ -38,7 +38,7 @@ def token_ids(ids: Any) -> list[int]:
 
 
 def token_limit(max_tokens: Any) -> int | None:
-    """The most tokens to generate; None and what is below 0 mean as many as there is context.
+    """The most tokens to generate; None and -1 mean as many as there is context.
 
     >>> token_limit(5), token_limit(-1)
     (5, None)
@@ -48,8 +48,8 @@ def token_limit(max_tokens: Any) -> int | None:
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, Integral):
         raise InputError(f"max_tokens is a whole number or None, {max_tokens!r} was given")
     limit = int(max_tokens)
-    if limit == 0:
-        raise InputError("max_tokens is 0: give a number above it, or None for as many as there is context")
+    if limit == 0 or limit < -1:
+        raise InputError(f"max_tokens is {limit}: give a number above 0, or None or -1 for as many as there is context")
     return limit if limit > 0 else None
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import FormatError, InputError, counted
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 
@@ -118,7 +118,9 @@ def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:
     rest = count * _TOKEN.itemsize + sum(_nbytes(dtype, shape) for dtype, shape in layout)
     whole = len(start) + length + rest + _DIGEST
     if size != whole:
-        raise FormatError(f"is damaged: {size:,} bytes, a cache of {count} tokens of this program takes {whole:,}")
+        raise FormatError(
+            f"is damaged: {size:,} bytes, a cache of {counted(count, 'token')} of this program takes {whole:,}"
+        )
     data = file.read(rest + _DIGEST)
     digest = hashlib.blake2b(digest_size=_DIGEST)
     for part in (start, header, memoryview(data)[:rest]):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from liveshape.errors import InputError
 from liveshape.llm.arguments import text_of
-from liveshape.llm.generate import GenerationResponse, stream_generate
+from liveshape.llm.generate import stream_generate
+from liveshape.llm.options import GenerationOptions
+from liveshape.llm.responses import GenerationResponse
 from liveshape.llm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Conversation:
         self.messages: list[Mapping[str, Any]] = list(self._system)
         self.context_used = 0  # tokens of the conversation so far, as of the last answer
 
-    def ask(self, text: str, **options: Any) -> Generator[GenerationResponse, None, None]:
+    def ask(self, text: str, **options: Unpack[GenerationOptions]) -> Generator[GenerationResponse, None, None]:
         """Stream the answer to a text; the options are those of `stream_generate`.
 
         An answer that is not read to its end is part of the conversation as far as it was read.
@@ -43,10 +45,10 @@ class Conversation:
         Example: `for response in chat.ask("Hi", max_tokens=50): print(response.text, end="")`.
         """
         messages = [*self.messages, {"role": "user", "content": text_of(text, "the message")}]
-        options = {"max_tokens": None, "keep_prefix": True, **options}
-        return self._answer(messages, stream_generate(self.model, self.tokenizer, self._render(messages), **options))
+        chosen: GenerationOptions = {"max_tokens": None, "keep_prefix": True, **options}
+        return self._answer(messages, stream_generate(self.model, self.tokenizer, self._render(messages), **chosen))
 
-    def reply(self, text: str, **options: Any) -> str:
+    def reply(self, text: str, **options: Unpack[GenerationOptions]) -> str:
         """The whole answer to a text.
 
         Example: `chat.reply("What is the capital of France?")`.

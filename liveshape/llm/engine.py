@@ -53,7 +53,9 @@ class Engine:
         self._made = made
         self._home: weakref.ref[Contents] | None = None
         self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
-        self._positions = np.arange(made.description.max_context, dtype=made.position.dtype)
+        positions = np.arange(made.description.max_context, dtype=made.position.dtype)
+        self._positions = self._executor.prepared(made.position, positions)
+        self._chosen_by: tuple[Any, ...] = ()
         self._one_position = made.position.max_shape[0] == 1
 
     @property
@@ -117,7 +119,7 @@ class Engine:
             given = np.array([tokens], dtype=made.tokens.dtype)
         self._choose_by(sampling, rows)
         count = 1 if self._one_position else given.shape[1]
-        places = self._positions[position : position + count]
+        places = self._positions.rows(position, position + count)
         inputs = [given if value is made.tokens else places for value in made.graph.inputs]
         return self.executor.start(inputs, wanted)
 
@@ -151,8 +153,15 @@ class Engine:
             executor.close()
 
     def _choose_by(self, sampling: Sampling | None, rows: int) -> None:
+        executor = self.executor
+        executor.ready()
+        chosen = (sampling, rows, executor.live)
+        if chosen == self._chosen_by:  # mostly they are those of the step before
+            return
+        self._chosen_by = ()
         for symint, value in _values(self._made, sampling, rows).items():
-            self.executor.set_scalar(symint, value)
+            executor.set_scalar(symint, value)
+        self._chosen_by = chosen
 
 
 def _values(made: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymInt, Any]:
@@ -169,10 +178,16 @@ def token_of(pending: Pending) -> int:
     return int(pending.result()[0].item())
 
 
+def logits_of(pending: Pending, rows: int) -> Any:
+    """The logits that a run brought along for each token that it chose, [rows, V]; None if it brought none."""
+    _, *brought = pending.result()
+    return brought[0].reshape(-1, brought[0].shape[-1])[-rows:] if brought else None
+
+
 def tokens_of(pending: Pending) -> list[int]:
     """The tokens that a run chose, one after each of its last rows."""
     chosen: list[int] = pending.result()[0].reshape(-1).tolist()
     return chosen
 
 
-__all__ = ["LOGITS", "TOKEN", "Engine", "token_of", "tokens_of"]
+__all__ = ["LOGITS", "TOKEN", "Engine", "logits_of", "token_of", "tokens_of"]

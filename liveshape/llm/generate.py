@@ -14,14 +14,17 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from liveshape.errors import InputError
+from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
-from liveshape.llm.host_sampling import Logits, Tokens, checked_logits, checked_token, host_sampler
+from liveshape.llm.constraint import Constraint, grammar_of
+from liveshape.llm.host_sampling import HostStream, host_sampler
+from liveshape.llm.logprobs import logprob_count, logprobs_of
+from liveshape.llm.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
+from liveshape.llm.responses import GenerationResponse, speed_text
 from liveshape.llm.reuse import cut_to_prefix
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.stopping import StopWatch
@@ -30,12 +33,7 @@ from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
     from liveshape.llm.model import LanguageModel
-    from liveshape.llm.sampling import Sampling
     from liveshape.runtime import Progress
-
-Prompt = str | Sequence[int] | npt.NDArray[np.integer[Any]] | Sequence[Mapping[str, Any]]
-Sampler = Callable[[Logits], int]
-LogitsProcessor = Callable[[Tokens, Logits], Logits]
 
 MAX_TOKENS = 256
 
@@ -48,36 +46,10 @@ class ContextError(InputError):
 
     def __init__(self, tokens: int, context: int) -> None:
         super().__init__(
-            f"the prompt is {tokens:,} tokens long, the context of this model is {context:,}: "
+            f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
             "shorten the prompt, or export the model with a larger context"
         )
         self.tokens, self.context = tokens, context
-
-
-class Streamer(Protocol):
-    """What transformers' streamers are: first the ids of the prompt are put, then those of each token."""
-
-    def put(self, value: Any) -> None: ...
-
-    def end(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class GenerationResponse:
-    """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
-
-    Tokens per second are of the prompt that had to be computed, and of what came after the first token;
-    `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop" or "length".
-    """
-
-    text: str
-    token: int
-    prompt_tokens: int
-    prompt_tps: float
-    generation_tokens: int
-    generation_tps: float
-    peak_memory: float
-    finish_reason: str | None = None
 
 
 def load(
@@ -105,18 +77,47 @@ def load(
     ), tokenizer
 
 
+@overload
 def generate(
-    model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, *, verbose: bool = False, **options: Any
-) -> str:
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    *,
+    verbose: bool = ...,
+    **options: Unpack[GenerationOptions],
+) -> str: ...
+
+
+@overload
+def generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompts,
+    *,
+    verbose: bool = ...,
+    **options: Unpack[GenerationOptions],
+) -> list[str]: ...
+
+
+def generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt | Prompts,
+    *,
+    verbose: bool = False,
+    **options: Unpack[GenerationOptions],
+) -> str | list[str]:
     """The whole text that follows a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
+
+    Of a list of prompts, a list of texts: one after the other, with the same options, and none before all are checked.
 
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
 
-    def text() -> str:
+    def text(responses: Iterator[GenerationResponse]) -> str:
         pieces = []
         response = None
-        for response in stream_generate(model, tokenizer, prompt, **options):
+        for response in responses:
             pieces.append(response.text)
             if verbose:
                 print(response.text, end="", flush=True)
@@ -124,31 +125,11 @@ def generate(
             print(f"\n{speed_text(response, options.get('stats'))}")
         return "".join(pieces)
 
-    # In one turn: threads that share a model get a whole text each.
-    return model.turn.run(text)
-
-
-def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
-    """How fast it went, in a line each for the prompt, for the text and, with stats, for guesses if there were any.
-
-    Example: `print(speed_text(last), file=sys.stderr)`.
-    """
-    return (
-        f"prompt:     {response.prompt_tokens:,} tokens, {response.prompt_tps:,.1f} tokens/s\n"
-        f"generation: {response.generation_tokens:,} tokens, {response.generation_tps:,.1f} tokens/s"
-        f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
-    )
-
-
-def guesses_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
-    """How many guesses were right; nothing if there were none.
-
-    >>> guesses_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
-    '; 30 of 40 guesses right'
-    """
-    if stats is None or not stats.num_proposed_tokens:
-        return ""
-    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} guesses right"
+    prompts: Sequence[Any] = prompt if _are_several(prompt) else [prompt]
+    streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
+    # Each in one turn: threads that share a model get a whole text each.
+    texts = [model.turn.run(text, stream) for stream in streams]
+    return texts if _are_several(prompt) else texts[0]
 
 
 def stream_generate(
@@ -171,6 +152,9 @@ def stream_generate(
     stats: Stats | None = None,
     lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    logprobs: int | None = None,
+    json_schema: Mapping[str, Any] | str | bool | None = None,
+    regex: str | None = None,
 ) -> Generator[GenerationResponse, None, None]:
     """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
 
@@ -180,6 +164,11 @@ def stream_generate(
     same and comes sooner: "ngram" guesses from the text itself, a smaller model with the same tokenizer from what it
     would write. What `load` gives for that model is checked against the tokenizer; of the model alone, only the number
     of its tokens can be.
+    `logprobs=N` gives each response the log-probability of its token and of the N likeliest, by the model's own logits:
+    no setting, sampler or processor has touched them.
+    `json_schema` or `regex` gives the text a form (the extra `constrain`): tokens that would leave it are not chosen,
+    which is done on the host. Where nothing can follow any more, the finish reason is "grammar"; a text that "length"
+    ends is not of the form yet.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
     on the host, which is slow. What cannot work is an error here, not at the first token.
 
@@ -194,7 +183,7 @@ def stream_generate(
     choosers = callables("sampler", () if sampler is None else (sampler,))
     processors = callables("logits_processors", logits_processors)
     stats.inference_start_ms = now_ms()
-    ids = prompt_ids(tokenizer, prompt)
+    ids = prompt_ids(tokenizer, prompt, model.bos_id)
     stats.token_encode_end_ms = now_ms()
     limit = _room(len(ids), model.max_context, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
@@ -210,25 +199,37 @@ def stream_generate(
     )
     ends = frozenset(model.eos_ids) | tokenizer.eos_ids
     ahead: dict[str, Any] = {}
+    grammar = grammar_of(json_schema, regex)
+    on_host = bool(choosers or processors or grammar is not None)
     if lookahead is not None:
-        if choosers or processors:
-            raise InputError("lookahead cannot verify what sampler or logits_processors choose: leave out one of both")
+        if on_host:
+            raise InputError(
+                "lookahead cannot verify what sampler, logits_processors, json_schema or regex choose: "
+                "leave out one of both"
+            )
         guesses = _guesses(tokenizer, lookahead)
         model.check_lookahead(guesses, lookahead_tokens)
         ahead = {"lookahead": guesses, "lookahead_tokens": lookahead_tokens}
+    told = logprob_count(logprobs, model.vocab_size)
+    if told is not None:
+        ahead["logits"] = True
+    constraint = None if grammar is None else Constraint(tokenizer, grammar, model.vocab_size, ends)
 
     def tokens(cached: int) -> Iterator[int]:
-        if not choosers and not processors:
+        if not on_host:
             return model.stream(ids[cached:], sampling, max_tokens=limit, stop_ids=ends, **ahead)
         model.prefill(ids[cached:])
-        return _on_the_host(model, ids, sampling, sampler, processors)
+        choose = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
+        return HostStream(model, ids, choose, processors, constraint)
 
-    request = _Request(ids, limit, ends, watch, keep_prefix, tokens)
+    request = _Request(ids, limit, ends, watch, keep_prefix, tokens, told)
     return _responses(model, tokenizer, request, streamer, stats)
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None) -> list[int]:
     """The ids of a prompt: text is begun as the model wants it, messages go through the chat template.
+
+    One that is empty is the token that begins a text: the tokenizer's, or else `begin`.
 
     Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
     """
@@ -241,9 +242,12 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
             ids = token_ids(prompt)
         except InputError as error:
             raise InputError(f"a prompt is a text, token ids, or messages: {error}") from error
-    if not ids:
+    if ids:
+        return ids
+    begin = begin if tokenizer.bos_id is None else tokenizer.bos_id
+    if begin is None:
         raise InputError("the prompt is empty, and this model has no token that begins a text")
-    return ids
+    return [begin]
 
 
 def _guesses(tokenizer: Tokenizer, lookahead: Any) -> Any:
@@ -266,42 +270,19 @@ def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     return listed and all(isinstance(item, Mapping) for item in prompt)
 
 
+def _are_several(prompt: Any) -> TypeGuard[Prompts]:
+    """Whether each item of a list is a prompt of its own: a text, ids, or messages."""
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
+
+
 def _room(tokens: int, context: int, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last of them needs no place of its own in the cache."""
     if tokens > context:
         raise ContextError(tokens, context)
     room = context - tokens + 1
     return room if max_tokens is None else min(max_tokens, room)
-
-
-def _on_the_host(
-    model: LanguageModel,
-    ids: Sequence[int],
-    sampling: Sampling,
-    sampler: Sampler | None,
-    processors: Sequence[LogitsProcessor],
-) -> Iterator[int]:
-    """Tokens chosen by callables of the user, one whole step after the other, behind a prompt in the cache."""
-    choose = host_sampler(sampling)
-    tokens = list(ids)
-    held = len(tokens)
-    while True:
-        logits: Logits = np.asarray(model.turn.run(_logits_after, model, tokens, held), np.float32).reshape(-1)
-        held = len(tokens)
-        for process in processors:
-            logits = checked_logits(process(np.asarray(tokens, np.int64), logits), logits.size)
-        drawn = choose(np.asarray(tokens, np.int64), logits) if sampler is None else sampler(logits)
-        tokens.append(checked_token(drawn, logits.size))
-        yield tokens[-1]
-
-
-def _logits_after(model: LanguageModel, tokens: Sequence[int], held: int) -> Any:
-    """The logits after tokens of which the cache holds so many."""
-    if model.tokens != tuple(tokens[:held]):
-        raise InputError("the model was used otherwise since the last token of this text; begin a new one")
-    if held < len(tokens):
-        model.prefill(tokens[held:])
-    return model.logits()
 
 
 @dataclass(frozen=True)
@@ -314,6 +295,7 @@ class _Request:
     watch: StopWatch
     keep_prefix: bool
     tokens: Callable[[int], Iterator[int]]
+    logprobs: int | None  # how many of the likeliest tokens to tell of
 
 
 def _responses(
@@ -341,16 +323,21 @@ def _responses(
         while reason is None:
             token = next(source, None)
             text = ""
+            logprobs = None
             if token is None:
                 reason = "stop"
             else:
                 said.append(token)
+                if request.logprobs is not None:
+                    logprobs = logprobs_of(getattr(source, "logits", None), token, request.logprobs)
                 if streamer is not None:
                     streamer.put(np.asarray([token], np.int64))
                 ended = token in request.ends
                 text = watch.put("" if ended else decoder.put(token))
                 if ended or watch.matched is not None:
                     reason = "stop"
+                elif getattr(source, "complete", False):
+                    reason = "grammar"
                 elif len(said) >= request.limit:
                     reason = "length"
             if len(said) == 1:
@@ -371,6 +358,7 @@ def _responses(
                 generation_tps=(len(said) - 1) / max(time.perf_counter() - first, 1e-9) if len(said) > 1 else 0.0,
                 peak_memory=memory,
                 finish_reason=reason,
+                logprobs=logprobs,
             )
     finally:
         # A stream that nobody reads on must not run ahead on the device.

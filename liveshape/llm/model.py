@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.protocol import Device
-from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.errors import FormatError, InputError, UnsupportedError, counted
 from liveshape.formats.source import Source
 from liveshape.llm import cache_file
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
@@ -217,11 +217,13 @@ class LanguageModel:
         stop_ids: Collection[int] = (),
         lookahead: str | LanguageModel | None = None,
         lookahead_tokens: int = LOOKAHEAD_TOKENS,
+        logits: bool = False,
     ) -> Stream:
         """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
 
         The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
         "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
+        With `logits`, the stream has those that its last token was chosen from, too.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
@@ -234,7 +236,10 @@ class LanguageModel:
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
             first = self._session.choose(chosen)
-        return Stream(self._session, None if max_tokens == 0 else first, chosen, max_tokens, stops, ahead)
+        if max_tokens == 0:
+            first = None
+        logits_now = self._session.logits() if logits and first is not None else None
+        return Stream(self._session, first, chosen, max_tokens, stops, ahead, logits_now)
 
     def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
         """An error where a stream with this lookahead would be one.
@@ -266,7 +271,9 @@ class LanguageModel:
         """
         (length,) = _numbers([length], "length")
         if not 0 <= length <= self._session.position:
-            raise InputError(f"the cache holds {self._session.position} tokens and cannot be cut to {length}")
+            raise InputError(
+                f"the cache holds {counted(self._session.position, 'token')} and cannot be cut to {length}"
+            )
         self._session.truncate(length)
 
     @in_turn
@@ -327,10 +334,10 @@ class LanguageModel:
         """Tokens as numbers, all of them known and few enough, before anything is computed."""
         tokens, held = _numbers(ids, "tokens"), self._session.position
         if held + len(tokens) > self.max_context:
-            there = f"{held:,} are in the cache and " if held else ""
+            there = f"{held:,} in the cache and " if held else ""
             raise InputError(
-                f"{there}{len(tokens):,} tokens were given, the context holds {self.max_context:,}; shorten the text, "
-                "or export the model with a larger context"
+                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; "
+                "shorten the text, or export the model with a larger context"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
         if wrong is not None:

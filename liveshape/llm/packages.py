@@ -1,4 +1,4 @@
-"""The packages of the extra `llm`: text needs them, running programs does not."""
+"""The packages of the extras `llm` and `constrain`: text needs them, running programs does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class MissingPackageError(LiveshapeError, ImportError):
     """A package of an extra is not installed; the message says which, and how to get it."""
 
 
-def need(*packages: str) -> None:
+def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> None:
     """Raise an error that tells how to install, if one of the packages is missing.
 
     Example: `need("tokenizers")` before `from tokenizers import Tokenizer`.
@@ -19,6 +19,5 @@ def need(*packages: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise MissingPackageError(
-            f"text in and out needs {' and '.join(missing)}, which running a program does not: "
-            "pip install 'liveshape[llm]'"
+            f"{what} needs {' and '.join(missing)}, which running a program does not: pip install 'liveshape[{extra}]'"
         )

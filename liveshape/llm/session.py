@@ -144,23 +144,25 @@ class Session:
         """Whether a step may be undone, so that it can be submitted before it is known to be wanted."""
         return self.engine.cache.positional
 
-    def follow(self, pending: Pending, sampling: Sampling) -> Pending:
+    def follow(self, pending: Pending, sampling: Sampling, logits: bool = False) -> Pending:
         """Submit the token of a step that may still be under way; `accept` makes it part of the text.
+
+        With `logits`, those that the token after it is chosen from come along with it.
 
         Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
         """
         contents = self._ready()
         tokens = pending.on_device(TOKEN) if self.holds(pending) else [token_of(pending)]
-        return self._submit(contents, tokens, sampling, 1)
+        return self._submit(contents, tokens, sampling, 1, logits)
 
-    def verify(self, tokens: Sequence[int], sampling: Sampling) -> Pending:
+    def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
         """Submit a token and guesses of what follows it, and choose a token after each of them.
 
         Each that turns out to be right is made part of the text by `accept`, in order. The others are not there.
 
         Example: `tokens_of(session.verify([token, *guesses], sampling))`.
         """
-        return self._submit(self._ready(), tokens, sampling, len(tokens))
+        return self._submit(self._ready(), tokens, sampling, len(tokens), logits)
 
     @property
     def verified_at_once(self) -> int:
@@ -281,12 +283,13 @@ class Session:
     def _move(self) -> None:
         self._mark = object()
 
-    def _submit(self, contents: Contents, tokens: Any, sampling: Sampling, rows: int) -> Pending:
+    def _submit(self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool) -> Pending:
         """Run tokens behind the text without making them part of it."""
         self.engine.enter(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
-        return self.engine.run(tokens, len(contents.tokens), sampling, [TOKEN], rows)
+        wanted = [TOKEN, LOGITS] if logits else [TOKEN]
+        return self.engine.run(tokens, len(contents.tokens), sampling, wanted, rows)
 
     def _run(
         self,

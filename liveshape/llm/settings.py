@@ -76,13 +76,15 @@ class GenerationSettings:
         """
         if temperature is None and not self.temperature and any(each is not None for each in (top_k, top_p, min_p)):
             temperature = 1.0
+        if isinstance(seed, Integral) and seed < -1:
+            raise InputError(f"seed must be a number from 0 on, or -1 for one that is drawn; {seed} was given")
         return Sampling(
             temperature=self.temperature if temperature is None else temperature,
             top_k=self.top_k if top_k is None else top_k,
             top_p=self.top_p if top_p is None else top_p,
             min_p=self.min_p if min_p is None else min_p,
             repetition_penalty=self.repetition_penalty if repetition_penalty is None else repetition_penalty,
-            seed=secrets.randbits(31) if seed is None or (isinstance(seed, Integral) and seed < 0) else seed,
+            seed=secrets.randbits(31) if seed is None or seed == -1 else seed,
         )
 
 

@@ -6,10 +6,10 @@ Where guesses are made, a step that they may follow waits for its token instead,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from liveshape.errors import InputError
-from liveshape.llm.engine import tokens_of
+from liveshape.llm.engine import logits_of, tokens_of
 from liveshape.llm.reuse import common_prefix
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
@@ -50,11 +50,15 @@ class Stream(Iterator[int]):
         max_tokens: int | None,
         stop_ids: frozenset[int],
         lookahead: Lookahead | None = None,
+        first_logits: Any = None,
     ) -> None:
         self._session, self._sampling, self._stop_ids = session, sampling, stop_ids
         self._lookahead = lookahead
         self._next = None if first is None else _Next(first, max_tokens, session.position)
         self._mark = session.mark
+        self._first_logits = first_logits
+        self._with_logits = first_logits is not None
+        self.logits: Any = None  # that the last token was chosen from, [V], if the first ones are given
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
     @property
@@ -77,9 +81,12 @@ class Stream(Iterator[int]):
         ahead = None
         if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
             # The next step is on its way before this token is read, so that the device never waits for the host.
-            ahead = session.follow(step.pending, self._sampling)
+            ahead = session.follow(step.pending, self._sampling, self._with_logits)
         chosen = tokens_of(step.pending)
         token = chosen[step.row]
+        if self._with_logits:
+            rows = logits_of(step.pending, len(step.guesses) + 1)
+            self.logits = self._first_logits if rows is None else rows[step.row]
         if self._lookahead is not None and step.guesses and step.row == 0:
             right = common_prefix(step.guesses, chosen)
             self._lookahead.judge(step.position, len(step.guesses), right)
@@ -94,8 +101,8 @@ class Stream(Iterator[int]):
         else:
             guesses = () if ahead is not None else self._guesses(token, left)
             if ahead is None and self._lookahead is not None:
-                ahead = session.verify([token, *guesses], self._sampling)
-            ahead = ahead or session.follow(step.pending, self._sampling)
+                ahead = session.verify([token, *guesses], self._sampling, self._with_logits)
+            ahead = ahead or session.follow(step.pending, self._sampling, self._with_logits)
             session.accept(token, last=not guesses)
             # Last, and at once: a step that ends before this line has not been.
             self._next = _Next(ahead, left, step.position + 1, guesses)

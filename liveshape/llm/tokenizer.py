@@ -84,6 +84,13 @@ class Tokenizer:
         generation = GenerationSettings.read(home / "generation_config.json")
         return cls(backend, config, chat_templates=_read_templates(home), generation=generation)
 
+    def to_json(self) -> str:
+        """What tokenizer.json says.
+
+        Example: `json.loads(tokenizer.to_json())["model"]["type"]`.
+        """
+        return self._backend.to_str()
+
     # Names and numbers
 
     @property

@@ -44,13 +44,14 @@ class Lack:
             return f"{_listed(self.nodes, _MOST_NODES)}: {reasons}"
         nodes = [node.removeprefix(self.operator).strip(" ()") or node for node in self.nodes]
         text = f"{self.count} x {self.operator} ({_listed(nodes, _MOST_NODES)}): {reasons}"
-        return text if self.outside is None else f"{text}; {self.verdict}"
+        return f"{text}; {self.verdict}" if self.verdict else text
 
     @property
     def verdict(self) -> str:
-        """What leaving it out of the delegate does, in words."""
+        """What leaving it out of the delegate does, in words; what to do about one that is outside already."""
         if self.outside is None:
-            return ""
+            unknown = "::" in self.operator and ops.callable_by_files(self.operator) is None
+            return "compute it in your module by operators that `liveshape ops` lists" if unknown else ""
         if not self.outside:
             return "it would not run outside of the delegate either"
         blocked = f"VulkanPartitioner(operator_blocklist=[exir_ops.edge.{self.operator}])"

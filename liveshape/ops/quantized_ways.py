@@ -45,15 +45,16 @@ def parts_bound(rows: int, columns: int, depth: int, limits: Limits) -> Shape:
     return (most,)
 
 
-def shares_of_row(columns: int, depth: int, group: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of one row."""
+def shares_of_row(columns: int, depth: int, group: int, together: bool = False) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row, `together` in neighbours where these are of one group."""
     words = ceil_div(depth, 8)
     parts = 1
     while parts < MOST_PARTS and parts * TURNS < words:
         parts = parts * 2
     scaled = 8 if group % 8 == 0 else 1
     turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
-    return {"TURNS": turns, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
+    together = together and turns == TURNS and group % (8 * TURNS) == 0
+    return {"TURNS": turns, "TOGETHER": together, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
 
 
 def shares_of_rows(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:

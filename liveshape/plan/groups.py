@@ -31,6 +31,7 @@ class LiveNode:
     __slots__ = (
         "args",
         "follows_from_inputs",
+        "gives_numbers",
         "group",
         "index",
         "inputs",
@@ -56,6 +57,8 @@ class LiveNode:
         self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
         # Whether its plan follows from live shapes and numbers alone, and sets no number.
         self.follows_from_inputs = not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
+        # Whether it dispatches nothing, so that there is no plan to keep.
+        self.gives_numbers = bool(node.written) and not self.outputs and not self.scratch
         self.group: Group
 
     def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:

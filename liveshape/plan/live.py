@@ -132,6 +132,9 @@ class Live:
             raise
 
     def _visit(self, node: LiveNode, read: Reader) -> None:
+        if node.gives_numbers:
+            self.steps(node, read)
+            return
         group = node.group
         shapes = [tensor._shape for tensor in node.inputs]  # the property costs more than the rest of this line
         if group.members[0] is not node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from liveshape.graph import Graph, Tensor, Value
+from liveshape.graph import Graph, SymInt, Tensor, Value
 from liveshape.graph.constants import address_of
 from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
@@ -144,8 +144,11 @@ def _lifetimes(
     for value in graph.given:
         use(value, -1)
     for node in graph.nodes:
+        numbers = node.written and all(isinstance(value, SymInt) for value in node.written) and not scratch[node.index]
         for value in (*node.inputs, *node.written, *scratch[node.index]):
-            use(value, node.index)
+            # What only gives a number dispatches nothing, and reads what the caller gave where that is: on the host.
+            if not (numbers and value in graph.given and isinstance(value, Tensor) and not graph.writers[value]):
+                use(value, node.index)
     for value in graph.outputs:
         if isinstance(value, Value):
             use(value, end)
@@ -158,7 +161,7 @@ def _lifetimes(
         for root in first:
             if first[root] <= stop and last[root] >= start:
                 first[root], last[root] = min(first[root], start), max(last[root], stop)
-    # An input that nothing reads needs no memory.
+    # An input that no kernel reads needs no memory.
     return {root: (first[root], last[root]) for root in first if last[root] >= 0}
 
 

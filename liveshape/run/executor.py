@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from liveshape.device.protocol import Buffer, Device, InputCopy
-from liveshape.errors import InputError, PlanError
+from liveshape.errors import InputError, PlanError, counted
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import OnHost, Read, Request, Turn
 from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
-from liveshape.run.arrays import as_array, check_shape, checked, stored
+from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.results import DeviceTensor, Staging, Transfer
@@ -99,7 +100,7 @@ class Executor:
 
     def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending:
         """Run once without waiting. `wanted` are the outputs to bring to the host, all by default."""
-        self._ready()
+        self.ready()
         # Validate all, then commit: a refused call leaves nothing half done.
         copies, given = self._validated(inputs)
         self._begin()
@@ -119,7 +120,7 @@ class Executor:
         """Run the nodes from `start` on once more, on what the call before left in memory."""
         if start not in self.plan.choices.resume:
             raise PlanError(f"node {start} is no point to resume at; the plan has {list(self.plan.choices.resume)}")
-        self._ready()
+        self.ready()
         if not self.holds_results:
             raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
         self._begin()
@@ -129,7 +130,7 @@ class Executor:
 
     def set_scalar(self, symint: SymInt, value: Any) -> None:
         """Set a live number that is no input, such as a setting of the sampling operator."""
-        self._ready()
+        self.ready()
         # An interrupt in between may leave the number new and the nodes that read it as they were.
         self._intact = False
         self.live.set(symint, value)
@@ -145,7 +146,8 @@ class Executor:
         # Before anything is submitted: from then on the results of the call before may be written over.
         self.calls += 1
 
-    def _ready(self) -> None:
+    def ready(self) -> None:
+        """Throw away what was live in a call that was cut short; an InputError once all is closed."""
         if self._closed:
             raise InputError(f"{self.graph.name} was closed: its memory was given back; load it again")
         if not self._intact:
@@ -156,21 +158,36 @@ class Executor:
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Sequence):
             kind = type(inputs).__name__
             raise InputError(
-                f"{graph.name} takes a list of {len(graph.inputs)} inputs, {kind} was given; put them in []"
+                f"{graph.name} takes a list of {counted(len(graph.inputs), 'input')}, {kind} was given; put them in []"
             )
         if len(inputs) != len(graph.inputs):
-            raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, {len(inputs)} were given")
+            raise InputError(f"{graph.name} takes {counted(len(graph.inputs), 'input')}, {len(inputs)} given")
+        storages = self.plan.memory.storages
         copies: list[tuple[Tensor, DeviceTensor]] = []
         given: list[tuple[Any, Any, Any]] = []
         for value, array in zip(graph.inputs, inputs, strict=True):
-            if isinstance(array, DeviceTensor) and isinstance(value, Tensor):
+            if type(array) is Stored:
+                check_shape(value, array.host.shape)
+                given.append((value, *array))
+            elif isinstance(array, DeviceTensor) and isinstance(value, Tensor):
                 self._check_device_tensor(value, array)
-                copies.append((value, array))
+                if value in storages or not graph.consumers[value]:
+                    copies.append((value, array))
+                else:  # it is read on the host alone
+                    given.append((value, array.numpy(), None))
             else:
                 host = checked(value, array, self.plan.index_limits.get(value))
-                data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
+                data = stored(host, value, self.plan.limits.half) if value in storages else None
                 given.append((value, host, data))
         return copies, given
+
+    def prepared(self, value: Tensor, elements: Any) -> Stored:
+        """Elements of an input of one dimension, checked once: rows of what comes back may be given as they are.
+
+        Example: `executor.start([tokens, executor.prepared(position, np.arange(2048)).rows(7, 8)])`.
+        """
+        host = checked(replace(value, max_shape=elements.shape), elements, self.plan.index_limits.get(value))
+        return Stored(host, stored(host, value, self.plan.limits.half).reshape(len(host), -1))
 
     def _set_inputs(self, copies: list[tuple[Tensor, DeviceTensor]], given: list[tuple[Any, Any, Any]]) -> None:
         live, storages = self.live, self.plan.memory.storages
@@ -186,7 +203,7 @@ class Executor:
             if isinstance(value, Tensor):
                 live.set(value, host.shape)
                 self._given[value] = host
-                if host.size and value in storages:  # an input that nothing uses has no memory
+                if host.size and value in storages:  # an input that no kernel reads has no memory
                     self.device.write(self.buffer_of(value), 0, data)
             elif isinstance(value, SymInt):
                 live.set(value, host)
@@ -245,7 +262,7 @@ class Executor:
 
     def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
         """What a tensor holds now: its live elements, or those of `shape` from element `start` on."""
-        self._ready()
+        self.ready()
         return self._fetch(tensor, start, self.live.tensor(tensor).shape if shape is None else shape)
 
     def _fetch(self, tensor: Tensor, start: int, shape: Shape) -> Any:

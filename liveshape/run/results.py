@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.device.protocol import Buffer, Command, Device, InputCopy
 from liveshape.errors import DeviceError, InputError
@@ -122,6 +122,28 @@ class Transfer:
         return [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
 
 
+class _LaidOut(NamedTuple):
+    """Where results that are wanted together lie in a staging buffer."""
+
+    wanted: Sequence[tuple[Tensor, Shape, Buffer]]
+    rows: list[tuple[int, Tensor, Shape]]
+    copies: list[tuple[Buffer, int, int, int]]
+    nbytes: int
+
+
+def _laid_out(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) -> _LaidOut:
+    rows: list[tuple[int, Tensor, Shape]] = []
+    copies: list[tuple[Buffer, int, int, int]] = []
+    offset = 0
+    for tensor, shape, buffer in wanted:
+        nbytes = (storage_bytes(tensor.dtype, prod(shape), half) + 3) & ~3
+        if nbytes:
+            copies.append((buffer, 0, nbytes, offset))
+        rows.append((offset, tensor, shape))
+        offset += padded(nbytes) if nbytes else 0
+    return _LaidOut(wanted, rows, copies, offset)
+
+
 class Staging:
     """A ring of buffers that results are copied to; each is read before it is written again."""
 
@@ -129,6 +151,7 @@ class Staging:
         self._device, self._half = device, half
         self._places = [_Place(device.staging(nbytes)) if nbytes else None for _ in range(STAGING_BUFFERS)]
         self._turn = 0
+        self._laid_out: _LaidOut | None = None  # what was wanted last, which mostly is wanted again
         self._lock = threading.RLock()
 
     @property
@@ -150,16 +173,10 @@ class Staging:
         input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
         """Submit: copy what arrives on the device, run the commands, copy what is wanted to staging."""
-        rows: list[tuple[int, Tensor, Shape]] = []
-        copies: list[tuple[Buffer, int, int, int]] = []
-        offset = 0
-        for tensor, shape, buffer in wanted:
-            nbytes = (storage_bytes(tensor.dtype, prod(shape), self._half) + 3) & ~3
-            if nbytes:
-                copies.append((buffer, 0, nbytes, offset))
-            rows.append((offset, tensor, shape))
-            offset += padded(nbytes) if nbytes else 0
-        return self.submit(commands, copies, offset, rows, what, input_copies)
+        laid_out = self._laid_out
+        if laid_out is None or laid_out.wanted != wanted:
+            laid_out = self._laid_out = _laid_out(wanted, self._half)
+        return self.submit(commands, laid_out.copies, laid_out.nbytes, laid_out.rows, what, input_copies)
 
     def submit(
         self,

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from liveshape.errors import InputError
+from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
-from liveshape.llm.generate import GenerationResponse, guesses_text
+from liveshape.llm.responses import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
-from liveshape.tools.generate import open_lookahead, open_model, say
+from liveshape.tools.console import has_colours
+from liveshape.tools.generate import check_form, check_options, open_lookahead, open_model, read_schema, say
 from liveshape.tools.interrupts import interruptible
+from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
+from liveshape.tools.wrapping import wrapped
 
 _HELP = """\
 q, /quit    leave (Ctrl-D too)
@@ -40,16 +43,25 @@ def chat(
     sampling: Mapping[str, Any] | None = None,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    prompt_cache: str | None = None,
+    json_schema: str | None = None,
+    regex: str | None = None,
 ) -> int:
     """Talk until `q` or the end of the input; 0 always, as a wrong turn does not end a conversation.
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
+    check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
+    check_prompt_cache(prompt_cache)
+    schema = read_schema(json_schema)
+    check_form(schema, regex, lookahead)
     loaded, tokenizer = open_model(model, device, half_cache, activations)
     talk = Conversation(loaded, tokenizer, system=system)
     guesser = open_lookahead(lookahead, device, half_cache, activations)
+    take_prompt_cache(loaded, prompt_cache)
     ahead = {"lookahead": guesser, "lookahead_tokens": lookahead_tokens}
-    options = {"max_tokens": max_tokens, "stop": stop, **ahead, **(sampling or {})}
+    form = {"json_schema": schema, "regex": regex}
+    options = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")
     note("q quits, r starts over, h helps; Ctrl-C stops an answer")
@@ -67,6 +79,7 @@ def chat(
                 _answer(talk, text, options)
             except InputError as error:  # a turn that is too long, or that the template refuses
                 note(f"liveshape: {error}\nr starts over")
+    keep_prompt_cache(loaded, prompt_cache)
     return 0
 
 
@@ -83,15 +96,16 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     say("\n")
     if last is not None:
         note(
-            f"{last.generation_tokens:,} tokens, {last.generation_tps:,.1f} tokens/s; prompt {last.prompt_tps:,.1f} "
-            f"tokens/s; context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
+            f"{counted(last.generation_tokens, 'token')}, {last.generation_tps:,.1f} tokens/s; "
+            f"prompt {last.prompt_tps:,.1f} tokens/s; "
+            f"context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
         )
 
 
 def note(text: str) -> None:
     """What is not of the conversation goes to stderr, and there it is dim."""
-    dim, plain = ("\033[2m", "\033[0m") if sys.stderr.isatty() else ("", "")
-    print(f"{dim}{text}{plain}", file=sys.stderr, flush=True)
+    dim, plain = ("\033[2m", "\033[0m") if has_colours(sys.stderr) else ("", "")
+    print(f"{dim}{wrapped(text, sys.stderr)}{plain}", file=sys.stderr, flush=True)
 
 
 def _read() -> str | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
+from liveshape.errors import counted as counted
 from liveshape.run.weights import Progress
+from liveshape.tools.wrapping import wrapped
 
+_WIDEST = 200  # columns of a table that is piped in colours
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 
 
@@ -30,13 +34,12 @@ def size_text(nbytes: int) -> str:
     return f"{amount:.1f} {unit}"
 
 
-def counted(number: int, noun: str, many: str = "") -> str:
-    """A number of things.
+def has_colours(stream: TextIO) -> bool:
+    """Whether a stream shows colours: a terminal, unless NO_COLOR is set, or whatever FORCE_COLOR is set for.
 
-    >>> counted(1, "method"), counted(8, "method")
-    ('1 method', '8 methods')
+    Example: `dim = "\\033[2m" if has_colours(sys.stderr) else ""`.
     """
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+    return not os.environ.get("NO_COLOR") and (bool(os.environ.get("FORCE_COLOR")) or stream.isatty())
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -48,7 +51,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
       forward  1
     """
     cells = [[str(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() or has_colours(sys.stdout):
         from rich import box
         from rich.console import Console
         from rich.markup import escape
@@ -57,13 +60,23 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table = Table(*columns, title=escape(title.strip()), title_justify="left", box=box.SIMPLE_HEAD)
         for row in cells:
             table.add_row(*(escape(cell) for cell in row))
-        Console().print(table)
+        # A pipe has no width of its own.
+        Console(width=None if sys.stdout.isatty() else _WIDEST).print(table)
         return
     lines = [list(columns), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     print(title)
     for line in lines:
         print(("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))).rstrip())
+
+
+def print_text(text: str) -> None:
+    """Sentences, whose lines break between words where a terminal is too narrow for them.
+
+    >>> print_text("It fits.")
+    It fits.
+    """
+    print(wrapped(text, sys.stdout))
 
 
 def print_json(document: Any) -> None:

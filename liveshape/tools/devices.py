@@ -9,8 +9,9 @@ from typing import Any
 from liveshape.device.adapters import asked_device, choose_adapter, list_adapters
 from liveshape.device.webgpu import open_device
 from liveshape.errors import NoAdapterError
-from liveshape.tools.console import print_json, print_table, size_text, work_bar
+from liveshape.tools.console import print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.rates import MEASURED, Rates, rates_of
+from liveshape.tools.wrapping import wrapped
 
 
 def devices(device: str | None = None, *, as_json: bool = False, measure: bool = False, remeasure: bool = False) -> int:
@@ -66,9 +67,10 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
                 ],
             )
         if chosen is not None:
-            print(f"{adapters[chosen].name} would be chosen; --device or LIVESHAPE_DEVICE takes an index or a name")
+            would = f"{adapters[chosen].name} would be chosen; --device or LIVESHAPE_DEVICE takes an index or a name"
+            print_text(would)
     if problem:
-        print(f"liveshape: {problem}", file=sys.stderr)
+        print(wrapped(f"liveshape: {problem}", sys.stderr), file=sys.stderr)
     return 3 if chosen is None else 0
 
 

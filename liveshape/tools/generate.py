@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,18 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import LOOKAHEAD_TOKENS
-from liveshape.llm.generate import GenerationResponse, Prompt, load, speed_text, stream_generate
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
+from liveshape.llm.constraint import grammar_of
+from liveshape.llm.generate import load, stream_generate
+from liveshape.llm.logprobs import Logprobs
+from liveshape.llm.options import Prompt
+from liveshape.llm.responses import GenerationResponse, speed_text
+from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import print_json, upload_bar
 from liveshape.tools.interrupts import interruptible
+from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
 
 STDIN = "-"
 NGRAM = "ngram"
+_LEAST_LIKELY = -9999.0  # what OpenAI writes for the logarithm of 0
 
 
 def generate(
@@ -39,17 +47,30 @@ def generate(
     sampling: Mapping[str, Any] | None = None,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    prompt_cache: str | None = None,
+    json_schema: str | None = None,
+    regex: str | None = None,
+    logprobs: int | None = None,
     as_json: bool = False,
 ) -> int:
     """Print the text to stdout and the speed to stderr; 0 if it was generated, 130 if Ctrl-C ended it.
 
     Example: `generate("SmolLM2-135M-Instruct", prompt="Why is the sky blue?", sampling={"temperature": 0.7})`.
     """
+    check_options(sampling, max_tokens, stop, lookahead, lookahead_tokens)
+    check_prompt_cache(prompt_cache)
+    schema = read_schema(json_schema)
+    check_form(schema, regex, lookahead)
+    if logprobs is not None and not as_json:
+        raise InputError("--logprobs are told in JSON: add --json")
+    if raw and system is not None:
+        raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
     loaded, tokenizer = open_model(model, device, half_cache, activations)
     guesser = open_lookahead(lookahead, device, half_cache, activations)
     stats.model_load_end_ms = now_ms()
+    take_prompt_cache(loaded, prompt_cache)
     # The seed is drawn here where none is given, so that the JSON can name it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
     responses = stream_generate(
@@ -61,15 +82,22 @@ def generate(
         stats=stats,
         lookahead=guesser,
         lookahead_tokens=lookahead_tokens,
+        keep_prefix=prompt_cache is not None,
+        json_schema=schema,
+        regex=regex,
+        logprobs=logprobs,
         **chosen,
     )
     pieces: list[str] = []
     tokens: list[int] = []
+    likely: list[Logprobs] = []
     last: GenerationResponse | None = None
     with interruptible() as interrupted:
         for last in responses:
             pieces.append(last.text)
             tokens.append(last.token)
+            if last.logprobs is not None:
+                likely.append(last.logprobs)
             if not as_json:
                 say(last.text)
             if interrupted():
@@ -79,10 +107,14 @@ def generate(
     assert last is not None
     if as_json:
         generated = tokens[: last.generation_tokens]
-        print_json(_document(model, loaded, "".join(pieces), generated, last, chosen, stats))
+        document = _document(model, loaded, "".join(pieces), generated, last, chosen, stats)
+        if logprobs is not None:
+            document["logprobs"] = [_likely(tokenizer, *pair) for pair in zip(generated, likely, strict=True)]
+        print_json(document)
     else:
         say("\n")
         print(speed_text(last, stats), file=sys.stderr)
+    keep_prompt_cache(loaded, prompt_cache)
     return 130 if stopped else 0
 
 
@@ -132,25 +164,68 @@ def read_prompt(prompt: str | None, file: str | None) -> str:
         raise InputError("give one prompt: -p TEXT, -p - for stdin, or -f FILE")
     if prompt is not None and prompt != STDIN:
         return prompt
-    text = sys.stdin.read() if file in (None, STDIN) else Path(str(file)).read_text(encoding="utf-8")
-    return text.removesuffix("\n")
+    return read_text(STDIN if file is None else file).removesuffix("\n")
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of stdin.
+
+    Example: `read_text("book.txt")`.
+    """
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        where = "stdin" if file == STDIN else file
+        raise InputError(
+            f"{where} is no text in UTF-8: byte {error.start:,} is {error.object[error.start]:#04x}"
+        ) from None
+
+
+def read_schema(given: str | None) -> str | None:
+    """The schema that `--json-schema` names: a text that begins with { is one, anything else is a file.
+
+    >>> read_schema('{"type": "integer"}')
+    '{"type": "integer"}'
+    """
+    return given if given is None or given.lstrip().startswith("{") else read_text(given)
+
+
+def check_form(schema: str | None, regex: str | None, lookahead: str | None) -> None:
+    """An error for a form that cannot be followed, before a model is loaded.
+
+    Example: `check_form(None, "yes|no", None)`.
+    """
+    if grammar_of(schema, regex) is not None and lookahead is not None:
+        raise InputError("--lookahead cannot verify text of a given form: leave out one of both")
+
+
+def check_options(
+    sampling: Mapping[str, Any] | None, max_tokens: int | None, stop: Sequence[str], lookahead: str | None, guesses: int
+) -> None:
+    """An error for what no model takes, before one is loaded.
+
+    Example: `check_options({"temperature": 0.7}, 100, (), "ngram", 7)`.
+    """
+    GenerationSettings().sampling(**(sampling or {}))
+    token_limit(max_tokens)
+    stop_strings(stop)
+    guess_limit(guesses)
+    if lookahead not in (None, NGRAM) and not path_of(lookahead).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), lookahead)
 
 
 def make_prompt(tokenizer: Tokenizer, text: str, system: str | None, raw: bool) -> Prompt:
     """Messages for a model that chats, the text itself for one that does not or if it is to be taken as it is."""
     if raw or tokenizer.chat_template is None:
         if system is not None:
-            why = "--raw takes the prompt as it is" if raw else "this model has no chat template"
-            raise InputError(f"--system cannot be told to the model: {why}")
+            raise InputError("--system cannot be told to the model: it has no chat template")
         return text
     opening = [{"role": "system", "content": system}] if system is not None else []
     return [*opening, {"role": "user", "content": text}]
 
 
 def say(text: str) -> None:
-    """Text to stdout at once, even where its encoding has no such character."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")
+    """Text to stdout at once."""
     print(text, end="", flush=True)
 
 
@@ -163,7 +238,7 @@ def _document(
     sampling: dict[str, Any],
     stats: Stats,
 ) -> dict[str, Any]:
-    numbers = {key: value for key, value in asdict(last).items() if key not in ("text", "token")}
+    numbers = {key: value for key, value in asdict(last).items() if key not in ("text", "token", "logprobs")}
     return {
         "model": model or str(shipped_model()),
         "device": loaded.device.name,
@@ -173,3 +248,12 @@ def _document(
         "sampling": sampling,
         "stats": stats.as_dict(),
     }
+
+
+def _likely(tokenizer: Tokenizer, token: int, found: Logprobs) -> dict[str, Any]:
+    """A token and the likeliest ones, with their texts, as OpenAI's responses have them; JSON has no infinity."""
+
+    def row(index: int, logprob: float) -> dict[str, Any]:
+        return {"id": index, "token": tokenizer.decode([index]), "logprob": max(logprob, _LEAST_LIKELY)}
+
+    return {**row(token, found.chosen), "top_logprobs": [row(*each) for each in found.top]}

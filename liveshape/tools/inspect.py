@@ -17,10 +17,11 @@ from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
 from liveshape.ops import drawing
+from liveshape.plan.dimensions import dynamic_dimensions
 from liveshape.plan.plan import Plan
 from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.runtime import Memory, Runtime, memory_of
-from liveshape.tools.console import counted, print_json, print_table, size_text
+from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Report:
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    dynamic: dict[str, tuple[int, ...]]  # which dimensions of these may be smaller than their bounds
     delegates: int
     nodes: int
     operators: dict[str, int]
@@ -107,8 +109,8 @@ def inspect(
     if as_json:
         print_json(_document(program, target, reports, constants))
     else:
-        print(f"{program}: {size_text(os.path.getsize(program))}, {counted(len(file.plans), 'method')}")
-        print(_target_text(target))
+        print_text(f"{program}: {size_text(os.path.getsize(program))}, {counted(len(file.plans), 'method')}")
+        print_text(_target_text(target))
         if constants:
             rows = [(name, ", ".join(_short(value) for value in values)) for name, values in constants.items()]
             print_table("\nconstant methods", ("name", "returns"), rows)
@@ -158,6 +160,7 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         name=plan.name,
         inputs=inputs_of(plan),
         outputs=outputs_of(plan),
+        dynamic={} if compiled is None else _dynamic(compiled, inputs_of(plan), outputs_of(plan)),
         delegates=len(plan.delegates),
         nodes=len(graph.nodes),
         operators=dict(Counter(named).most_common()),
@@ -175,6 +178,12 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         untried=0 if compiled is None else compiled.untried,
         state=() if compiled is None else _state(compiled),
     )
+
+
+def _dynamic(plan: Plan, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, tuple[int, ...]]:
+    found = dynamic_dimensions(plan)
+    pairs = [*zip(inputs, plan.graph.inputs, strict=True), *zip(outputs, plan.graph.outputs, strict=True)]
+    return {info.name: found[value] for info, value in pairs if isinstance(value, Tensor) and found.get(value)}
 
 
 def _host(graph: Graph) -> list[HostNode]:
@@ -252,7 +261,8 @@ def _target_text(target: Target) -> str:
 
 def _print(report: Report, target: Target) -> None:
     shown = [
-        (info.name, info.dtype, shape_text(info.bounds), _kind(info)) for info in (*report.inputs, *report.outputs)
+        (info.name, info.dtype, shape_text(info.bounds), _kind(info, report.dynamic.get(info.name, ())))
+        for info in (*report.inputs, *report.outputs)
     ]
     print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
     lacking = {problem.operator for problem in report.problems}
@@ -267,31 +277,33 @@ def _print(report: Report, target: Target) -> None:
     )
     if report.problems:
         parts = counted(len(report.problems), "part")
-        print(f"\n{report.name}: {parts} CANNOT RUN")
+        print_text(f"\n{report.name}: {parts} CANNOT RUN")
         for lack in by_operator(report.problems):
-            print(f"  {lack}")
+            print_text(f"  {lack}")
     if report.host:
         listing = [(each.node, each.library) for each in report.host]
         print_table(f"\n{report.name}: no kernel, the device waits for the host", ("node", "computed by"), listing)
     constants = report.constants
     largest = f"; the largest is {constants.largest}, {size_text(constants.largest_bytes)}" if constants.count else ""
-    print(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
+    print_text(f"\n{report.name}: {counted(constants.count, 'constant')}, {size_text(constants.nbytes)}{largest}")
     _print_memory(report, target.limits)
     _print_reads(report)
     if report.portable:
         between = sum(report.portable_between_delegates.values())
         names = ", ".join(f"{name} x{count}" for name, count in report.portable.items())
-        print(f"{report.name}: portable operators ({between} between delegates), in the same graph: {names}")
+        print_text(f"{report.name}: portable operators ({between} between delegates), in the same graph: {names}")
 
 
-def _kind(info: TensorInfo) -> str:
+def _kind(info: TensorInfo, dynamic: Sequence[int]) -> str:
+    if info.dynamic and dynamic:
+        return f"dynamic: {', '.join(f'dimension {axis} up to {info.bounds[axis]}' for axis in dynamic)}"
     return "dynamic" if info.dynamic else "static" if info.is_tensor else "number"
 
 
 def _print_memory(report: Report, limits: Limits) -> None:
     memory = report.memory
     if memory is None:
-        print(f"{report.name}: the memory need is not known while it cannot be planned")
+        print_text(f"{report.name}: the memory need is not known while it cannot be planned")
         return
     rows = [
         ("weights", size_text(memory.weights), ""),
@@ -309,16 +321,16 @@ def _print_memory(report: Report, limits: Limits) -> None:
     print_table(f"\n{report.name}: {title}", ("what", "bytes", ""), rows)
     nodes, classes = counted(report.planned_nodes, "node"), counted(report.classes, "class", "classes")
     planned = f"{nodes} after fusion, planned as {classes}"
-    later = f"; {report.untried} combinations of live sizes were not tried: their kernels compile at first use"
-    print(f"  {planned}{later if report.untried else ''}")
+    later = f"; untried: {counted(report.untried, 'combination')} of live sizes, whose kernels compile at first use"
+    print_text(f"  {planned}{later if report.untried else ''}")
     if report.state:
         opaque = sum(each.endswith("opaque") for each in report.state)
         positional = counted(len(report.state) - opaque, "tensor")
-        print(f"  state: {positional} with a row per position, {opaque} opaque (can be reset and copied, not cut)")
+        print_text(f"  state: {positional} with a row per position, {opaque} opaque (can be reset and copied, not cut)")
     allowed = f"allowed are {size_text(limits.max_buffer_bytes)}, and {size_text(limits.max_binding_bytes)} per binding"
     parts = -(-report.largest_buffer // limits.max_binding_bytes)
     verdict = "fits" if parts <= 1 else f"is split over {parts} bindings"
-    print(f"  the largest buffer has {size_text(report.largest_buffer)}, {allowed}: it {verdict}")
+    print_text(f"  the largest buffer has {size_text(report.largest_buffer)}, {allowed}: it {verdict}")
 
 
 def _print_reads(report: Report) -> None:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from liveshape.errors import InputError
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import counted, print_json, work_bar
-from liveshape.tools.generate import STDIN, open_model, shipped_model
+from liveshape.tools.generate import open_model, read_text, shipped_model
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
@@ -61,7 +60,7 @@ def perplexity(
 
     Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
     """
-    text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    text = read_text(file)
     loaded, tokenizer = open_model(model, device, half_cache, activations)
     with loaded:
         found = measure(loaded, tokenizer, text, context)

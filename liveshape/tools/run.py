@@ -111,9 +111,10 @@ def parse_shapes(text: str, takes: Sequence[TensorInfo]) -> list[tuple[int, ...]
         if item != _SCALAR and not _SHAPE.fullmatch(item):
             raise InputError(_explain(text, f"{item!r} is not a shape", takes))
         shape = () if item == _SCALAR else tuple(int(size) for size in item.split("x"))
-        fits = len(shape) == len(info.bounds) and all(
-            size <= most for size, most in zip(shape, info.bounds, strict=True)
-        )
+        if len(shape) != len(info.bounds):
+            ranks = f"rank {len(shape)} was given, {len(info.bounds)} is needed"
+            raise InputError(_explain(text, f"{item} does not fit {info}: {ranks}", takes))
+        fits = all(size <= most for size, most in zip(shape, info.bounds, strict=True))
         if not fits or (not info.dynamic and shape != info.bounds):
             raise InputError(_explain(text, f"{item} does not fit {info}", takes))
         shapes.append(shape)

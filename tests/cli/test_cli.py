@@ -51,6 +51,83 @@ def test_the_module_is_the_command() -> None:
     assert missing.stderr == "liveshape: /nonexistent/model.pte: No such file or directory\n"
 
 
+def run_command(*arguments: str | bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "LIVESHAPE_DEBUG": "", **options.pop("env", {})}
+    command = [sys.executable, "-m", "liveshape", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, env=environment, check=False, **options)
+
+
+def test_streams_that_are_closed_or_full(tmp_path: Path) -> None:
+    for closed in (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$0" -m liveshape ops softmax {closed}', sys.executable],
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, closed
+        assert b"Traceback" not in done.stderr
+    with open("/dev/full", "wb") as full:
+        for arguments, code in ((("ops",), 2), (("--help",), 0)):
+            done = run_command(*arguments, stdout=full)
+            assert done.returncode == code
+            assert b"Traceback" not in done.stderr
+            assert b"Exception ignored" not in done.stderr
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.pte"
+    Path(os.fsdecode(name)).write_bytes(several().read_bytes())
+    for environment in ({"PYTHONUTF8": "1"}, {"LC_ALL": "C.UTF-8"}):
+        done = run_command("inspect", name, stdout=subprocess.PIPE, env=environment)
+        assert done.returncode == 0
+        assert b"/?.pte: 5" in done.stdout
+    done = run_command(b"\xff", stdout=subprocess.PIPE)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+def test_no_line_breaks_in_the_middle_of_a_word(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.cli import _parser
+
+    (commands,) = (each.choices for each in _parser()._actions if isinstance(each.choices, dict))
+    wide = {name: " ".join(call(capsys, name, "--help")[1].split()) for name in commands}
+    assert len(wide) > 10
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for name in commands:
+            out = call(capsys, name, "--help")[1]
+            assert max(map(len, out.splitlines())) <= columns, name
+            assert sorted(out.replace("[", " ").replace("]", " ").split()) == sorted(
+                wide[name].replace("[", " ").replace("]", " ").split()
+            )
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    err = call(capsys, "run", several(), "--input-shapes", "1x7")[2]
+    assert "rank 2 was given" in " ".join(err.split())
+    assert max(len(line) for line in err.splitlines()) <= 40
+
+
+def test_colours_are_there_if_they_are_asked_for(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "\033[" not in call(capsys, "ops", "softmax")[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = call(capsys, "devices")[1]
+    assert "\033[" in out
+    assert all(adapter.name in out for adapter in webgpu.list_adapters())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033[3" not in call(capsys, "devices")[1]
+
+
+def test_the_demo_without_packages_for_text(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    code, out, _ = call(capsys, "demo")
+    assert code == 0
+    assert "liveshape[llm]" in out
+    assert "right at every live shape" in out
+    assert "0 buffers created, 0 pipelines compiled" in out
+
+
 @pytest.mark.parametrize("command", [(), ("devices",), ("inspect",), ("run",), ("bench",), ("profile",), ("demo",)])
 def test_help_teaches_with_examples(capsys: Capture, command: tuple[str, ...]) -> None:
     code, out, _ = call(capsys, *command, "--help")
@@ -103,6 +180,8 @@ def test_devices_without_the_wanted_one(capsys: Capture, monkeypatch: pytest.Mon
     assert code == 3
     assert "adapters" in out
     assert "no such gpu" in err
+    names = ", ".join(f"{adapter.name} (index {adapter.index})" for adapter in webgpu.list_adapters())
+    assert f"this machine has {names}\n" in err
 
 
 @pytest.mark.usefixtures("no_adapter")
@@ -119,7 +198,15 @@ def test_no_adapter_is_3_with_the_fix(capsys: Capture) -> None:
 def test_inspect_shows_what_is_there(capsys: Capture) -> None:
     code, out, _ = call(capsys, "inspect", several())
     assert code == 0
-    for part in ("get_max_seq_len", "input 0", "1x43x64", "dynamic", "et_vk.rms_norm.default", "256 B", "activations"):
+    for part in (
+        "get_max_seq_len",
+        "input 0",
+        "1x43x64",
+        "dynamic: dimension 1 up to 43\n",
+        "et_vk.rms_norm.default",
+        "256 B",
+        "activations",
+    ):
         assert part in out
 
 
@@ -131,6 +218,7 @@ def test_inspect_as_json(capsys: Capture) -> None:
     forward, sums = document["methods"]
     assert forward["operators"] == {"et_vk.rms_norm.default": 1, "aten.add.Tensor": 1}
     assert forward["inputs"][0] == {"name": "input 0", "dtype": "float32", "bounds": [1, LENGTH, 64], "dynamic": True}
+    assert forward["dynamic"] == {"input 0": [1], "output 0": [1]}
     assert forward["constants"]["nbytes"] == 256
     assert (sums["name"], sums["problems"]) == ("sums", [])
 
@@ -154,13 +242,13 @@ def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pyte
     document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
     assert document["methods"][0]["untried"] == 0
     assert document["methods"][0]["classes"] == document["methods"][0]["planned_nodes"] == 2
-    assert "not tried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
+    assert "untried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
     monkeypatch.setattr(routes, "_MOST_TRIALS", 3)
     document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
     left = document["methods"][0]["untried"]
     assert left > 5
     out = call(capsys, "inspect", several(), "--method", "forward")[1]
-    assert f"{left} combinations of live sizes were not tried: their kernels compile at first use" in out
+    assert f"untried: {left} combinations of live sizes, whose kernels compile at first use" in out
     assert "2 nodes after fusion, planned as 2 classes" in out
 
 
@@ -280,6 +368,14 @@ def test_run_a_constant_method_without_a_gpu(capsys: Capture) -> None:
     code, out, _ = call(capsys, "run", several(), "--method", "get_max_seq_len")
     assert code == 0
     assert str(LENGTH) in out
+
+
+def test_a_wrong_rank_is_told_as_such(capsys: Capture) -> None:
+    code, _, err = call(capsys, "run", several(), "--input-shapes", "1x7")
+    assert code == 2
+    assert "rank 2 was given, 3 is needed" in err
+    with liveshape.load(several()) as model, pytest.raises(liveshape.ShapeError, match="rank 1 was given, 3 is needed"):
+        model(np.zeros(64, np.float32))
 
 
 @pytest.mark.parametrize("shapes", ["1x7", "1x7x64,1", "1,7,64", "1x44x64", "seven", "-1x7x64", ""])

@@ -154,12 +154,28 @@ def test_what_is_wrong_is_2(capsys: Capture, folder: Path, tmp_path: Path) -> No
         ((folder, "-p", "the cat " * 600), "the context of this model is 512"),
         ((folder, "-p", "a", "--raw", "--system", "b"), "--system"),
         ((folder, "-p", "a", "--temp", "-1"), "temperature"),
-        ((folder, "-p", "a", "-n", "0"), "max_tokens"),
+        ((folder, "-p", "a", "-n", "0"), "'0' is not a whole number above 0, nor -1"),
+        ((folder, "-p", "a", "-n", "-5"), "'-5' is not a whole number above 0, nor -1"),
+        ((folder, "-p", "a", "-s", "-7"), "'-7' is not a whole number from 0 on, nor -1"),
+        ((folder, "-f", folder / "noise.txt"), "noise.txt is no text in UTF-8: byte 1 is 0xff"),
     ]
+    (folder / "noise.txt").write_bytes(b"a\xffb")
     for arguments, message in wrong:
         code, out, err = call(capsys, "generate", *arguments)
         assert (code, out) == (2, ""), arguments
         assert message in err
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+@pytest.mark.parametrize(
+    "flags", ["--temp -1", "--top-p 0", "--stop=", "--lookahead nowhere", "--min-p 2", "--repeat-penalty 0"]
+)
+def test_options_are_looked_at_before_a_model_is_loaded(
+    capsys: Capture, folder: Path, models: list[Any], command: str, flags: str
+) -> None:
+    prompt = ("-p", "a") if command == "generate" else ()
+    assert call(capsys, command, folder, *prompt, *flags.split())[0] == 2
+    assert not models
 
 
 @pytest.mark.usefixtures("models")

@@ -31,7 +31,9 @@ def test_adapters_are_chosen_by_index_or_name(asked: Any, index: int) -> None:
     assert choose_adapter(asked, ADAPTERS) == index
 
 
-@pytest.mark.parametrize(("asked", "message"), [("7", "no adapter 7; there are 0: NVIDIA"), ("amd", "is called 'amd'")])
+@pytest.mark.parametrize(
+    ("asked", "message"), [("7", "no adapter 7; this machine has NVIDIA"), ("amd", "is called 'amd'")]
+)
 def test_a_wrong_choice_lists_what_there_is(asked: str, message: str) -> None:
     with pytest.raises(DeviceError, match=message):
         choose_adapter(asked, ADAPTERS)
@@ -162,7 +164,7 @@ def test_steady_state_creates_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ([], InputError, "takes 1 inputs, 0 were given"),
+        ([], InputError, "takes 1 input, 0 given"),
         (
             [np.zeros((3, 48))],
             InputError,
@@ -170,7 +172,7 @@ def test_steady_state_creates_nothing() -> None:
         ),
         ([np.zeros((44, 48), np.float32)], ShapeError, r"live shape \(44, 48\) does not fit the allocated \(43, 48\)"),
         ([np.zeros((3, 47), np.float32)], ShapeError, r"weight \(48,\) does not match the last dimension of \(3, 47\)"),
-        ([np.zeros(48, np.float32)], ShapeError, r"live shape \(48,\) does not fit"),
+        ([np.zeros(48, np.float32)], ShapeError, "rank 1 was given, 2 is needed"),
     ],
 )
 def test_bad_inputs_are_refused_and_leave_the_graph_right(given: Any, error: Any, message: str) -> None:

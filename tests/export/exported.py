@@ -1,12 +1,13 @@
-"""Tiny models as files, made once per version of the exporter and kept in the cache that the test workers share."""
+"""Tiny models as files: by the writer, in no time, and by torch, kept in the cache that the test workers share."""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from liveshape.export import checkpoint, config, folder, lower, model, quantize, rope
+from liveshape.export import checkpoint, config, folder, lower, rope
 from liveshape.formats import Program, open_program, parse_vkgraph
 from liveshape.metadata import is_constant
 from tests.export import tiny
@@ -17,14 +18,31 @@ MAX, CONTEXT = 72, 128
 
 def exported(name: str, settings: dict[str, Any], options: folder.Settings) -> Path:
     """The `model.pte` of a random model with these settings of a config.json."""
-    sources = tuple(Path(str(each.__file__)).read_text() for each in (model, quantize, lower, rope, folder))
-    recipe = tuple(Path(str(each.__file__)).read_text() for each in (config, checkpoint, tiny))
-    key = (*sources, *recipe, repr(settings), repr(options))
+    return written(f"written/{name}", tiny.checkpoint_of(settings), options)
+
+
+def written(name: str, model: checkpoint.Checkpoint, options: folder.Settings) -> Path:
+    """What the writer makes of a model, made anew every time and kept under the checksum of its bytes."""
+    with tempfile.TemporaryDirectory() as out:
+        folder.export_folder(model, Path(out), options)
+        content = (Path(out) / folder.MODEL).read_bytes()
+    return cached(name, hashlib.sha256(content).hexdigest(), lambda: content)
+
+
+def exported_by_torch(name: str, settings: dict[str, Any], options: folder.Settings) -> Path:
+    """The same, by way of torch."""
+    from tests.export import torch_decoder, torch_road, torch_weights
+
+    sources = (torch_decoder, torch_road, torch_weights, lower, rope, config, checkpoint, tiny)
+    key = (*(Path(str(each.__file__)).read_text() for each in sources), repr(settings), repr(options))
 
     def make() -> bytes:
+        model = tiny.checkpoint_of(settings)
         with tempfile.TemporaryDirectory() as out:
-            folder.export_folder(tiny.checkpoint_of(settings), Path(out), options)
-            return (Path(out) / folder.MODEL).read_bytes()
+            path = Path(out) / folder.MODEL
+            decoder = torch_road.build_decoder(model, options)
+            torch_road.lower_decoder(decoder, path, options.bounds(model.config.context)[0], options.half)
+            return path.read_bytes()
 
     return cached(f"export/{name}", key, make)
 

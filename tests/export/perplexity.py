@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import ModelConfig
-from liveshape.export.recipe import Mode, Recipe, prepared
-from liveshape.export.rounding import restored
+from liveshape.export.config import Mode, ModelConfig, Quantization
 from liveshape.export.sources import open_checkpoint
-from liveshape.export.weights import Array, Grouped
+from liveshape.export.storage import RoundedStorage
+from liveshape.export.weights import Array, Layout, restored
 from liveshape.tools.perplexity import Measured, measured
 from tests.export.real_models import smollm2, stories15m
 from tests.export.reference import logits
@@ -100,28 +99,39 @@ def windows_of(checkpoint: Checkpoint, subject: Subject) -> list[list[int]]:
     return [[*begin, *ids[at : at + size][len(begin) :]] for at in range(0, len(ids) - size + 1, size)]
 
 
-def evaluated(checkpoint: Checkpoint, subject: Subject, recipe: Recipe) -> tuple[Measured, float]:
+def made_of(storage: RoundedStorage, name: str) -> Array:
+    """The tensor of this name with what it loses on its way into a file."""
+    layout = storage.layout(name, lookup=False) if len(storage.shapes[name]) == 2 else None
+    return storage.floats(name) if layout is None else restored(storage.grouped(name, layout, slice(None)))
+
+
+def bits_of(storage: RoundedStorage) -> float:
+    """What one weight of a matrix takes, with its part of the scales and minima of its group."""
+    bits = count = 0.0
+    for name, (rows, width) in {name: shape for name, shape in storage.shapes.items() if len(shape) == 2}.items():
+        count += rows * width
+        bits += rows * width * bits_of_layout(storage.layout(name, lookup=False))
+    return bits / count
+
+
+def bits_of_layout(layout: Layout | None) -> float:
+    """
+    >>> bits_of_layout(Layout(4, 32, minima=True)), bits_of_layout(None)
+    (6.0, 32.0)
+    """
+    return 32.0 if layout is None else layout.bits + 32 * (1 + layout.minima) / layout.group
+
+
+def evaluated(checkpoint: Checkpoint, subject: Subject, quantization: Quantization) -> tuple[Measured, float]:
     """The perplexity of the weights that a recipe makes, and the bits that one of a matrix takes."""
-    weights: dict[str, Array] = {}
-    bits = count = 0
-    for name, shape in checkpoint.shapes.items():
-        made = prepared(checkpoint, name, recipe) if len(shape) == 2 else checkpoint.read(name)
-        weights[name] = restored(made) if isinstance(made, Grouped) else made
-        if len(shape) == 2:
-            count += made.codes.size if isinstance(made, Grouped) else made.size
-            bits += stored_bits(made)
+    storage = RoundedStorage(checkpoint, quantization)
+    weights = {name: made_of(storage, name) for name in checkpoint.shapes}
     settings, windows, losses = settings_of(checkpoint.config), windows_of(checkpoint, subject), []
     for window in windows:
         half = len(window) // 2
         rows = torch.from_numpy(logits(settings, weights, window, torch.float32)[half:-1]).double()
         losses.append(torch.nn.functional.cross_entropy(rows, torch.tensor(window[half + 1 :]), reduction="none"))
-    return measured(torch.cat(losses).numpy(), subject.context, len(windows), 1.0), bits / count
-
-
-def stored_bits(weight: Grouped | Array) -> int:
-    if not isinstance(weight, Grouped):
-        return weight.size * 32
-    return weight.codes.size * weight.bits + 32 * weight.scales.size * (1 if weight.minima is None else 2)
+    return measured(torch.cat(losses).numpy(), subject.context, len(windows), 1.0), bits_of(storage)
 
 
 def main() -> None:
@@ -137,7 +147,7 @@ def main() -> None:
         checkpoint = subject.open()
         plain = None
         for mode in ["none", *options.quant]:
-            found, bits = evaluated(checkpoint, subject, Recipe(mode, options.group_size))
+            found, bits = evaluated(checkpoint, subject, Quantization(mode, options.group_size))
             plain = plain or found.perplexity
             ratio = found.perplexity / plain
             print(

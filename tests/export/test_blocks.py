@@ -10,8 +10,8 @@ import pytest
 
 from liveshape.export.blocks import FORMATS
 from liveshape.export.gguf import GgufFile
-from liveshape.export.rounding import restored
 from liveshape.export.sources import open_checkpoint
+from liveshape.export.weights import Layout, restored
 from tests.export.gguf_files import READERS, WRITERS, q4_k_m, rewritten, stored, write_gguf
 from tests.export.test_readers import WEIGHTS, gguf_of_weights
 
@@ -52,8 +52,7 @@ def test_codes_are_the_floats(number: int, tmp_path: Path) -> None:
     write_gguf(tmp_path / "x.gguf", {}, {"x": (number, (3, 2 * form.weights), records.tobytes())})
     file = GgufFile(tmp_path / "x.gguf")
     found = file.grouped("x")
-    assert found is not None
-    assert (found.bits, found.group, found.minima is not None) == KEPT[form.name]
+    assert found.layout == form.layout == file.tensors["x"].layout == Layout(*KEPT[form.name])
     low, high = LIMITS[found.bits]
     assert (found.codes.dtype, found.scales.dtype) == (np.int8, np.float32)
     assert (found.codes >= low).all()
@@ -66,8 +65,8 @@ def test_floats_have_no_codes(name: str, tmp_path: Path) -> None:
     weight = np.ones((2, 32), np.float32)
     write_gguf(tmp_path / "x.gguf", {}, {"x": stored(weight, name), "y": stored(weight[0], "Q8_0")})
     file = GgufFile(tmp_path / "x.gguf")
-    assert file.grouped("x") is None
-    assert file.grouped("y") is None  # a vector
+    assert file.tensors["x"].layout is None
+    assert file.tensors["y"].layout is None  # a vector
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name.startswith("Q")])
@@ -92,14 +91,15 @@ def test_rows_of_query_and_key_are_put_in_order(name: str, tmp_path: Path) -> No
     gguf_of_weights(tmp_path / "plain.gguf")
     rewritten(tmp_path / "plain.gguf", tmp_path / "tiny.gguf", lambda _: name)
     checkpoint = open_checkpoint(str(tmp_path / "tiny.gguf"))
+    assert checkpoint.grouped is not None
     for tensor, weight in WEIGHTS.items():
-        found = checkpoint.grouped(tensor)
-        assert (found is None) == (weight.ndim == 1)
-        if found is not None:
-            assert_within_one_step(restored(found), checkpoint.read(tensor), found.minima)
+        assert (checkpoint.stored(tensor) is None) == (weight.ndim == 1)
+        if weight.ndim == 2:
+            found = checkpoint.grouped(tensor, slice(3, 17))
+            np.testing.assert_array_equal(checkpoint.read_rows(tensor, slice(3, 17)), checkpoint.read(tensor)[3:17])
+            assert_within_one_step(restored(found), checkpoint.read(tensor)[3:17], found.minima)
             # A step of 4 bits is about a third of these weights; rows in another order would be off by more.
-            assert np.corrcoef(restored(found).reshape(-1), weight.reshape(-1))[0, 1] > 0.98
-            np.testing.assert_array_equal(checkpoint.rows(tensor, slice(3, 17)), checkpoint.read(tensor)[3:17])
+            assert np.corrcoef(restored(found).reshape(-1), weight[3:17].reshape(-1))[0, 1] > 0.98
 
 
 def test_a_mixed_file_mixes(tmp_path: Path) -> None:
@@ -107,9 +107,7 @@ def test_a_mixed_file_mixes(tmp_path: Path) -> None:
     gguf_of_weights(tmp_path / "plain.gguf")
     rewritten(tmp_path / "plain.gguf", tmp_path / "tiny.gguf", q4_k_m)
     checkpoint = open_checkpoint(str(tmp_path / "tiny.gguf"))
-    kinds = {
-        (found.bits, found.minima is not None) for name in WEIGHTS if (found := checkpoint.grouped(name)) is not None
-    }
+    kinds = {(found.bits, found.minima) for name in WEIGHTS if (found := checkpoint.stored(name)) is not None}
     # Rows of 64 and 96 have no blocks of 256: Q5_0 and Q8_0 take their place.
     assert kinds == {(8, False)}
     assert {tensor.format.name for tensor in GgufFile(tmp_path / "tiny.gguf").tensors.values()} == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,50 @@ def test_a_missing_extra_names_the_remedy(
     from importlib import util
 
     found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "executorch" else found(name))
-    assert main(["export", "anything", "-o", str(tmp_path)]) == 2
-    assert "pip install 'liveshape[export]'" in capsys.readouterr().err
+    gone = ("executorch", "flatbuffers")
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name in gone else found(name))
+    assert main(["export", "any:thing", "-o", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "needs executorch" in message
+    assert "pip install 'liveshape[export]'" in message
+    write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint_of(LLAMA).config))
+    assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert "needs flatbuffers" in message
+    assert "pip install 'liveshape[llm]'" in message
+
+
+def test_a_checkpoint_needs_no_torch(tmp_path: Path) -> None:
+    """In a process where neither torch nor executorch can be imported."""
+    write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint_of(LLAMA).config))
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'torchao', 'executorch', 'transformers'): sys.modules[name] = None\n"
+        "from liveshape.cli import main\n"
+        f"sys.exit(main(['export', {str(tmp_path / 'model')!r}, '-o', {str(tmp_path / 'out')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "model.pte").exists()
+
+
+def test_names_are_looked_at_before_torch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*looked_for: object) -> None:
+        raise AssertionError("the extra was looked for")
+
+    monkeypatch.setattr("liveshape.export.command._require", fail)
+    assert main(["export", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")]) == 2
+    assert "there is no such folder or file" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep me")
+    for out in (tmp_path / "out", tmp_path / "out" / "mine.txt"):
+        assert main(["export", "mymodel:build", "-o", str(out)]) == 2
+        assert f"{out} exists: --force replaces" in capsys.readouterr().err
+    with pytest.raises(AssertionError, match="the extra was looked for"):
+        main(["export", "mymodel:build", "-o", str(tmp_path / "out"), "--force"])
+    assert (tmp_path / "out" / "mine.txt").read_text() == "keep me"
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,11 +126,10 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert (word in printed) == (word != "--device")
 
 
-@pytest.mark.slow
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = checkpoint_of(LLAMA)
     write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint.config))
-    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "64"]
+    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "32"]
     assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out"), *options]) == 0
     assert "prompts in pieces of 16, context 32" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -101,9 +142,11 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
-    from liveshape.export.folder import Settings, build_decoder, export_folder
+    from liveshape.export.config import Quantization
+    from liveshape.export.folder import Settings, export_folder
+    from tests.export.torch_road import build_decoder
 
-    settings = Settings(max_seq=16, max_context=32, half=True)
+    settings = Settings(Quantization("4w"), max_seq=16, max_context=32, half=True)
     size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
     assert size == (tmp_path / "model.pte").stat().st_size
     tokens, position = np.array([[5, 6, 7, 8]]), np.array([0])

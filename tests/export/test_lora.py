@@ -57,7 +57,7 @@ def test_merged(settings: dict[str, Any], scale: float, tmp_path: Path) -> None:
             up, down = (tensors[f"{module}.lora_{part}.weight"].astype(np.float64) for part in "BA")
             expected = expected + scale * up @ down
         np.testing.assert_allclose(merged.read(name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(merged.rows(name, slice(5, 9)), expected[5:9], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(merged.read_rows(name, slice(5, 9)), expected[5:9], rtol=1e-5, atol=1e-5)
         assert merged.read(name).dtype == np.float32
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.export.recipe import Recipe
+from liveshape.export.config import Quantization
 from tests.export.perplexity import SUBJECTS, evaluated, settings_of, shuffled
 from tests.export.reference import logits
 from tests.export.tiny import LLAMA, checkpoint_of
@@ -31,5 +31,6 @@ def test_shuffled_channels_make_the_same_function(settings: dict[str, object]) -
 def test_default_recipe_on_real_models(name: str) -> None:
     pytest.importorskip("tokenizers")
     checkpoint = SUBJECTS[name].open()
-    plain, made = (evaluated(checkpoint, SUBJECTS[name], recipe)[0] for recipe in (Recipe("none"), Recipe()))
+    recipes = Quantization("none"), Quantization()
+    plain, made = (evaluated(checkpoint, SUBJECTS[name], recipe)[0] for recipe in recipes)
     assert made.perplexity <= 1.05 * plain.perplexity

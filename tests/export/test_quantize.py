@@ -1,15 +1,30 @@
-"""4-bit groups: exact where they can be, close to the best where they cannot, never a shape the exporter trips over."""
+"""4-bit groups: exact where they can be, close to the best where they cannot, and those of torch."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from liveshape.errors import UnsupportedError
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
-from liveshape.export.quantize import GroupedWeight, Weights, quantize_groups
-from liveshape.export.recipe import group_of
+from liveshape.export.rounding import group_of, rounded
+from liveshape.export.storage import RoundedStorage
+from liveshape.export.weights import Grouped, Layout
+from tests.export import torch_weights
+
+Array = np.ndarray[Any, Any]
+
+
+def dequantized(found: Grouped) -> Array:
+    return found.codes * found.scales.repeat(found.group, axis=1)
+
+
+def random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -31,64 +46,80 @@ def test_group_sizes(width: int, asked: int, group: int | None) -> None:
 
 def test_symmetric_blocks_come_through_unchanged() -> None:
     """What Q4_0 stores: the largest weight of a block sits at -8."""
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randint(-8, 8, (40, 4, 32), generator=generator)
-    values[:, :, 5] = -8
-    scales = torch.randn(40, 4, 1, generator=generator).half().float()
-    weight = (values * scales).reshape(40, 128)
-    found, found_scales = quantize_groups(weight, 32)
-    torch.testing.assert_close(GroupedWeight(found, found_scales)(), weight, rtol=1e-6, atol=0)
-    assert torch.equal(found.reshape(40, 4, 32), values.to(torch.int8))
+    generator = np.random.default_rng(0)
+    codes = generator.integers(-8, 8, (40, 4, 32))
+    codes[:, :, 5] = -8
+    scales = generator.standard_normal((40, 4, 1)).astype(np.float16).astype(np.float32)
+    weight = (codes * scales).reshape(40, 128).astype(np.float32)
+    found = rounded(weight, Layout(4, 32))
+    np.testing.assert_allclose(dequantized(found), weight, rtol=1e-6)
+    assert np.array_equal(found.codes.reshape(40, 4, 32), codes)
 
 
 def test_better_than_rounding_to_the_largest() -> None:
-    weight = torch.randn(256, 128, generator=torch.Generator().manual_seed(1))
-    found = GroupedWeight(*quantize_groups(weight, 32))()
+    weight = random(256, 128)
     groups = weight.reshape(-1, 32)
-    scale = groups.abs().amax(1, keepdim=True) / 7.5
-    plain = ((groups / scale).round().clamp(-8, 7) * scale).reshape(weight.shape)
-    assert (found - weight).square().mean() < 0.95 * (plain - weight).square().mean()
+    scale = np.abs(groups).max(1, keepdims=True) / 7.5
+    plain = (np.clip(np.rint(groups / scale), -8, 7) * scale).reshape(weight.shape)
+    error = np.square(dequantized(rounded(weight, Layout(4, 32))) - weight).mean()
+    assert error < 0.95 * np.square(plain - weight).mean()
 
 
 def test_zeros_and_huge_and_tiny_groups() -> None:
-    weight = torch.zeros(8, 64)
+    weight = np.zeros((8, 64), np.float32)
     weight[1] = 1e30
     weight[2] = 1e-30
     weight[3, 40] = -3.0
-    values, scales = quantize_groups(weight, 32)
-    assert torch.isfinite(scales).all()
-    torch.testing.assert_close(GroupedWeight(values, scales)(), weight, rtol=1e-5, atol=1e-25)
+    found = rounded(weight, Layout(4, 32))
+    assert np.isfinite(found.scales).all()
+    np.testing.assert_allclose(dequantized(found), weight, rtol=1e-5, atol=1e-25)
 
 
-def weights(quantization: Quantization, **tensors: np.ndarray) -> Weights:  # type: ignore[type-arg]
-    return Weights(tensors.__getitem__, frozenset(tensors), quantization)
+@pytest.mark.parametrize(("width", "group"), [(128, 32), (100, 20), (96, 96)])
+def test_those_of_torch(width: int, group: int) -> None:
+    weight = random(64, width)
+    weight[3, :group] = 0
+    found = rounded(weight, Layout(4, group))
+    codes, scales = torch_weights.quantize_groups(torch.from_numpy(weight), group)
+    assert np.array_equal(found.codes, codes.numpy())
+    np.testing.assert_allclose(found.scales, scales.numpy(), rtol=5e-7)
 
 
-@pytest.mark.parametrize("rows", [4, 5, 6, 7])
-@pytest.mark.parametrize("mode", ["4w", "8da4w", "none"])
-def test_linears_of_any_height(rows: int, mode: str) -> None:
-    generator = np.random.default_rng(rows)
-    weight, bias = generator.standard_normal((rows, 64)).astype(np.float32), np.arange(rows, dtype=np.float32)
-    found = weights(Quantization(mode), **{"x.weight": weight, "x.bias": bias}).linear("x")  # type: ignore[arg-type]
-    x = torch.randn(1, 3, 64, generator=torch.Generator().manual_seed(0))
-    out = found(x)
-    assert out.shape == (1, 3, rows)
-    if mode != "none":
-        assert found.weight.values.shape[0] % 4 == 0
-        weight = found.weight()[:rows].numpy()
-    tolerance = 0.1 if mode == "8da4w" else 1e-5
-    expected = torch.nn.functional.linear(x, torch.from_numpy(weight), torch.from_numpy(bias))
-    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
+def storage(quantization: Quantization, **tensors: Array) -> RoundedStorage:
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    config: Any = None
+    return RoundedStorage(Checkpoint(config, shapes, tensors.__getitem__), quantization)
 
 
-def test_a_tied_table_is_two_equal_copies() -> None:
-    table = np.random.default_rng(0).standard_normal((12, 64)).astype(np.float32)
-    found = weights(Quantization("4w"), **{"model.embed_tokens.weight": table})
-    embedding, head = found.embedding("model.embed_tokens", 64), found.linear("model.embed_tokens")
-    assert torch.equal(embedding.weight.values, head.weight.values)
-    assert embedding.weight.values.data_ptr() != head.weight.values.data_ptr()
+def test_layouts() -> None:
+    found = storage(Quantization("4w", 64), **{"x.weight": random(5, 64), "narrow.weight": random(5, 100)})
+    assert found.layout("x.weight", lookup=True) == found.layout("x.weight", lookup=False) == Layout(4, 64)
+    assert found.layout("narrow.weight", lookup=True) is None  # no multiple of 32
+    assert found.layout("narrow.weight", lookup=False) == Layout(4, 20)
+    plain = storage(Quantization("none"), **{"x.weight": random(5, 64)})
+    assert plain.layout("x.weight", lookup=False) is None
+
+
+def test_rows_in_pieces_are_the_rows_at_once() -> None:
+    weight = random(50, 64)
+    found = storage(Quantization("4w"), **{"x.weight": weight})
+    pieces = [found.grouped("x.weight", Layout(4, 32), slice(start, start + 16)) for start in range(0, 50, 16)]
+    whole = rounded(weight, Layout(4, 32))
+    assert np.array_equal(np.concatenate([piece.codes for piece in pieces]), whole.codes)
+    assert np.array_equal(np.concatenate([piece.scales for piece in pieces]), whole.scales)
 
 
 def test_rows_that_cannot_be_grouped_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="rows of 6 weights"):
-        weights(Quantization("4w"), **{"x.weight": np.zeros((4, 6), np.float32)}).linear("x")
+    with pytest.raises(UnsupportedError, match="x: rows of 6 weights"):
+        storage(Quantization("4w"), **{"x.weight": np.zeros((4, 6), np.float32)}).layout("x.weight", lookup=False)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_refused(wrong: float) -> None:
+    weight = random(40, 64)
+    weight[17, 40] = wrong
+    found = storage(Quantization("4w"), **{"x.weight": weight})
+    found.grouped("x.weight", Layout(4, 32), slice(20, 40))
+    with pytest.raises(FormatError, match=r"x\.weight: rows 0 to 20 have weights that are no finite numbers"):
+        found.grouped("x.weight", Layout(4, 32), slice(0, 20))

@@ -13,9 +13,10 @@ import torch
 
 import liveshape
 from liveshape.export.config import Quantization
-from liveshape.export.folder import Settings, build_decoder, export_folder
+from liveshape.export.folder import Settings, export_folder
 from liveshape.export.sources import open_checkpoint
 from tests.export.real_models import smollm2, stories15m
+from tests.export.torch_road import build_decoder
 
 HERE = Path(__file__).parent
 TEXT = (

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.export.recipe import Form, Recipe, prepared
-from liveshape.export.rounding import restored, rounded, rounded_rows
-from liveshape.export.weights import Grouped
+from liveshape.export.config import Quantization
+from liveshape.export.recipe import layout_of, rounded_again, rounded_layout
+from liveshape.export.rounding import rounded
+from liveshape.export.storage import RoundedStorage
+from liveshape.export.weights import Grouped, Layout, restored
 from tests.export.tiny import LLAMA, checkpoint_of
 
 LAYER = "model.layers.0.self_attn.q_proj.weight"
@@ -34,8 +36,8 @@ def error(weight: Any, found: Grouped) -> float:
 )
 def test_no_weight_is_off_by_more_than_a_step(bits: int, minima: bool, rows: int, width: int, group: int) -> None:
     weight = normal(rows, width)
-    found = rounded(weight, bits, group, minima)
-    assert (found.bits, found.group, found.minima is not None) == (bits, group, minima)
+    found = rounded(weight, Layout(bits, group, minima))
+    assert found.layout == Layout(bits, group, minima)
     assert (found.codes.dtype, found.scales.dtype) == (np.int8, np.float32)
     assert np.abs(found.codes.astype(int)).max() <= 1 << (bits - 1)
     off = np.abs(restored(found) - weight).reshape(rows, -1, group)
@@ -47,7 +49,7 @@ def test_no_weight_is_off_by_more_than_a_step(bits: int, minima: bool, rows: int
 
 def test_a_minimum_is_worth_its_place() -> None:
     weight = normal(256, 512)
-    plain, between, eight = (error(weight, rounded(weight, bits, 32, minima)) for bits, minima in KINDS)
+    plain, between, eight = (error(weight, rounded(weight, Layout(bits, 32, minima))) for bits, minima in KINDS)
     assert between < 0.85 * plain
     assert eight < 0.01 * between
     ends = weight.reshape(-1, 32).min(1, keepdims=True), weight.reshape(-1, 32).max(1, keepdims=True)
@@ -66,7 +68,7 @@ def test_whole_numbers_come_through_unchanged(bits: int, minima: bool) -> None:
     if minima or bits == 8:
         scales = np.abs(scales)
     weight = (codes * scales + least).astype(np.float32).reshape(40, 128)
-    found = rounded(weight, bits, 32, minima)
+    found = rounded(weight, Layout(bits, 32, minima))
     np.testing.assert_array_equal(found.codes, codes.reshape(40, 128))
     np.testing.assert_allclose(restored(found), weight, rtol=1e-5, atol=1e-5)
 
@@ -79,7 +81,7 @@ def test_zeros_and_huge_and_tiny_groups(bits: int, minima: bool) -> None:
     weight[3, 40] = -3.0
     weight[4] = 1e-42
     weight[5, ::2], weight[5, 1::2] = 1e37, -1e37
-    found = rounded(weight, bits, 32, minima)
+    found = rounded(weight, Layout(bits, 32, minima))
     assert np.isfinite(found.scales).all()
     assert (restored(found)[0] == 0).all()
     step = np.repeat(np.abs(found.scales), 32, axis=1)
@@ -87,96 +89,98 @@ def test_zeros_and_huge_and_tiny_groups(bits: int, minima: bool) -> None:
     np.testing.assert_allclose(restored(found)[:4], weight[:4], rtol=1e-5, atol=1e-25)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("bits", "minima"), KINDS)
 def test_what_is_no_number_is_refused(bits: int, minima: bool, value: float) -> None:
-    weight = normal(5000, 64)
-    weight[4097, 3] = value
-    with pytest.raises(FormatError, match="no numbers"):
-        rounded(weight, bits, 32, minima)
+    weight = checkpoint_of(LLAMA).read(LAYER).copy()
+    weight[17, 3] = value
+    checkpoint = dataclasses.replace(checkpoint_of(LLAMA), read=lambda _: weight)
+    with pytest.raises(FormatError, match=r"q_proj\.weight: rows 16 to 32 have weights that are no finite numbers"):
+        RoundedStorage(checkpoint, Quantization()).grouped(LAYER, Layout(bits, 32, minima), slice(16, 32))
 
 
 def test_slices_of_rows_make_no_difference() -> None:
-    weight = normal(5000, 64)
-    asked: list[slice] = []
-
-    def rows(part: slice) -> Any:
-        asked.append(part)
-        return weight[part]
-
-    found = rounded_rows(rows, weight.shape, 4, 32, True)
-    assert len(asked) > 1
-    alone = [rounded(weight[row : row + 1], 4, 32, True) for row in (0, 2047, 2048, 4999)]
-    for row, each in zip((0, 2047, 2048, 4999), alone, strict=True):
-        np.testing.assert_array_equal(restored(found)[row], restored(each)[0])
-
-
-@pytest.mark.parametrize(("bits", "group", "minima"), [(3, 32, False), (8, 32, True), (4, 24, False), (4, 0, False)])
-def test_what_cannot_be_rounded(bits: int, group: int, minima: bool) -> None:
-    with pytest.raises(InputError):
-        rounded(normal(4, 64), bits, group, minima)
+    weight, layout = normal(5000, 64), Layout(4, 32, minima=True)
+    found = restored(rounded(weight, layout))
+    for row in (0, 2047, 2048, 4999):
+        np.testing.assert_array_equal(found[row], restored(rounded(weight[row : row + 1], layout))[0])
 
 
 @pytest.mark.parametrize(
-    ("recipe", "name", "form"),
+    ("quantization", "name", "layout"),
     [
-        (Recipe(), LAYER, Form(4, 32, True)),
-        (Recipe("8da4w"), LAYER, Form(4, 32, True)),
-        (Recipe("4w", 64), LAYER, Form(4, 64, True)),
-        (Recipe("4w"), VALUE, Form(8, 64, False)),
-        (Recipe("4w"), TABLE, Form(8, 64, False)),
-        (Recipe("4w", 32), TABLE, Form(8, 32, False)),
-        (Recipe("8w"), LAYER, Form(8, 64, False)),
-        (Recipe("none"), LAYER, None),
+        (Quantization(), LAYER, Layout(4, 32, True)),
+        (Quantization("auto", 64), LAYER, Layout(4, 64, True)),
+        (Quantization(), VALUE, Layout(8, 64)),
+        (Quantization(), TABLE, Layout(8, 64)),
+        (Quantization("auto", 32), TABLE, Layout(8, 32)),
+        (Quantization("4w"), LAYER, Layout(4, 32)),
+        (Quantization("4w"), TABLE, Layout(4, 32)),
+        (Quantization("8da4w", 16), VALUE, Layout(4, 16)),
+        (Quantization("8w"), LAYER, Layout(8, 64)),
+        (Quantization("none"), LAYER, None),
     ],
 )
-def test_what_a_recipe_makes_of_floats(recipe: Recipe, name: str, form: Form | None) -> None:
-    assert recipe.form(name, 64, 1000) == form
-    made = prepared(checkpoint_of(LLAMA), name, recipe)
-    if form is None:
-        np.testing.assert_array_equal(made, checkpoint_of(LLAMA).read(name))
-    else:
-        assert isinstance(made, Grouped)
-        assert (made.bits, made.group, made.minima is not None) == dataclasses.astuple(form)
+def test_what_a_recipe_makes_of_floats(quantization: Quantization, name: str, layout: Layout | None) -> None:
+    checkpoint = checkpoint_of(LLAMA)
+    assert layout_of(checkpoint, name, quantization) == layout
+    if layout is not None:
+        made = RoundedStorage(checkpoint, quantization).grouped(name, layout, slice(3, 9))
+        assert made.layout == layout
+        assert error(checkpoint.read(name)[3:9], made) < 0.02
 
 
 def test_small_models_have_more_in_8_bits() -> None:
     name = "model.layers.0.mlp.up_proj.weight"
-    assert Recipe().form(name, 2048, 1_000_000_000) == Form(4, 32, True)
-    assert Recipe().form(name, 2048, 100_000_000) == Form(8, 128, False)
+    assert rounded_layout(name, 2048, Quantization(), 1_000_000_000) == Layout(4, 32, True)
+    assert rounded_layout(name, 2048, Quantization(), 100_000_000) == Layout(8, 128)
 
 
 @pytest.mark.parametrize(
-    ("mode", "name", "stored", "kept"),
+    ("mode", "bits", "kept"),
     [
-        ("auto", LAYER, 4, True),
-        ("auto", LAYER, 8, True),
-        ("4w", LAYER, 4, True),
-        ("4w", LAYER, 8, False),
-        ("4w", TABLE, 8, True),
-        ("8da4w", LAYER, 8, False),
-        ("8w", LAYER, 4, True),
-        ("8w", LAYER, 8, True),
-        ("none", LAYER, 4, False),
+        ("auto", 4, True),
+        ("auto", 8, True),
+        ("4w", 4, True),
+        ("4w", 8, False),
+        ("8da4w", 4, True),
+        ("8da4w", 8, False),
+        ("8w", 4, True),
+        ("8w", 8, True),
+        ("none", 4, False),
     ],
 )
-def test_what_a_recipe_keeps(mode: Any, name: str, stored: int, kept: bool) -> None:
-    checkpoint = checkpoint_of(LLAMA)
-    source = rounded(checkpoint.read(name), stored)
-    made = prepared(dataclasses.replace(checkpoint, grouped=lambda _: source), name, Recipe(mode))
-    assert (made is source) == kept
+def test_what_a_recipe_keeps(mode: Any, bits: int, kept: bool) -> None:
+    checkpoint, layout = checkpoint_of(LLAMA), Layout(bits, 16)
+    source = rounded(checkpoint.read(LAYER), layout)
+    stored = dataclasses.replace(
+        checkpoint,
+        stored=lambda name: layout if name == LAYER else None,
+        grouped=lambda name, rows: Grouped(bits, source.codes[rows], source.scales[rows]),
+    )
+    storage = RoundedStorage(stored, Quantization(mode))
+    found = storage.layout(LAYER, lookup=False)
+    assert (found == layout) == kept
+    if found is not None:
+        made = storage.grouped(LAYER, found, slice(8, 24))
+        assert np.array_equal(restored(made), restored(source)[8:24]) == kept
+    assert rounded_again(stored, Quantization(mode)) == ([] if kept or mode == "none" else [LAYER])
 
 
 def test_group_sizes_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(
-        UnsupportedError, match=r"q_proj.*rows of 48 weights.*groups of 32.*one of 4, 8, 12, 16, 24, 48"
+        UnsupportedError, match=r"--group-size 32 .*q_proj.*rows of 48 weights.*one of 4, 8, 12, 16, 24, 48"
     ):
-        Recipe("4w", 32).form(LAYER, 48, 1000)
+        rounded_layout(LAYER, 48, Quantization("4w", 32), 1000)
     with pytest.raises(UnsupportedError, match=r"q_proj.*rows of 6 weights.*--quant none"):
-        Recipe("4w").form(LAYER, 6, 1000)
-    with pytest.raises(UnsupportedError, match=r"q_proj.*4 bits in groups of 32.*groups of 64.*leave --group-size out"):
-        Recipe("auto", 64).keeps(LAYER, rounded(normal(2, 64), 4, 32), 1000)
+        rounded_layout(LAYER, 6, Quantization("4w"), 1000)
+    stored = dataclasses.replace(checkpoint_of(LLAMA), stored=lambda name: Layout(4, 32, True))
+    with pytest.raises(
+        UnsupportedError, match=r"--group-size 64 .*q_proj.* 4 bits in groups of 32.*leave --group-size out"
+    ):
+        layout_of(stored, LAYER, Quantization("auto", 64))
     with pytest.raises(InputError, match="--group-size 6"):
-        Recipe("4w", 6)
+        Quantization("4w", 6)
     with pytest.raises(InputError, match="auto, 4w, 8da4w, 8w, none"):
-        Recipe("3w")  # type: ignore[arg-type]
+        Quantization("3w")  # type: ignore[arg-type]

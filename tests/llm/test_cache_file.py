@@ -162,7 +162,7 @@ def test_a_file_that_promises_more_than_it_has_is_refused_before_it_is_read(path
     wide = Expected(PROGRAM, 97, 1 << 30, lambda length: (("float32", (length, 1 << 20)),))
     states = [["float32", [1 << 30, 1 << 20]]]
     path.write_bytes(rewritten(path.read_bytes(), tokens=1 << 30, states=states))
-    with pytest.raises(FormatError, match=r"bytes, a cache of 1073741824 tokens of this program takes 4,503,6"):
+    with pytest.raises(FormatError, match=r"bytes, a cache of 1,073,741,824 tokens of this program takes 4,503,6"):
         load(path, wide)
 
 

@@ -13,6 +13,7 @@ from liveshape import llm
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.generate import prompt_ids
 from liveshape.llm.host_sampling import host_sampler
+from liveshape.llm.responses import speed_text
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.stats import Stats
 from liveshape.llm.stopping import StopWatch
@@ -99,10 +100,11 @@ def test_what_cannot_work_is_an_error_before_anything_is_computed() -> None:
         llm.stream_generate(model, tokenizer, PROMPT)
     assert (caught.value.tokens, caught.value.context) == (len(tokenizer.encode(PROMPT)), 3)
     wrong: list[tuple[Any, dict[str, Any], str]] = [
-        ([], {}, "empty"),
         ([400], {}, "the token 400.*ends at 400"),
         ([-1], {}, "the token -1"),
         ([1], {"max_tokens": 0}, "max_tokens is 0"),
+        ([1], {"max_tokens": -5}, "max_tokens is -5"),
+        ([1], {"seed": -7}, "-1 for one that is drawn; -7 was given"),
         ([1], {"temperature": -1.0}, "temperature"),
         ([1], {"stop": ""}, "stop string"),
     ]
@@ -110,6 +112,24 @@ def test_what_cannot_work_is_an_error_before_anything_is_computed() -> None:
         with pytest.raises(InputError, match=message):
             llm.stream_generate(model, tokenizer, prompt, **options)
     assert not model.computed
+
+
+def test_an_empty_prompt_is_what_begins_a_text() -> None:
+    tokenizer, bare = plain(), llm.Tokenizer(plain()._backend)
+    for prompt in ("", [], np.array([], np.int64)):
+        assert prompt_ids(tokenizer, prompt) == [tokenizer.bos_id]
+        assert prompt_ids(bare, prompt, 7) == [7]
+        with pytest.raises(InputError, match="the prompt is empty, and this model has no token that begins a text"):
+            prompt_ids(bare, prompt)
+    model = model_saying()
+    model.bos_id = 5
+    assert next(iter(llm.stream_generate(model, bare, []))).prompt_tokens == 1
+    assert model.computed == [[5]]
+
+
+def test_one_token_is_no_tokens() -> None:
+    *_, last = llm.stream_generate(model_saying(), plain(), [1], max_tokens=1)
+    assert speed_text(last).count("1 token,") == 2
 
 
 # Stop strings
@@ -248,3 +268,38 @@ def test_loading_asks_for_the_tokenizer_before_the_weights(tmp_path: Path) -> No
     for path in (folder, folder / "model.pte"):
         with pytest.raises(FormatError):  # the program is empty
             llm.load(path)
+
+
+# Several prompts
+
+
+def test_several_prompts_are_texts_of_their_own() -> None:
+    tokenizer = chatty()
+    model: Any = FakeModel(answering(tokenizer, "I am well"))
+    messages = [{"role": "user", "content": "how are you?"}]
+    ids = tokenizer.apply_chat_template(messages)
+    for several in ([messages, messages], [ids, ids], (ids, np.array(ids), messages)):
+        assert llm.generate(model, tokenizer, several) == ["I am well"] * len(several)
+    tokenizer, model = plain(), model_saying()
+    assert llm.generate(model, tokenizer, [PROMPT]) == [TALE]
+    assert llm.generate(model, tokenizer, [PROMPT, PROMPT], keep_prefix=True) == [TALE, TALE]
+    assert [len(each) for each in model.computed[-2:]] == [1, 1]
+
+
+def test_one_wrong_prompt_of_several_is_an_error_before_anything_is_computed() -> None:
+    tokenizer, model = plain(), model_saying()
+    for wrong in (["Hi", "\ud800"], [[1], [400]], [[1], [0.5]], ["Hi", [[1]]]):
+        with pytest.raises(InputError):
+            llm.generate(model, tokenizer, wrong)
+    assert not model.computed
+
+
+def test_the_options_have_one_list_of_names() -> None:
+    from inspect import Parameter, signature
+
+    named = [
+        name for name, each in signature(llm.stream_generate).parameters.items() if each.kind is Parameter.KEYWORD_ONLY
+    ]
+    assert list(llm.GenerationOptions.__annotations__) == named
+    with pytest.raises(TypeError, match="temperatur"):
+        llm.generate(model_saying(), plain(), PROMPT, temperatur=0.5)  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ import pytest
 import liveshape
 from liveshape import llm
 from liveshape.errors import InputError
-from liveshape.llm.generate import speed_text
+from liveshape.llm.responses import speed_text
 from liveshape.llm.stats import Stats
 from tests.llm.texts import FakeModel, plain, reciting
 
@@ -100,5 +100,5 @@ def test_what_guesses_must_know_the_same_tokens(story: Pair) -> None:
     with pytest.raises(InputError, match="lookahead must be 'ngram' or a LanguageModel"):
         llm.stream_generate(model, tokenizer, BALL, lookahead="bigram")  # type: ignore[arg-type]
     for options in ({"sampler": lambda logits: 0}, {"logits_processors": [lambda tokens, logits: logits]}):
-        with pytest.raises(InputError, match="lookahead cannot verify what sampler or logits_processors choose"):
+        with pytest.raises(InputError, match="lookahead cannot verify what sampler, logits_processors"):
             llm.stream_generate(model, tokenizer, BALL, lookahead="ngram", **options)

@@ -206,9 +206,9 @@ def test_forks_are_independent_and_share_the_weights(model: LanguageModel) -> No
 def test_what_does_not_fit_is_refused_before_anything_runs(model: LanguageModel) -> None:
     model.prefill(IDS[:30])
     submits = model.device.counters.submits
-    with pytest.raises(InputError, match="30 are in the cache and 11 tokens were given, the context holds 40"):
+    with pytest.raises(InputError, match="30 in the cache and 11 tokens given, the context holds 40"):
         model.prefill(IDS[:11])
-    with pytest.raises(InputError, match="41 tokens were given, the context holds 40"):
+    with pytest.raises(InputError, match="41 tokens given, the context holds 40"):
         model.stream([1] * 41)
     with pytest.raises(InputError, match="token 97 is outside the vocabulary of 97"):
         model.prefill([1, 97])

@@ -107,6 +107,7 @@ class FakeModel:
         self.max_context, self.vocab_size = context, vocab_size
         self.max_seq_len = context
         self.eos_ids: tuple[int, ...] = ()
+        self.bos_id: int | None = None
         self.tokens: tuple[int, ...] = ()
         self.computed: list[list[int]] = []  # what each prefill was given
         self.samplings: list[Sampling] = []

@@ -147,7 +147,7 @@ def test_live_shapes_are_checked_against_the_allocation_in_each_dimension() -> N
     chain = Chain()
     x = chain.input((2, MAX, 8))
     live = live_of(chain.graph(rms(chain, x)))
-    for shape in ((2, MAX + 1, 8), (3, 1, 8), (2, 8), (2, MAX, 9), (2, -1, 8)):
+    for shape in ((2, MAX + 1, 8), (3, 1, 8), (2, MAX, 9), (2, -1, 8)):
         with pytest.raises(ShapeError, match=r"input 0: live shape .* does not fit the allocated \(2, 43, 8\)"):
             live.tensor(x).shape = shape
     assert live.tensor(x).shape == (2, MAX, 8)

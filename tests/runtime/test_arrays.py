@@ -180,10 +180,10 @@ WEIRD: dict[str, tuple[Any, str]] = {
     "integers": (BASE.astype(np.int32), r"\.astype\('float32'\)"),
     "list of bools": ([[True, False, True]] * 2, r"np\.asarray\(\.\.\., 'float32'\)"),
     "huge integers": ([[10**400] * 3] * 2, "numbers alone"),
-    "too many dims": (BASE[None], "live shape"),
+    "too many dims": (BASE[None], "rank 3 was given, 2 is needed"),
     "too long": (np.zeros((2, 4), np.float32), "live shape"),
     "terabytes": (np.broadcast_to(np.float32(0), (1 << 20, 1 << 20)), "live shape"),
-    "a number": (3.0, "live shape"),
+    "a number": (3.0, "rank 0 was given, 2 is needed"),
 }
 
 

@@ -249,7 +249,7 @@ def test_places_of_metadata_that_are_none() -> None:
 
 @pytest.mark.parametrize("given", [None, 5, "abc", {"x": 1}])
 def test_inputs_that_are_no_list_are_refused(model: Any, given: Any) -> None:
-    with pytest.raises(InputError, match="takes a list of 1 inputs"):
+    with pytest.raises(InputError, match="takes a list of 1 input,"):
         model._method.execute(given)
 
 

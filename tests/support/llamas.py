@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.support.exporting import cached, quick, quiet
+from tests.support.exporting import quiet
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,9 @@ def config_of(tiny: Tiny) -> Any:
 
 
 @functools.cache
-def decoder(tiny: Tiny) -> Any:
-    """The torch module, with the weights of the file."""
+def checkpoint_of(tiny: Tiny) -> Any:
+    """Its random weights."""
     from liveshape.export.checkpoint import Checkpoint, expected_tensors
-    from liveshape.export.config import Quantization
-    from liveshape.export.folder import Settings, build_decoder
 
     config = config_of(tiny)
     shapes = dict(expected_tensors(config))
@@ -63,23 +60,31 @@ def decoder(tiny: Tiny) -> Any:
         name: (generator.standard_normal(shape) * 0.3 + ("norm" in name)).astype(np.float32)
         for name, shape in shapes.items()
     }
-    settings = Settings(Quantization(tiny.quantization), tiny.max_seq, tiny.max_context, tiny.half, tiny.full_logits)
-    return build_decoder(Checkpoint(config, shapes, tensors.__getitem__), settings).eval()
+    return Checkpoint(config, shapes, tensors.__getitem__)
 
 
+def settings_of(tiny: Tiny) -> Any:
+    from liveshape.export.config import Quantization
+    from liveshape.export.folder import Settings
+
+    return Settings(Quantization(tiny.quantization), tiny.max_seq, tiny.max_context, tiny.half, tiny.full_logits)
+
+
+@functools.cache
+def decoder(tiny: Tiny) -> Any:
+    """The torch module, with the weights of the file."""
+    with quiet():
+        from tests.export.torch_road import build_decoder
+
+    return build_decoder(checkpoint_of(tiny), settings_of(tiny)).eval()
+
+
+@functools.cache
 def program(tiny: Tiny) -> Path:
     """The `.pte`."""
+    from tests.export.exported import written
 
-    def make() -> bytes:
-        from liveshape.export.folder import decoder_source
-        from liveshape.export.lower import lower
-
-        with tempfile.TemporaryDirectory() as folder, quiet(), quick():
-            path = Path(folder) / "model.pte"
-            lower(decoder_source(decoder(tiny), tiny.max_seq), path, tiny.half)
-            return path.read_bytes()
-
-    return cached(f"llama/{tiny.name}", (config_of, decoder, program, repr(tiny)), make)
+    return written(f"llama/{tiny.name}", checkpoint_of(tiny), settings_of(tiny))
 
 
 def logits_of(tiny: Tiny, ids: list[int]) -> Any:

@@ -43,23 +43,25 @@ fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
     var block = mat4x4<f32>();
     if (column < params.columns && k < last_k) {
         let last = params.columns - 1u;
-        let shift = k % 8u * 4u;
         block = transpose(mat4x4<f32>(
-            four_of(in_order(word(column, k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 1u, last), k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 2u, last), k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 3u, last), k / 8u)) >> shift),
+            four_codes(column, k),
+            four_codes(min(column + 1u, last), k),
+            four_codes(min(column + 2u, last), k),
+            four_codes(min(column + 3u, last), k),
         ));
-        let scale = scale_four(column, k);
         if (SCALED == 4u) {
-            block = mat4x4<f32>(block[0] * scale, block[1] * scale, block[2] * scale, block[3] * scale);
-        } else {
-            let end = params.depth - 1u;
+            let scale = scale_four(column, k);
+            let minimum = minimum_four(column, k);
             block = mat4x4<f32>(
-                block[0] * scale,
-                block[1] * scale_four(column, min(k + 1u, end)),
-                block[2] * scale_four(column, min(k + 2u, end)),
-                block[3] * scale_four(column, min(k + 3u, end)),
+                weighed(block[0], scale, minimum), weighed(block[1], scale, minimum),
+                weighed(block[2], scale, minimum), weighed(block[3], scale, minimum),
+            );
+        } else {
+            block = mat4x4<f32>(
+                weighed_at(block[0], column, k),
+                weighed_at(block[1], column, k + 1u),
+                weighed_at(block[2], column, k + 2u),
+                weighed_at(block[3], column, k + 3u),
             );
         }
     }

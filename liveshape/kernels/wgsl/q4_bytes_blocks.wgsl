@@ -24,7 +24,10 @@ var<workgroup> tile: array<vec4<u32>, WORDS * PITCH>;
 var<workgroup> scale_of_columns: array<vec4<f32>, COLUMNS>;
 var<workgroup> step_of_rows: array<vec4<f32>, ROWS>;
 var<workgroup> zero_of_rows: array<vec4<f32>, ROWS>;
+var<workgroup> minimum_of_columns: array<vec4<f32>, COLUMNS>;
+var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their bytes, in steps
 
+// include multiply_add
 // include q4_bytes
 // include q4_put
 
@@ -112,12 +115,16 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
         c -= zero.z * all;
         d -= zero.w * all;
     }
-    return mat4x4<f32>(
+    let scaled = mat4x4<f32>(
         fma(a, step.x * scale, sums[0]),
         fma(b, step.y * scale, sums[1]),
         fma(c, step.z * scale, sums[2]),
         fma(d, step.w * scale, sums[3]),
     );
+    if (MINIMA) {
+        return plus_outer(scaled, step * total_of_rows[row] * 0.125, minimum_of_columns[column]);
+    }
+    return scaled;
 }
 
 fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
@@ -138,6 +145,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
     var next_columns: array<vec4<u32>, COLUMN_LOADS>;
     var next_factors: array<vec4<f32>, FACTOR_LOADS>;
     var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
+    var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
     for (var group = first_group; group <= last_group; group++) {
         if (group > first_group) {
             for (var i = 0u; i < ROW_LOADS; i++) {
@@ -163,10 +171,16 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
                 let four = lane + i * WG;
                 if (four < COLUMNS) {
                     scale_of_columns[four] = next_factors[i];
+                    if (MINIMA) {
+                        minimum_of_columns[four] = next_terms[i];
+                    }
                 } else if (four < COLUMNS + ROWS) {
                     step_of_rows[four - COLUMNS] = next_factors[i];
                     if (ASYMMETRIC) {
                         zero_of_rows[four - COLUMNS] = next_zeros[i];
+                    }
+                    if (MINIMA) {
+                        total_of_rows[four - COLUMNS] = next_terms[i];
                     }
                 }
             }
@@ -188,12 +202,17 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
             for (var i = 0u; i < FACTOR_LOADS; i++) {
                 let four = lane + i * WG;
                 if (four < COLUMNS) {
-                    next_factors[i] = scale_four(min(first_column + four * 4u, params.columns - 1u), group * 32u);
+                    let of_column = min(first_column + four * 4u, params.columns - 1u);
+                    next_factors[i] = scale_four(of_column, group * 32u);
+                    next_terms[i] = minimum_four(of_column, group * 32u);
                 } else if (four < COLUMNS + ROWS) {
                     let of_row = first_row + (four - COLUMNS) * 4u;
                     next_factors[i] = floats_of_rows(of_row, group, 0u);
                     if (ASYMMETRIC) {
                         next_zeros[i] = floats_of_rows(of_row, group, 2u);
+                    }
+                    if (MINIMA) {
+                        next_terms[i] = floats_of_rows(of_row, group, 1u);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-"""A decoder of the Llama family, written for the exporter: every line below becomes one operator of the delegate.
+"""A decoder of the Llama family in torch, from which the golden programs are lowered: every line becomes an operator.
 
 Activations keep the layout (1, S, heads, head size), so no transposes are left in the graph. Norm and rotary embedding
 are spelled in the one form that the Vulkan patterns recognize, and the caches are buffers that live in the graph.
@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 
 from liveshape.export.config import ModelConfig
-from liveshape.export.quantize import Weights
 from liveshape.export.rope import rotary_tables
+from tests.export.torch_weights import Weights
 
 
 class RmsNorm(nn.Module):

@@ -1,0 +1,78 @@
+"""Flatbuffers in the making: tables, vectors and strings, under the names and slots that the readers declare.
+
+A part is written before the table that refers to it, so what is inside comes first in the code as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NewType
+
+import numpy as np
+from flatbuffers import Builder, number_types  # type: ignore[import-untyped]
+
+# Where a part lies in the buffer, as the library counts.
+Part = NewType("Part", int)
+
+# By the letters of `struct`.
+_NUMBERS: Mapping[str, Any] = {
+    "?": number_types.BoolFlags,
+    "b": number_types.Int8Flags,
+    "B": number_types.Uint8Flags,
+    "i": number_types.Int32Flags,
+    "I": number_types.Uint32Flags,
+    "q": number_types.Int64Flags,
+    "Q": number_types.Uint64Flags,
+    "d": number_types.Float64Flags,
+}
+_OFFSET = 4  # bytes of a reference
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a table, with the type that the schema gives it, by the letters of `struct`."""
+
+    code: str
+    value: float
+
+
+class Flat:
+    """One flatbuffer.
+
+    Example: `flat.finish(flat.table(NAMED, key=flat.string("x"), segment_index=Number("I", 2)), b"ET12")`.
+    """
+
+    def __init__(self) -> None:
+        self._builder = Builder(1 << 16)
+
+    def string(self, text: str) -> Part:
+        return Part(self._builder.CreateString(text))
+
+    def vector(self, code: str, numbers: Iterable[float]) -> Part:
+        """Numbers of one type."""
+        layout = np.dtype("?" if code == "?" else f"<{code}")
+        return Part(self._builder.CreateNumpyVector(np.array(list(numbers), layout)))
+
+    def parts(self, parts: Sequence[Part]) -> Part:
+        """A vector of tables or strings."""
+        self._builder.StartVector(_OFFSET, len(parts), _OFFSET)
+        for part in reversed(parts):
+            self._builder.PrependUOffsetTRelative(part)
+        return Part(self._builder.EndVector())
+
+    def table(self, layout: Mapping[str, int], **values: Number | Part) -> Part:
+        """A table of these fields; those that are left out have the schema's default."""
+        self._builder.StartObject(len(layout))
+        for name, value in values.items():
+            if isinstance(value, Number):
+                self._builder.Prepend(_NUMBERS[value.code], value.value)
+            else:
+                self._builder.PrependUOffsetTRelative(value)
+            self._builder.Slot(layout[name])
+        return Part(self._builder.EndObject())
+
+    def finish(self, root: Part, identifier: bytes) -> bytes:
+        """The bytes, once all is there."""
+        self._builder.Finish(root, identifier)
+        return bytes(self._builder.Output())

@@ -1,0 +1,57 @@
+"""`--prompt-cache FILE`: what a model has computed of a text, from one run of a command to the next.
+
+A file of another model is not replaced but an error: it may be the cache of that one, or no cache at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from liveshape.errors import FormatError, InputError, counted
+from liveshape.tools.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from liveshape.llm.model import LanguageModel
+
+
+def check_prompt_cache(file: str | None) -> None:
+    """An error if no cache can be saved under this name, before a model is loaded.
+
+    Example: `check_prompt_cache("book.cache")`.
+    """
+    if file is None:
+        return
+    if Path(file).is_dir():
+        raise InputError(f"--prompt-cache {file}: it is a folder; name a file")
+    if not Path(file).parent.is_dir():
+        raise InputError(f"--prompt-cache {file}: the folder {Path(file).parent} does not exist; make it first")
+
+
+def take_prompt_cache(model: LanguageModel, file: str | None) -> None:
+    """Put what a file holds into the cache of a model, if there is such a file.
+
+    Example: `take_prompt_cache(model, "book.cache")`.
+    """
+    if file is None or not Path(file).exists():
+        return
+    try:
+        model.restore(file)
+    except (FormatError, InputError) as error:
+        raise type(error)(f"--prompt-cache: {error}; remove it, or name another file") from error
+    _tell(f"{counted(model.position, 'token')} taken from {file}")
+
+
+def keep_prompt_cache(model: LanguageModel, file: str | None) -> None:
+    """Save the text of a model.
+
+    Example: `keep_prompt_cache(model, "book.cache")`.
+    """
+    if file is not None:
+        model.save(file)
+        _tell(f"{counted(model.position, 'token')} saved to {file}")
+
+
+def _tell(text: str) -> None:
+    print(wrapped(f"prompt cache: {text}", sys.stderr), file=sys.stderr)
