@@ -82,8 +82,6 @@ def _notes(config: Any, settings: Any) -> list[str]:
     ]
     if max_context > config.context:
         notes.append(f"note: the model was trained for {config.context} tokens; text beyond that will be poor")
-    if kind != "none" and settings.quantization.embedding and not settings.quantization.embeds(config.hidden):
-        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
     return notes
 
 

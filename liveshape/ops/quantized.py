@@ -25,6 +25,8 @@ from liveshape.ops.quantized_ways import (
     MANY_PARTS,
     ONE_BYTE_ROW,
     byte_tiles_of,
+    is_large,
+    large_tiles_of,
     parts_bound,
     shares_of_byte_row,
     shares_of_byte_rows,
@@ -49,6 +51,8 @@ class Q4Kernels(NamedTuple):
     byte_row_normed: Kernel
     byte_rows: Kernel
     byte_blocks: Kernel
+    tiles: Kernel  # of very many
+    byte_tiles: Kernel
     one_byte_row: Kernel  # of one row that is bytes already
 
     @classmethod
@@ -68,6 +72,8 @@ class Q4Kernels(NamedTuple):
             load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
             load("q4_bytes_rows"),
             load("q4_bytes_blocks"),
+            load("q4_tiles"),
+            load("q4_bytes_tiles"),
             load("q4_bytes_one"),
         )
 
@@ -273,7 +279,12 @@ def q4_product(
             few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
-    tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
+    # Large tiles of bytes have no minima.
+    if is_large(rows, depth, layer["GROUP"], limits) and not (in_bytes and layer["MINIMA"]):
+        tiles = large_tiles_of(rows, columns)
+        many, in_parts = (kernels.byte_tiles, PARTS.byte_tiles) if in_bytes else (kernels.tiles, PARTS.tiles)
+    else:
+        tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
     splits = splits_of(rows, columns, depth, limits)
     if splits == 1:
         yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)

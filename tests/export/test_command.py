@@ -129,7 +129,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = checkpoint_of(LLAMA)
     write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint.config))
-    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "64"]
+    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "32"]
     assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out"), *options]) == 0
     assert "prompts in pieces of 16, context 32" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -142,10 +142,11 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
+    from liveshape.export.config import Quantization
     from liveshape.export.folder import Settings, export_folder
     from tests.export.torch_road import build_decoder
 
-    settings = Settings(max_seq=16, max_context=32, half=True)
+    settings = Settings(Quantization("4w"), max_seq=16, max_context=32, half=True)
     size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
     assert size == (tmp_path / "model.pte").stat().st_size
     tokens, position = np.array([[5, 6, 7, 8]]), np.array([0])

@@ -61,6 +61,7 @@ def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int,
     [
         (256, 8, 64, 96, False, 2),  # the norm is a dispatch of its own
         (256, 256, 512, 96, False, 1),  # it is not, and tiles share the depth
+        (256, 256, 96, 160, False, 1),  # large tiles
         pytest.param(100, 16, 64, 96, True, 2, marks=pytest.mark.slow),  # workgroups too small to put bytes
         pytest.param(256, 1, 96, 160, True, 2, marks=pytest.mark.slow),
         pytest.param(256, 256, 1024, 160, True, 2, marks=pytest.mark.slow),

@@ -14,6 +14,7 @@ const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
 const ACROSS: u32 = WG / DOWN;
 const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
 const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
+const STEP: u32 = 32; // of the depth
 const WORDS: u32 = 8; // of 32 places
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
 const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
@@ -29,75 +30,14 @@ var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their b
 
 // include multiply_add
 // include q4_bytes
+// include q4_bytes_words
 // include q4_put
 // include q4_put_block
-
-// Four words of four rows.
-struct Words {
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
-}
-
-struct Integers {
-    a: vec4<i32>,
-    b: vec4<i32>,
-    c: vec4<i32>,
-    d: vec4<i32>,
-}
 
 // Nibbles less their offset, as signed bytes.
 fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
     let turned = nibbles ^ vec4<u32>(0x08080808u);
     return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
-}
-
-fn place_of_row(row: u32, group: u32) -> u32 {
-    return (min(row, params.rows - 1u) * groups() + group) * 3u;
-}
-
-fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
-    return Words(
-        x[place_of_row(row, group) + half],
-        x[place_of_row(row + 1u, group) + half],
-        x[place_of_row(row + 2u, group) + half],
-        x[place_of_row(row + 3u, group) + half],
-    );
-}
-
-fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
-    let last = params.columns - 1u;
-    let wide = groups();
-    return vec4<u32>(
-        weight[min(column, last) * wide + group][word],
-        weight[min(column + 1u, last) * wide + group][word],
-        weight[min(column + 2u, last) * wide + group][word],
-        weight[min(column + 3u, last) * wide + group][word],
-    );
-}
-
-fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(vec4<u32>(
-        x[place_of_row(row, group) + 2u][which],
-        x[place_of_row(row + 1u, group) + 2u][which],
-        x[place_of_row(row + 2u, group) + 2u][which],
-        x[place_of_row(row + 3u, group) + 2u][which],
-    ));
-}
-
-fn dots(row: u32, columns: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(
-        dot4I8Packed(row, columns.x), dot4I8Packed(row, columns.y),
-        dot4I8Packed(row, columns.z), dot4I8Packed(row, columns.w),
-    );
-}
-
-fn plus_dots(sums: Integers, rows: vec4<u32>, columns: vec4<u32>) -> Integers {
-    return Integers(
-        sums.a + dots(rows.x, columns), sums.b + dots(rows.y, columns),
-        sums.c + dots(rows.z, columns), sums.d + dots(rows.w, columns),
-    );
 }
 
 // The sums more by integers, times the scale of their column and the step of their row.
@@ -264,26 +204,4 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
-    let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
-    let share = (groups() + params.splits - 1u) / params.splits;
-    // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache.
-    for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
-        split = i / (row_tiles * column_tiles);
-        let place = i % (row_tiles * column_tiles);
-        let first_group = min(split * share, groups());
-        compute(
-            lane,
-            place % row_tiles * ROWS * 4u,
-            place / row_tiles * COLUMNS * 4u,
-            first_group,
-            min(first_group + share, groups()),
-        );
-    }
-}
+// include q4_by_tiles

@@ -6,7 +6,7 @@ override WG: u32 = 64;
 
 const PLACES: u32 = WG;
 
-@group(0) @binding(0) var<storage, read> parts: array<f32>;
+@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
 // include q4_layer
 // include q4_put
 // include q4_put_units
@@ -20,14 +20,10 @@ fn main(
     let i = group_index(group, grid) * WG + lane;
     let fours = (params.columns + 3u) / 4u;
     let row = i / fours;
-    let column = i % fours * 4u;
     var total = vec4<f32>();
     if (row < params.rows) {
         for (var part = 0u; part < params.splits; part++) {
-            let start = (part * params.rows + row) * params.columns + column;
-            for (var c = 0u; c < min(4u, params.columns - column); c++) {
-                total[c] += parts[start + c];
-            }
+            total += parts[part * params.rows * fours + i];
         }
     }
     put_unit(lane, i, lane, true, total);

@@ -47,12 +47,21 @@ fn four_of_bytes(bytes: u32) -> vec4<f32> {
     );
 }
 
-// Four neighbours of a column as integers, from place k of the depth on, a multiple of 4.
-fn four_codes(column: u32, k: u32) -> vec4<f32> {
+// The word with four neighbours of a column, from place k of the depth on, a multiple of 4.
+fn four_at(column: u32, k: u32) -> u32 {
+    return word(column, select(k / 8u * 4u, k, BITS == 8u));
+}
+
+// And what they are as integers.
+fn codes_of(bytes: u32, k: u32) -> vec4<f32> {
     if (BITS == 8u) {
-        return four_of_bytes(word(column, k));
+        return four_of_bytes(bytes);
     }
-    return four_of(in_order(word(column, k / 8u * 4u)) >> (k % 8u * 4u));
+    return four_of(in_order(bytes) >> (k % 8u * 4u));
+}
+
+fn four_codes(column: u32, k: u32) -> vec4<f32> {
+    return codes_of(four_at(column, k), k);
 }
 
 // Integers as the numbers that they stand for.

@@ -107,7 +107,7 @@ def q4gsw(
     )
 
 
-def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
+def qcs4w(depth: int, columns: int, dtype: str = "float32", *, sizes: tuple[int, ...] = ROWS) -> OpCase:
     generator = np.random.default_rng((depth, columns))
     packed, values = _packed(generator, columns, depth, 2)
     scales = ((generator.random(columns) + 0.5) / 16).astype(dtype)
@@ -122,7 +122,7 @@ def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
             Out(dtype, (1, s, columns)),
         ],
         golden=lambda x, size: torch.nn.functional.linear(x.double(), weight),
-        sizes=ROWS,
+        sizes=sizes,
         **_tolerance(dtype, depth),
     )
 
@@ -403,11 +403,11 @@ CASES = [
     q4gsw(21, 5, 3, bias=True, bits=8),  # columns that begin anywhere in a word
     q4gsw(77, 11, 77, bits=8, aligned=1),
     q4gsw(96, 70, 32, bits=8, minima=True, sizes=(1, 3, 20, MAX)),
-    _qcs4w(64, 24),
-    _qcs4w(36, 10),
-    _qcs4w(30, 7),
-    _qcs4w(13, 5, "float16"),
-    _qcs4w(128, 65, "float16"),
+    qcs4w(64, 24),
+    qcs4w(36, 10),
+    qcs4w(30, 7),
+    qcs4w(13, 5, "float16"),
+    qcs4w(128, 65, "float16"),
     *(
         _choose_qparams(dtype, *form)
         for dtype in ("float32", "float16")
