@@ -1,7 +1,8 @@
 """Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep.
 
 How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
-gave apart; but for one row of bytes, which is rounded anyway, and for large tiles, which may differ in the last bits.
+gave apart; but for one row of bytes and few that are put in bytes, which are rounded anyway, and for large tiles, which
+may differ in the last bits.
 """
 
 from __future__ import annotations
