@@ -22,6 +22,7 @@ override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys 
 
 // include attention_params
 // include attention_operands
+// include attention_put_part
 
 const ROW_FOURS: u32 = TILE_ROWS / 4;
 const HELD_FOURS: u32 = HELD / 4;
@@ -290,15 +291,4 @@ fn main(
 // Threads past the head sum its last column once more, which nobody looks at.
 fn column_four(key_thread: u32, c: u32) -> u32 {
     return select(min(key_thread + c * KEY_THREADS, FOURS - 1u), key_thread + c * KEY_THREADS, FOURS % KEY_THREADS == 0u);
-}
-
-fn put_part(place: u32, four: u32, sum: vec4<f32>, top: f32, mass: f32) {
-    let start = place * (HEAD + 2u);
-    for (var e = 0u; e < width_of(four); e++) {
-        parts[start + four * 4u + e] = sum[e];
-    }
-    if (four == 0u) {
-        parts[start + HEAD] = top;
-        parts[start + HEAD + 1u] = mass;
-    }
 }
