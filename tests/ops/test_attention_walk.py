@@ -5,7 +5,9 @@ What only a GPU runs is the exchange of sixteen lanes itself; here memory of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,8 +20,6 @@ from liveshape.ops import attention
 from liveshape.ops import attention_ways as ways
 from tests.ops.cases import attention as cases
 from tests.support.graphs import OpCase, sweep
-
-GPU = {"max_parts": 256, "max_workgroup_bytes": 16384}
 
 EXCHANGE = """
 var<workgroup> exchanged: array<vec4<f32>, WG>;
@@ -54,33 +54,102 @@ def by_memory(kernel: Kernel) -> Kernel:
     return replace(kernel, text=text, variants={})
 
 
-def few(name: str, **options: object) -> OpCase:
-    return cases.cached(name, **{"sizes": (1, 2, 4, 3, 8), **options})  # type: ignore[arg-type]
+def few(name: str, **options: Any) -> OpCase:
+    return cases.cached(name, **{"sizes": (1, 3, 2), **options})
 
 
-# Rows that are alone, that share and that are split; heads of whole slices, of a short last one, smaller than the lanes.
+# Rows alone, sharing and split; heads of whole slices, with a short last one, smaller than the lanes.
 CASES = [
-    few("split", heads=(8, 2), size=16, capacity=433),
-    few("split", cache="float16", heads=(6, 2), size=48, capacity=400),
-    few("odd head", heads=(3, 3), size=7, capacity=300),
-    few("many heads on one", heads=(24, 1), size=8, capacity=400, sizes=(1,)),
-    few("bool mask", causal=False, capacity=300, batch=2, mask=lambda s: cases.In("bool", (2, 1, s, 300), cases._seen)),
+    few("split", heads=(8, 2), capacity=433),
     few("mask with holes", causal=False, mask=lambda s: cases.In("float32", (s, 96), cases._holes)),
-    few("sharp", make=cases._sharp, capacity=300, atol=1e-3, rtol=1e-3),
+    few("one query", cache="float16", heads=(24, 1), size=8, capacity=400, sizes=(1,)),
+    pytest.param(few("sharp", make=cases._sharp, capacity=300, atol=1e-3, rtol=1e-3), marks=pytest.mark.slow),
+    pytest.param(few("odd head", heads=(3, 3), size=7, capacity=300, sizes=(1, 8, 3)), marks=pytest.mark.slow),
+    pytest.param(few("half", cache="float16", heads=(6, 2), size=48, capacity=400), marks=pytest.mark.slow),
+    pytest.param(
+        few("bool mask", capacity=300, batch=2, mask=lambda s: cases.In("bool", (2, 1, s, 300), cases._seen)),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
-@pytest.fixture(scope="module")
-def small_subgroups() -> Device:
-    """The device of these tests with its own subgroups, whatever their size is."""
-    limits = limits_of(open_device(), subgroup=4, max_invocations=64, **GPU)
+@pytest.fixture(autouse=True)
+def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Contexts of these tests are short: a row has them to itself up to a hundred keys, then it shares."""
+    monkeypatch.setattr(ways, "ALONE_FOURS", 400)
+    ways.parts_shape.cache_clear()
+    yield
+    ways.parts_shape.cache_clear()
+
+
+def device_of(lanes: int) -> Device:
+    limits = limits_of(open_device(), subgroup=lanes, max_invocations=64, max_parts=256, max_workgroup_bytes=16384)
     return Device(usable_adapters()[0], 0, limits=limits)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_subgroups_of_this_device(case: OpCase, small_subgroups: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A row is alone in short contexts, then it shares, and splits.
-    monkeypatch.setattr(ways, "ALONE_FOURS", 100 * -(-16 // 4))
-    ways.parts_shape.cache_clear()
-    sweep(case, small_subgroups.limits, small_subgroups, rounds=1)
-    ways.parts_shape.cache_clear()
+def test_subgroups_of_this_device(case: OpCase) -> None:
+    device = device_of(4)
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+
+
+@pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
+def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "ATTENTION_FEW", by_memory(attention.ATTENTION_FEW))
+    device = device_of(lanes)
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+
+
+def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subgroups, "_LEAST", 1)
+    size = subgroups.subgroup_size(device_of(4)._device, {})
+    assert size in (4, 8, 16), "as many lanes as a vector of this CPU has"
+    monkeypatch.setattr(subgroups, "_LEAST", 2 * size)
+    assert subgroups.subgroup_size(device_of(4)._device, {}) == 0
+    assert open_device().limits.subgroup == 0, "a software adapter keeps its road"
+
+
+@pytest.mark.parametrize(
+    ("lanes", "sizes", "size"),
+    [
+        (range(64), [64] * 64, 64),
+        ([*range(32)] * 2, [32] * 64, 32),
+        ([*range(16), *range(16), *range(32)], [16] * 32 + [32] * 32, 16),
+        ([*range(0, 32, 2), *range(1, 32, 2)] * 2, [32] * 64, 0),
+        ([*range(24), *range(24), *range(16)], [24] * 64, 0),
+        ([0] * 64, [0] * 64, 0),
+    ],
+)
+def test_neighbours_are_found(lanes: Sequence[int], sizes: Sequence[int], size: int) -> None:
+    assert subgroups.neighbours(lanes, sizes) == size
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32, 64])
+@pytest.mark.parametrize("room", [16384, 49152])
+@pytest.mark.parametrize("size", [1, 6, 48, 64, 80, 128, 256, 300])
+def test_walkers_fit_the_memory_of_a_workgroup(size: int, room: int, lanes: int) -> None:
+    limits = Limits(max_workgroup_bytes=room, max_invocations=1024, subgroup=lanes)
+    for heads, rows, context in [(8, 4, 64), (8, 16, 64), (8, 4, 9000), (2, 16, 9000), (64, 1, 9000)]:
+        walk = ways.walk_of(heads, rows, size, context, limits)
+        if walk is None:
+            assert -(-size // 4) > ways.LANE_FOURS * min(lanes, 16), "only large heads go another road"
+            continue
+        walkers = walk.threads // walk.lanes
+        assert walkers * walk.rows * (16 * -(-size // 4) + 8) <= room
+        assert walk.rows <= walk.lanes <= lanes
+        assert 1 <= walk.mergers <= min(walk.lanes, walkers)
+
+
+def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the token of a Llama with a billion parameters: one dispatch, then ever more splits, until they fill it."""
+    monkeypatch.undo()
+    limits = Limits(subgroup=32, max_invocations=1024)
+    walks = [ways.walk_of(8, 4, 64, context, limits) for context in range(1, 9000)]
+    splits = [walk.splits for walk in walks if walk]
+    assert len(splits) == len(walks)
+    assert splits == sorted(splits)
+    assert [splits[context - 1] for context in (1, 640, 641, 2048, 8999)] == [1, 1, 21, 64, 66]
+    assert len({(walk.rows, walk.threads, walk.ahead, walk.mergers) for walk in walks if walk}) == 2, "two pipelines"
