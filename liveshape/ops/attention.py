@@ -23,6 +23,7 @@ ATTENTION_FEW = Kernel.load("attention_few")
 ATTENTION_ROWS = Kernel.load("attention_rows")
 ATTENTION_COMBINE = Kernel.load("attention_combine")
 ATTENTION_TILED = Kernel.load("attention_tiled")
+ATTENTION_TILED_LANES = Kernel.load("attention_tiled", attention_meet="attention_meet_lanes")
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
@@ -126,7 +127,8 @@ def attend(
     units = batch * key_heads * blocks
     split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    yield ATTENTION_TILED(
+    by_lanes = ways.meets_by_lanes(tile, ATTENTION_TILED.group_size, limits)
+    yield (ATTENTION_TILED_LANES if by_lanes else ATTENTION_TILED)(
         out, parts, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
         VALUE_KEYS=tile.value_keys, MASK=masking, VEC=vector, groups=units * splits,
     )  # fmt: skip

@@ -82,8 +82,10 @@ def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ways.parts_shape.cache_clear()
 
 
-def device_of(lanes: int) -> Device:
-    limits = limits_of(open_device(), subgroup=lanes, max_invocations=64, max_parts=256, max_workgroup_bytes=16384)
+def device_of(lanes: int, threads: int = 64) -> Device:
+    limits = limits_of(
+        open_device(), subgroup=lanes, max_invocations=threads, max_parts=256, max_workgroup_bytes=16384
+    )  # fmt: skip
     return Device(usable_adapters()[0], 0, limits=limits)
 
 
@@ -101,6 +103,14 @@ def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -
     device = device_of(lanes)
     sweep(case, device.limits, device, rounds=1)
     assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+
+
+def test_threads_of_a_tile_meet() -> None:
+    """Where many rows are in few threads, those of a row fit a small subgroup."""
+    device = device_of(4, 32)
+    case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_tiled+attention_meet_lanes" in {variant.kernel.name for variant in device._pipelines}
 
 
 def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:
