@@ -24,6 +24,18 @@ def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:
 
     Example: `subgroup_size(device, adapter.info)`.
     """
+    try:
+        size = neighbours(*_places(device))
+    except wgpu.GPUError:
+        return 0  # a driver that stumbles here would stumble later
+    # Where sizes differ from kernel to kernel this one may have met a large one.
+    least = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
+    size = min(size, least) if least > _UNKNOWN else size
+    return size if size >= _LEAST else 0
+
+
+def _places(device: Any) -> tuple[Sequence[int], Sequence[int]]:
+    """The lane of each thread of a workgroup, and the size of its subgroup."""
     threads = _LANES.group_size
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
     found = device.create_buffer(size=8 * threads, usage=usage)
@@ -42,11 +54,7 @@ def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:
     device.queue.submit([encoder.finish()])
     numbers = struct.unpack(f"<{2 * threads}I", device.queue.read_buffer(found))
     found.destroy()
-    size = neighbours(numbers[::2], numbers[1::2])
-    # Where sizes differ from kernel to kernel this one may have met a large one.
-    least = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
-    size = min(size, least) if least > _UNKNOWN else size
-    return size if size >= _LEAST else 0
+    return numbers[::2], numbers[1::2]
 
 
 def neighbours(lanes: Sequence[int], sizes: Sequence[int]) -> int:

@@ -105,8 +105,9 @@ def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -
     assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
 
 
-def test_threads_of_a_tile_meet() -> None:
+def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many rows are in few threads, those of a row fit a small subgroup."""
+    monkeypatch.setattr(ways, "TILE_FORMS", ways.TILE_FORMS[-1:])
     device = device_of(4, 32)
     case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
     sweep(case, device.limits, device, rounds=1)
