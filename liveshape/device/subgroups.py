@@ -14,7 +14,7 @@ from liveshape.device.library import wgpu
 from liveshape.kernels import Kernel, Variant
 
 SUBGROUPS = "subgroup"  # as wgpu-native calls the feature
-_LEAST, _MOST = 8, 128
+_LEAST = 8  # fewer would read a key in too many steps
 _UNKNOWN = 4  # what wgpu says the least size is where a driver does not tell
 _LANES = Kernel.load("subgroup_lanes")
 
@@ -35,7 +35,7 @@ def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:
 
 
 def _places(device: Any) -> tuple[Sequence[int], Sequence[int]]:
-    """The lane of each thread of a workgroup, and the size of its subgroup."""
+    """The lane of each thread of a workgroup, and how many neighbours it reaches."""
     threads = _LANES.group_size
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
     found = device.create_buffer(size=8 * threads, usage=usage)
@@ -57,16 +57,13 @@ def _places(device: Any) -> tuple[Sequence[int], Sequence[int]]:
     return numbers[::2], numbers[1::2]
 
 
-def neighbours(lanes: Sequence[int], sizes: Sequence[int]) -> int:
-    """The size of subgroups that hold each thread's neighbours, told by its lane and its subgroup's size; or 0.
+def neighbours(lanes: Sequence[int], reaches: Sequence[int]) -> int:
+    """How many neighbours, beginning at multiples of it, all reach each other and lie in a row in their subgroup; or 0.
 
     >>> neighbours((0, 1, 2, 3, 0, 1, 2, 3), (4,) * 8)
     4
     >>> neighbours((0, 2, 1, 3, 0, 2, 1, 3), (4,) * 8)
     0
     """
-    size = min(sizes)
-    linear = size in (1 << power for power in range(_MOST.bit_length())) and all(
-        lane % size == thread % size for thread, lane in enumerate(lanes)
-    )
-    return size if linear else 0
+    size = min(reaches)
+    return size if all(lane % size == thread % size for thread, lane in enumerate(lanes)) else 0
