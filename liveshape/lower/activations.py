@@ -12,7 +12,6 @@ from liveshape.lower.layers import NORM
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
 from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes
-from liveshape.ops.quantized_ways import GATED_BYTES
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
@@ -54,7 +53,7 @@ def _bytes_between(graph: Graph) -> Graph:
     search = Search(graph)
     between: dict[Value, Tensor] = {}
     for node in graph.nodes:
-        gives = node.name == NORM or (GATED_BYTES and node.name in _GATED and _of_bytes(node))
+        gives = node.name == NORM or (node.name in _GATED and _of_bytes(node))
         rows = node.args[-1] if gives else None
         if not isinstance(rows, Tensor) or rows.dtype != FLOAT32 or rows in graph.outputs or not search.once(rows):
             continue

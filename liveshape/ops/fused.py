@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Limits
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
@@ -13,7 +14,7 @@ from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.quantized import BYTES, Norm, Q4Kernels, Steps, bytes_shape, q4_product, row_bytes
-from liveshape.ops.quantized_ways import PUT_THREADS
+from liveshape.ops.quantized_ways import GATED_BYTE_ROWS, PUT_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -101,10 +102,12 @@ def gated_product(
         return
     out.shape = bytes_shape(shape)
     limits: Limits = yield Allowed()
-    if limits.max_invocations >= PUT_THREADS:
+    puts = limits.max_invocations >= PUT_THREADS
+    if not puts or prod(x.max_shape[:-1]) > GATED_BYTE_ROWS:
+        numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
+    if puts and prod(x.shape[:-1]) <= GATED_BYTE_ROWS:
         yield from q4_product(x, weight, scales, group, bias, (out,), GATED_IN_BYTES, norm, together=True)
         return
-    numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
     numbers.shape = shape
     yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED_LAYERS, norm)
     yield from row_bytes(numbers, None, None, out)

@@ -23,7 +23,6 @@ from liveshape.ops.quantized_ways import (
     FEW_BYTE_ROWS,
     FEW_ROWS,
     MANY_PARTS,
-    ONE_BYTE_ROW,
     byte_tiles_of,
     is_large,
     large_tiles_of,
@@ -264,7 +263,7 @@ def q4_product(
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
         few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
     if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
-        if in_bytes and rows == 1 and ONE_BYTE_ROW:
+        if in_bytes and rows == 1:
             few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together)
         elif in_bytes:
             shares = shares_of_byte_rows(rows, columns, depth, together)
