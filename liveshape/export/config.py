@@ -1,4 +1,4 @@
-"""What a decoder looks like, read from a config.json or from GGUF metadata, and everything about it that we lack.
+"""What a decoder looks like, read from a config.json, and everything about it that we lack.
 
 A model is refused before any weight is read, with all reasons at once.
 """
@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.families import FAMILIES, Activation, Family, Norms
 
-FAMILIES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
-_ROPE_KINDS = ("default", "linear", "llama3")
+_ROPE_KINDS = ("default", "linear", "llama3", "longrope")
+_ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_FULL, _NEAR = "full_attention", "sliding_attention"
 # Settings of other models of these families that change what a layer computes, and the values that mean "no change".
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attention_multiplier": (None,),
@@ -32,11 +28,13 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "num_local_experts": (None, 0, 1),
     "quantization_config": (None,),
     "residual_multiplier": (None, 1.0),
+    "use_bidirectional_attention": (None, False),
 }
 # Width of an embedding row that the delegate's 4-bit embedding takes.
 _EMBEDDING_BLOCK = 32
 
 _MOST, _LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
+_LONGEST_TURN = 4096
 
 Mode = Literal["4w", "8da4w", "none"]
 
@@ -45,11 +43,35 @@ Mode = Literal["4w", "8da4w", "none"]
 class RopeScaling:
     """How a model stretches its rotary embedding beyond the context that it was trained on."""
 
-    kind: Literal["linear", "llama3"]
-    factor: float
+    kind: Literal["linear", "llama3", "longrope"]
+    factor: float  # of the frequencies; for longrope that of cosines and sines
     low_frequency: float = 1.0
     high_frequency: float = 4.0
     original_context: int = 8192
+    # Divisors of the frequencies for contexts up to the original one, and for longer ones.
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Feed-forwards of which a token takes a few, those that a router likes best.
+
+    Example: `Experts(count=8, used=2, feed_forward=14336)`.
+    """
+
+    count: int
+    used: int
+    feed_forward: int
+    normalized: bool = True  # the shares of those that are used add up to 1
+    every: int = 1  # layers have experts in turns of this length, the last of each
+    plain: tuple[int, ...] = ()  # layers that have none nevertheless
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.used <= self.count:
+            raise FormatError(f"the model uses {self.used} of {self.count} experts")
+        if self.every < 1 or self.feed_forward < 1:
+            raise FormatError(f"experts of width {self.feed_forward} in every layer of {self.every}")
 
 
 @dataclass(frozen=True)
@@ -92,10 +114,23 @@ class ModelConfig:
     rotary_size: int
     context: int  # what the model was trained for
     tied: bool
+    norms: Norms = field(default_factory=Norms)
     qk_norm: bool = False
+    joint_qk_norm: bool = False  # over all heads of a token together
+    activation: Activation = "silu"
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what a half of a layer adds
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+    attention_scale: float | None = None  # of scores, where it is not one over the root of the head size
+    attention_cap: float | None = None
+    experts: Experts | None = None
     rope_scaling: RopeScaling | None = None
     rope_factors: tuple[float, ...] | None = None  # divisors of the frequencies, as GGUF files store them
-    window: int | None = None  # attention reaches back no further than this
+    window: int | None = None  # attention sees this many tokens, its own among them
+    windowed: tuple[bool, ...] = (True,)  # which layers do; layers take turns
+    local_theta: float | None = None  # the base of layers with a window, which are not stretched
+    rotated: tuple[bool, ...] = (True,)  # which layers have a rotary embedding; layers take turns
     begin: int | None = None
     ends: tuple[int, ...] = ()
 
@@ -111,13 +146,50 @@ class ModelConfig:
             raise FormatError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
         if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
             raise FormatError(f"a rotary size of {self.rotary_size} does not fit heads of {self.head_size}")
+        if self.window is not None and not 1 <= self.window < _MOST:
+            raise FormatError(f"the model has a sliding window of {self.window} tokens")
+        for name in (
+            "embedding_scale",
+            "residual_scale",
+            "logit_scale",
+            "logit_cap",
+            "attention_scale",
+            "attention_cap",
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= _LARGEST:
+                raise FormatError(f"the model has {name} = {value}; a number above 0 is needed")
+        scaling = self.rope_scaling
+        if scaling is not None and scaling.kind == "longrope":
+            for factors in (scaling.short, scaling.long):
+                if len(factors) != self.rotary_size // 2 or not all(0 < each <= _LARGEST for each in factors):
+                    raise FormatError(
+                        f"longrope has {len(factors)} factors; {self.rotary_size // 2} above 0 are needed, "
+                        "one for each pair of a head"
+                    )
 
     @property
     def parameters(self) -> int:
         """Weights of the model, a tied table counted once."""
         attention = self.hidden * self.head_size * (self.heads + self.kv_heads) * 2
         layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
-        return self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
+        whole = self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
+        if self.experts is None:
+            return whole
+        sparse = sum(map(self.has_experts, range(self.layers)))
+        return whole + sparse * 3 * self.hidden * (self.experts.count * self.experts.feed_forward - self.feed_forward)
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer attends to the last `window` tokens alone."""
+        return self.window is not None and self.windowed[layer % len(self.windowed)]
+
+    def has_rotation(self, layer: int) -> bool:
+        """Whether a layer knows positions."""
+        return self.rotated[layer % len(self.rotated)]
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether the feed-forward of a layer is a mixture."""
+        return self.experts is not None and (layer + 1) % self.experts.every == 0 and layer not in self.experts.plain
 
 
 def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
@@ -130,11 +202,6 @@ def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
             f"--max-seq-len {max_seq} must be at least 2 and no more than --max-context {max_context}: "
             "it is the longest piece of a prompt that one call takes"
         )
-    if config.window is not None and max_context > config.window:
-        raise UnsupportedError(
-            f"the model attends over a sliding window of {config.window} tokens, which the delegate's attention lacks; "
-            f"within the window it is the same: export with --max-context {config.window} or less"
-        )
 
 
 def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> ModelConfig:
@@ -145,32 +212,43 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
-    family = next((FAMILIES[name] for name in names if name in FAMILIES), None)
+    known = {family.architecture: name for name, family in FAMILIES.items()}
+    name = next((known[name] for name in names if name in known), None)
     reasons: list[str] = []
-    if family is None:
+    if name is None:
         found = ", ".join(map(str, names)) or config.get("model_type") or "none"
-        reasons.append(f"architecture {found}: those that can be exported are {', '.join(FAMILIES)}")
+        reasons.append(f"architecture {found}: those that can be exported are {', '.join(known)}")
+    family = FAMILIES[name or "llama"]
+    # What is there without a value is off; only what is absent means the default.
+    config = {**family.defaults, **config}
     for key, neutral in _NEUTRAL.items():
-        if config.get(key) not in neutral and not (isinstance(config.get(key), list) and all(config[key])):
+        followed = key in family.settings or (isinstance(config.get(key), list) and all(config[key]))
+        if config.get(key) not in neutral and not followed:
             reasons.append(f"{key} = {_short(config[key])}: not supported")
-    if config.get("hidden_act", "silu") not in ("silu", "swish"):
-        reasons.append(f"hidden_act = {config['hidden_act']}: only silu")
-    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it.
-    rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
+    act = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+    if not isinstance(act, str) or act not in _ACTIVATIONS:
+        reasons.append(f"hidden_act = {_short(act)}: only {', '.join(_ACTIVATIONS)}")
+    rope, local = _ropes(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = "longrope" if name == "phi3" and kind in ("su", "yarn") else kind  # names that it had before
     if kind not in _ROPE_KINDS:
-        reasons.append(f"rope scaling {kind}: only {', '.join(_ROPE_KINDS)}")
-    _refuse(reasons)
-    heads = _size(config, "num_attention_heads", least=1)
-    head_size = _size(config, "head_dim", _size(config, "hidden_size") // heads)
+        reasons.append(f"rope scaling {_short(kind)}: only {', '.join(_ROPE_KINDS)}")
+    near = local.get("rope_type", "default")
+    if near != "default":
+        reasons.append(f"rope scaling {_short(near)} of layers with a sliding window: only default")
+    windowed = _windowed(config, family, reasons)
+    refuse(reasons)
+    hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads", least=1)
+    head_size = _size(config, "head_dim", hidden // heads)
     partial = _number(config, "partial_rotary_factor", _number(rope, "partial_rotary_factor", 1.0))
     ends = _ids(generation or {}, "eos_token_id", "generation_config.json") or _ids(config, "eos_token_id")
     begins = _ids(generation or {}, "bos_token_id", "generation_config.json") or _ids(config, "bos_token_id")
+    local_theta = None
+    if "rope_local_base_freq" in family.defaults:
+        local_theta = _number(local, "rope_theta", _number(config, "rope_local_base_freq"))
     return ModelConfig(
-        family=str(family),
-        hidden=_size(config, "hidden_size"),
+        family=str(name),
+        hidden=hidden,
         layers=_size(config, "num_hidden_layers"),
         heads=heads,
         kv_heads=_size(config, "num_key_value_heads", heads),
@@ -178,19 +256,65 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         feed_forward=_size(config, "intermediate_size"),
         vocabulary=_size(config, "vocab_size"),
         norm_eps=_number(config, "rms_norm_eps", 1e-6, least=0),
-        rope_theta=_number(config, "rope_theta", _number(rope, "rope_theta", 10000.0)),
+        rope_theta=_number(rope, "rope_theta", _number(config, "rope_theta", 10000.0)),
         rotary_size=int(head_size * partial),
         context=_size(config, "max_position_embeddings", 2048),
         tied=bool(config.get("tie_word_embeddings", False)),
-        qk_norm=family == "qwen3",
-        rope_scaling=_rope_scaling(str(kind), rope),
-        window=_window(config),
+        norms=family.norms,
+        qk_norm=family.qk_norm is not None,
+        joint_qk_norm=family.qk_norm == "rows",
+        activation=_ACTIVATIONS[act],
+        embedding_scale=_followed(config, family, "embedding_multiplier") or embedding_scale(family, hidden),
+        residual_scale=_followed(config, family, "residual_multiplier") or 1.0,
+        logit_scale=1 / (_followed(config, family, "logits_scaling") or 1.0),
+        logit_cap=_followed(config, family, "final_logit_softcapping"),
+        attention_scale=_attention_scale(config, family),
+        attention_cap=_followed(config, family, "attn_logit_softcapping"),
+        experts=_experts(config, family),
+        rope_scaling=_rope_scaling(str(kind), rope, config),
+        window=_size(config, "sliding_window") if any(windowed) else None,
+        windowed=windowed,
+        local_theta=local_theta,
+        rotated=_rotated(config, family),
         begin=next(iter(begins), None),
         ends=ends,
     )
 
 
-def _rope_scaling(kind: str, rope: Mapping[str, Any]) -> RopeScaling | None:
+def embedding_scale(family: Family, hidden: int) -> float:
+    """What a family multiplies the rows of its table with.
+
+    >>> embedding_scale(FAMILIES["gemma2"], 2304), embedding_scale(FAMILIES["llama"], 2048)
+    (48.0, 1.0)
+    """
+    return math.sqrt(hidden) if family.scales_embedding else 1.0
+
+
+def _followed(config: Mapping[str, Any], family: Family, key: str) -> float | None:
+    """A number that this family's layers are computed with; others do not have it."""
+    return None if key not in family.settings or config.get(key) is None else _number(config, key)
+
+
+def _attention_scale(config: Mapping[str, Any], family: Family) -> float | None:
+    if "attention_multiplier" in family.settings:
+        return _number(config, "attention_multiplier", 1.0)
+    scalar = _followed(config, family, "query_pre_attn_scalar")
+    return None if scalar is None else scalar**-0.5
+
+
+def _ropes(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The rotary embedding of whole attention, and what is said of that of layers with a window."""
+    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it.
+    rope: Any = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
+    both: tuple[Any, Any] = (rope[_FULL], rope.get(_NEAR) or {}) if _FULL in rope else (rope, {})
+    if not all(isinstance(each, Mapping) for each in both):
+        raise FormatError(f"config.json has rope_parameters = {rope!r:.60}; tables are needed")
+    return both
+
+
+def _rope_scaling(kind: str, rope: Mapping[str, Any], config: Mapping[str, Any]) -> RopeScaling | None:
     if kind == "linear":
         return RopeScaling("linear", _number(rope, "factor"))
     if kind == "llama3":
@@ -201,93 +325,87 @@ def _rope_scaling(kind: str, rope: Mapping[str, Any]) -> RopeScaling | None:
             _number(rope, "high_freq_factor"),
             _size(rope, "original_max_position_embeddings"),
         )
+    if kind == "longrope":
+        context = _size(config, "max_position_embeddings", 2048)
+        original = _size(config, "original_max_position_embeddings", _size(rope, "original_max_position_embeddings", 0))
+        stretch = _number(rope, "factor", context / max(original, 1))
+        usual = math.sqrt(1 + math.log(stretch) / math.log(max(original, 2))) if stretch > 1 else 1.0
+        factor = _number(rope, "attention_factor", usual)
+        short, long = _numbers(rope, "short_factor"), _numbers(rope, "long_factor")
+        return RopeScaling("longrope", factor, original_context=original, short=short, long=long)
     return None
 
 
-def _window(config: Mapping[str, Any]) -> int | None:
-    """The sliding window, if any layer uses one."""
-    size = config.get("sliding_window")
-    kinds = config.get("layer_types")
-    if size is None or config.get("use_sliding_window") is False:
-        return None
-    if isinstance(kinds, list) and "sliding_attention" not in kinds:
-        return None
-    return _size(config, "sliding_window")
+def _windowed(config: Mapping[str, Any], family: Family, reasons: list[str]) -> tuple[bool, ...]:
+    """Which layers have a sliding window; layers take turns."""
+    kinds, layers = config.get("layer_types"), config.get("num_hidden_layers")
+    if config.get("sliding_window") is None or not any(family.windows):
+        return (False,)
+    if family.optional_window and config.get("use_sliding_window") is not True:
+        return (False,)
+    if config.get("use_sliding_window") is False:
+        return (False,)
+    if isinstance(kinds, list) and kinds:
+        for kind in kinds:
+            if kind not in (_FULL, _NEAR):
+                reasons.append(f"layer type {_short(kind)}: only {_FULL} and {_NEAR}")
+        if len(kinds) != layers:
+            raise FormatError(f"config.json has {len(kinds)} layer_types for {layers!r:.60} layers")
+        return tuple(kind == _NEAR for kind in kinds)
+    if family.optional_window:
+        reasons.append("use_sliding_window without layer_types: which layers have the window is not said")
+    if "sliding_window_pattern" in config and len(family.windows) > 1:
+        return turns(_size(config, "sliding_window_pattern", least=1))
+    return family.windows
 
 
-def from_gguf(metadata: Mapping[str, Any], vocabulary: int, tied: bool) -> ModelConfig:
-    """The numbers of GGUF metadata, or all reasons against it. What tensors decide is given beside it.
+def turns(length: int) -> tuple[bool, ...]:
+    """True for all layers but the last of every turn.
 
-    Example: `from_gguf(file.metadata, vocabulary=49152, tied=True)`.
+    >>> turns(3)
+    (True, True, False)
     """
-    family = str(metadata.get("general.architecture"))
-
-    def get(key: str, default: Any = None) -> Any:
-        return metadata.get(f"{family}.{key}", default)
-
-    reasons = []
-    if family not in GGUF_FAMILIES:
-        reasons.append(f"architecture {family}: those that can be exported are {', '.join(GGUF_FAMILIES)}")
-    if get("expert_count", 0):
-        reasons.append(f"{get('expert_count')} experts: mixtures of experts are not supported")
-    scaling = get("rope.scaling.type", "none")
-    if scaling not in ("none", "linear"):
-        reasons.append(f"rope scaling {scaling}: only linear, or factors in a rope_freqs tensor")
-    for key in ("logit_scale", "attention.clamp_kqv", "attention.logit_softcapping", "residual_scale"):
-        if get(key):
-            reasons.append(f"{key} = {get(key)}: not supported")
-    _refuse(reasons)
-    try:
-        heads, hidden = int(get("attention.head_count")), int(get("embedding_length"))
-        head_size = int(get("attention.key_length", hidden // heads))
-        begin, ends = gguf_tokens(metadata)
-        window = get("attention.sliding_window")
-        return ModelConfig(
-            family=family,
-            hidden=hidden,
-            layers=int(get("block_count")),
-            heads=heads,
-            kv_heads=int(get("attention.head_count_kv", heads)),
-            head_size=head_size,
-            feed_forward=int(get("feed_forward_length")),
-            vocabulary=vocabulary,
-            norm_eps=float(get("attention.layer_norm_rms_epsilon")),
-            rope_theta=float(get("rope.freq_base", 10000.0)),
-            rotary_size=int(get("rope.dimension_count", head_size)),
-            context=int(get("context_length", 2048)),
-            tied=tied,
-            qk_norm=family == "qwen3",
-            rope_scaling=RopeScaling("linear", float(get("rope.scaling.factor"))) if scaling == "linear" else None,
-            window=None if window is None else int(window),
-            begin=begin,
-            ends=ends,
-        )
-    except FormatError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise FormatError(f"the metadata of the {family} model is not complete: {error}") from error
+    if not 1 <= length <= _LONGEST_TURN:
+        raise FormatError(f"every {length}th layer differs from others; a number from 1 to {_LONGEST_TURN} is needed")
+    return (*(True for _ in range(length - 1)), False)
 
 
-def gguf_tokens(metadata: Mapping[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """The begin token and all end tokens: of a text, of a turn, of a message."""
-    names = ("eos_token_id", "eot_token_id", "eom_token_id")
-    ends = [token_of(metadata, name) for name in names]
-    return token_of(metadata, "bos_token_id"), tuple(dict.fromkeys(end for end in ends if end is not None))
+def _rotated(config: Mapping[str, Any], family: Family) -> tuple[bool, ...]:
+    """Which layers have a rotary embedding: no_rope_layers has a 1 for those that do."""
+    if "no_rope_layers" not in family.settings:
+        return (True,)
+    listed = config.get("no_rope_layers")
+    if listed is None or listed == []:
+        return turns(_size(config, "no_rope_layer_interval", least=1))
+    if not isinstance(listed, list) or any(each not in (0, 1) for each in listed):
+        raise FormatError(f"config.json has no_rope_layers = {listed!r:.60}; a list of 0 and 1 is needed")
+    if len(listed) != config.get("num_hidden_layers"):
+        raise FormatError(f"config.json has {len(listed)} no_rope_layers, one for each layer is needed")
+    return tuple(map(bool, listed))
 
 
-def token_of(metadata: Mapping[str, Any], name: str) -> int | None:
-    """The id of a token that GGUF metadata names, if it does.
+def _experts(config: Mapping[str, Any], family: Family) -> Experts | None:
+    if "num_local_experts" not in family.settings:
+        return None
+    count = _size(config, "num_experts", _size(config, "num_local_experts", 0))
+    used = _size(config, "num_experts_per_tok")
+    if "num_experts" not in family.settings:  # Mixtral's are as wide as a feed-forward
+        return Experts(count, used, _size(config, "intermediate_size"))
+    return Experts(
+        count,
+        used,
+        _size(config, "moe_intermediate_size"),
+        normalized=bool(config.get("norm_topk_prob", False)),
+        every=_size(config, "decoder_sparse_step", 1),
+        plain=_ids(config, "mlp_only_layers"),
+    )
 
-    >>> token_of({"tokenizer.ggml.bos_token_id": 1}, "bos_token_id")
-    1
+
+def refuse(reasons: Sequence[str]) -> None:
+    """An error with all reasons, if there are any.
+
+    Example: `refuse(["architecture mamba: not supported"])`.
     """
-    found = metadata.get(f"tokenizer.ggml.{name}")
-    if found is not None and not (type(found) is int and 0 <= found < _MOST):
-        raise FormatError(f"the metadata has tokenizer.ggml.{name} = {found!r:.60}; the number of a token is needed")
-    return found
-
-
-def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
         listing = "\n  ".join(reasons)
         raise UnsupportedError(
@@ -313,12 +431,28 @@ def _number(config: Mapping[str, Any], key: str, default: float | None = None, l
     return float(value)
 
 
+def _numbers(config: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    values = config.get(key)
+    if not isinstance(values, list):
+        raise FormatError(f"config.json has {key} = {values!r:.60}; a list of numbers is needed")
+    return tuple(_number({key: value}, key) for value in values)
+
+
 def _ids(config: Mapping[str, Any], key: str, file: str = "config.json") -> tuple[int, ...]:
     value = config.get(key)
     found = value if isinstance(value, list) else () if value is None else (value,)
-    if any(type(each) is not int or not 0 <= each < _MOST for each in found):
+    if not all(map(is_token, found)):
         raise FormatError(f"{file} has {key} = {value!r:.60}; numbers of tokens are needed")
     return tuple(found)
+
+
+def is_token(value: Any) -> bool:
+    """Whether a value may be the number of a token.
+
+    >>> is_token(7), is_token(True), is_token(-1)
+    (True, False, False)
+    """
+    return type(value) is int and 0 <= value < _MOST
 
 
 def _short(value: Any) -> str:

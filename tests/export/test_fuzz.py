@@ -20,7 +20,8 @@ import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import from_gguf, from_hugging_face
+from liveshape.export.config import from_hugging_face
+from liveshape.export.gguf_config import from_gguf
 from liveshape.export.gguf_model import open_gguf
 from liveshape.export.huggingface import open_folder
 from liveshape.export.llama2c import open_llama2c

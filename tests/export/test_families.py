@@ -1,0 +1,80 @@
+"""Every family of decoders at tiny sizes: a folder as the Hub has it, written, run, and held to two other decoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import liveshape
+from liveshape.export.config import Quantization
+from liveshape.export.folder import MODEL, Settings, export_folder
+from liveshape.export.huggingface import open_folder
+from liveshape.model import Model
+from tests.export.family_models import CONTEXT, MODELS, folder_of
+from tests.export.family_reference import logits
+from tests.export.tiny import Arrays
+
+Array = np.ndarray[Any, Any]
+MAX = 24
+TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, 128, CONTEXT)]
+PROMPT, NEW = 20, 16  # longer than any window, and than what longrope was trained for
+# From the start, by one token, up to the bound, beyond half of the cache, to its end; then earlier ones once more.
+PIECES = ((0, 1), (1, 3), (4, 7), (11, MAX), (35, 1), (36, MAX), (60, 4), (0, 7), (33, 3), (63, 1))
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Arrays]:
+    path, weights = folder_of(tmp_path_factory.mktemp(request.param), MODELS[request.param])
+    return request.param, path, weights
+
+
+def loaded(folder: Path, out: Path, **options: Any) -> Model:
+    options = {"quantization": Quantization("none"), "max_seq": MAX, "max_context": CONTEXT, **options}
+    export_folder(open_folder(folder), out, Settings(**options))
+    return liveshape.load(out / MODEL)
+
+
+def test_at_every_length_and_position(folder: tuple[str, Path, Arrays], tmp_path: Path) -> None:
+    name, path, weights = folder
+    expected = logits(MODELS[name], weights, TOKENS)
+    model = loaded(path, tmp_path, full_logits=True)
+    for start, length in PIECES:
+        got = np.asarray(model(np.array([TOKENS[start : start + length]]), np.array([start])))
+        wanted = expected[None, start : start + length]
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3, err_msg=f"{length} at {start}")
+
+
+def greedy(model: Model, tokens: list[int], count: int) -> list[int]:
+    """A prompt in two pieces, then token by token."""
+    half, found, position = len(tokens) // 2, list(tokens), 0
+    for piece in (tokens[:half], tokens[half:]):
+        row = np.asarray(model(np.array([piece]), np.array([position])))
+        position += len(piece)
+    for _ in range(count):
+        found.append(int(row.argmax()))
+        row = np.asarray(model(np.array([found[-1:]]), np.array([position])))
+        position += 1
+    return found[len(tokens) :]
+
+
+def test_as_transformers_computes_it(folder: tuple[str, Path, Arrays], tmp_path: Path) -> None:
+    name, path, weights = folder
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    from tests.support.packages import declare_libraries
+
+    declare_libraries()
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        found = model(torch.tensor([TOKENS]), use_cache=False).logits[0].numpy()
+        ids = torch.tensor([TOKENS[:PROMPT]])
+        for _ in range(NEW):
+            last = model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            ids = torch.cat([ids, last], 1)
+    np.testing.assert_allclose(logits(MODELS[name], weights, TOKENS), found, rtol=1e-4, atol=1e-4)
+    assert greedy(loaded(path, tmp_path), TOKENS[:PROMPT], NEW) == ids[0, PROMPT:].tolist()
