@@ -61,8 +61,8 @@ class Attention:
         pairs, heads, size, group = config.kv_heads, config.heads, config.head_size, config.heads // config.kv_heads
         rows = graph.live("mul", self.length, group, bound=self.length.bound * group)
         keys, values = (self._written(each, cache) for each, cache in zip((key, value), caches, strict=True))
-        keys = arithmetic.view(arithmetic.permuted(keys, (0, 2, 3, 1)), (pairs, size, self._until()))
-        values = arithmetic.view(arithmetic.permuted(values, (0, 2, 1, 3)), (pairs, self._until(), size))
+        keys = arithmetic.view(arithmetic.permuted(keys, (0, 2, 3, 1)), (pairs, size, keys.shape[1]))
+        values = arithmetic.view(arithmetic.permuted(values, (0, 2, 1, 3)), (pairs, values.shape[1], size))
         queries = arithmetic.view(arithmetic.permuted(query, (0, 2, 1, 3)), (pairs, rows, size))
         scores = graph.call("aten.bmm.default", queries, keys, shape=(pairs, rows, self._until()))
         scale = size**-0.5 if config.attention_scale is None else config.attention_scale
@@ -78,8 +78,10 @@ class Attention:
         """All rows of a cache so far, the new ones among them: (1, context of now, heads, size)."""
         graph = self.arithmetic.graph
         graph.call("update_cache.default", new, cache, self.position, shape=(1,))
-        shape = (1, self._until(), *cache.shape[2:])
-        return graph.call("aten.slice_copy.Tensor", cache, 1, 0, self._until(), 1, shape=shape)
+        # By the rows of this very tensor: so anybody can see that no row behind them is read.
+        count = graph.live("sym_size.int", new, 1, bound=self.length.bound)
+        end = graph.live("add", self.position, count, bound=self.context)
+        return graph.call("aten.slice_copy.Tensor", cache, 1, 0, end, 1, shape=(1, end, *cache.shape[2:]))
 
     def _until(self) -> LiveInt:
         """The first position behind the new tokens."""

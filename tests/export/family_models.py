@@ -101,11 +101,11 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def stored(settings: dict[str, Any], seed: int = 0) -> Arrays:
-    """Random weights as a checkpoint of this family has them: some on top of each other, norms of Gemma less one."""
+def as_stored(settings: dict[str, Any], weights: Arrays) -> Arrays:
+    """Weights as a checkpoint of this family has them: some on top of each other, norms of Gemma less one."""
     kind = settings["model_type"]
     made: Arrays = {}
-    for name, weight in random_weights(from_hugging_face(settings), seed).items():
+    for name, weight in weights.items():
         whole = name
         if kind == "phi3":
             whole = (
@@ -122,6 +122,6 @@ def stored(settings: dict[str, Any], seed: int = 0) -> Arrays:
 
 def folder_of(path: Path, settings: dict[str, Any]) -> tuple[Path, Arrays]:
     """A Hugging Face folder of a model, and its weights."""
-    weights = stored(settings)
+    weights = as_stored(settings, random_weights(from_hugging_face(settings)))
     write_folder(path, settings, weights)
     return path, weights

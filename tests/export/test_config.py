@@ -133,9 +133,9 @@ def test_settings_of_one_family_are_refused_in_another() -> None:
     granite = {**LLAMA, "architectures": ["GraniteForCausalLM"], "residual_multiplier": 0.22, "logits_scaling": 4.0}
     config = from_hugging_face(granite)
     assert (config.residual_scale, config.logit_scale, config.attention_scale) == (0.22, 0.25, 1.0)
-    with pytest.raises(UnsupportedError, match="residual_multiplier = 0.22"):
+    with pytest.raises(UnsupportedError, match=r"residual_multiplier = 0\.22"):
         from_hugging_face({**granite, "architectures": ["LlamaForCausalLM"]})
-    with pytest.raises(UnsupportedError, match="attn_logit_softcapping = 50.0"):
+    with pytest.raises(UnsupportedError, match=r"attn_logit_softcapping = 50\.0"):
         from_hugging_face({**granite, "attn_logit_softcapping": 50.0})
     with pytest.raises(UnsupportedError, match="use_bidirectional_attention"):
         from_hugging_face({**LLAMA, "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True})
@@ -186,8 +186,8 @@ def test_experts() -> None:
     assert config.parameters - plain.parameters == 2 * 3 * 64 * (8 * 16 - 96)
     with pytest.raises(FormatError, match="uses 9 of 8 experts"):
         from_hugging_face({**moe, "num_experts_per_tok": 9})
+    many = from_hugging_face({**moe, "num_experts": 1000000})
     with pytest.raises(FormatError, match="1000000 experts, 9 tensors"):
-        many = from_hugging_face({**moe, "num_experts": 1000000})
         check_tensors(Checkpoint(many, dict.fromkeys(map(str, range(9)), ()), np.zeros))
 
 

@@ -12,8 +12,10 @@ import liveshape
 from liveshape.export.config import Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.huggingface import open_folder
+from liveshape.export.storage import RoundedStorage
+from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
-from tests.export.family_models import CONTEXT, MODELS, folder_of
+from tests.export.family_models import CONTEXT, MODELS, as_stored, folder_of
 from tests.export.family_reference import logits
 from tests.export.tiny import Arrays
 
@@ -23,6 +25,12 @@ TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, 128, CONT
 PROMPT, NEW = 20, 16  # longer than any window, and than what longrope was trained for
 # From the start, by one token, up to the bound, beyond half of the cache, to its end; then earlier ones once more.
 PIECES = ((0, 1), (1, 3), (4, 7), (11, MAX), (35, 1), (36, MAX), (60, 4), (0, 7), (33, 3), (63, 1))
+
+
+@pytest.fixture(params=["mistral", "gemma2", "gemma3", "granite", "mixtral"])
+def text(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Arrays]:
+    path, weights = folder_of(tmp_path / "folder", MODELS[request.param])
+    return request.param, path, weights
 
 
 @pytest.fixture(params=MODELS, scope="module")
@@ -45,6 +53,48 @@ def test_at_every_length_and_position(folder: tuple[str, Path, Arrays], tmp_path
         got = np.asarray(model(np.array([TOKENS[start : start + length]]), np.array([start])))
         wanted = expected[None, start : start + length]
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3, err_msg=f"{length} at {start}")
+
+
+def test_as_a_language_model(text: tuple[str, Path, Arrays], tmp_path: Path) -> None:
+    """Its caches are rows at positions, so that a text may be cut, and guesses be verified many at a time."""
+    name, path, weights = text
+    export_folder(open_folder(path), tmp_path, Settings(Quantization("none"), MAX, CONTEXT))
+    wanted = list(TOKENS[:PROMPT])
+    while len(wanted) < PROMPT + NEW:
+        wanted.append(int(logits(MODELS[name], weights, wanted)[-1].argmax()))
+    with LanguageModel.load(tmp_path / MODEL) as model:
+        assert list(model.stream(TOKENS[:PROMPT], max_tokens=NEW)) == wanted[PROMPT:]
+        model.truncate(PROMPT - 5)
+        again = list(model.stream(TOKENS[PROMPT - 5 : PROMPT], max_tokens=NEW, lookahead="ngram"))
+    assert again == wanted[PROMPT:]
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi4_mini", "qwen3moe"])
+def test_with_weights_of_4_bits(name: str, tmp_path: Path) -> None:
+    """Against the weights that the file really has; those of a router stay as they are."""
+    settings = MODELS[name]
+    path, _ = folder_of(tmp_path / "folder", settings)
+    storage = RoundedStorage(open_folder(path), Quantization("4w"))
+    rounded = {}
+    for tensor, shape in storage.shapes.items():
+        rounded[tensor] = storage.floats(tensor)
+        if len(shape) == 2 and not tensor.endswith("mlp.gate.weight"):
+            layout = storage.layout(tensor, lookup=False)
+            assert layout is not None
+            made = storage.grouped(tensor, layout, slice(None))
+            rounded[tensor] = made.codes * made.scales.repeat(made.group, axis=1)
+    expected = logits(settings, as_stored(settings, rounded), TOKENS[:MAX])
+    model = loaded(path, tmp_path, quantization=Quantization("4w"))
+    for start, length in ((0, 9), (9, MAX - 9)):
+        got = np.asarray(model(np.array([TOKENS[start : start + length]]), np.array([start])))[0]
+        np.testing.assert_allclose(got, expected[start + length - 1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
+def test_in_float16(name: str, tmp_path: Path) -> None:
+    path, weights = folder_of(tmp_path / "folder", MODELS[name])
+    got = np.asarray(loaded(path, tmp_path, half=True)(np.array([TOKENS[:MAX]]), np.array([0])))[0]
+    np.testing.assert_allclose(got, logits(MODELS[name], weights, TOKENS[:MAX])[-1], rtol=2e-2, atol=2e-2)
 
 
 def greedy(model: Model, tokens: list[int], count: int) -> list[int]:
