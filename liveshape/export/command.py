@@ -88,6 +88,8 @@ def _notes(config: Any, settings: Any) -> list[str]:
             f"note: the rotary embedding is that of texts longer than {scaling.original_context} tokens, for shorter "
             f"ones too; with --max-context {scaling.original_context} it is that of shorter texts"
         )
+    if config.text_only:
+        notes.append("note: the part of the model that sees pictures is left out")
     if config.experts is not None:
         notes.append(
             f"note: each token is computed by all {config.experts.count} experts and the {config.experts.used} that it "

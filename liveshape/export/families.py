@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -52,6 +53,10 @@ class Family:
     settings: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
+    def embedding_scale(self, hidden: int) -> float:
+        """What the rows of its table are multiplied with."""
+        return math.sqrt(hidden) if self.scales_embedding else 1.0
+
 
 _MULTIPLIERS = frozenset(("attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"))
 _CAPS = frozenset(("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"))
@@ -85,7 +90,17 @@ FAMILIES: Mapping[str, Family] = {
         norms_less_one=True,
         windows=(True, True, True, True, True, False),
         settings=_CAPS,
-        defaults={**_GEMMA, "sliding_window": 4096, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
+        # Those of the larger ones, with pictures, say little more than what differs from these.
+        defaults={
+            **_GEMMA,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "vocab_size": 262208,
+            "max_position_embeddings": 131072,
+            "sliding_window": 4096,
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4,
+        },
     ),
     "olmo2": Family("Olmo2ForCausalLM", norms=_AFTER, qk_norm="rows", windows=(False,)),
     "granite": Family("GraniteForCausalLM", neighbours=True, windows=(False,), settings=_MULTIPLIERS),

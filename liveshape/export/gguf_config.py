@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
-from liveshape.export.config import Experts, ModelConfig, RopeScaling, embedding_scale, is_token, refuse, turns
+from liveshape.export.config import Experts, ModelConfig, RopeScaling, is_token, refuse, turns
 from liveshape.export.families import FAMILIES, Family
 
 _KNOWN = {name: family for name, family in FAMILIES.items() if family.gguf}
@@ -88,7 +88,7 @@ def from_gguf(
             qk_norm=family.qk_norm is not None,
             joint_qk_norm=family.qk_norm == "rows",
             activation="gelu_tanh" if family.scales_embedding else "silu",
-            embedding_scale=float(get("embedding_scale") or embedding_scale(family, hidden)),
+            embedding_scale=float(get("embedding_scale") or family.embedding_scale(hidden)),
             residual_scale=float(get("residual_scale") or 1.0),
             logit_scale=1 / float(get("logit_scale") or 1.0),
             logit_cap=_positive(get("final_logit_softcapping")),

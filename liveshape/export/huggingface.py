@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint, generation_config
-from liveshape.export.config import from_hugging_face
 from liveshape.export.families import FAMILIES
 from liveshape.export.fused import parts
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.safetensors import SafetensorsFolder, StoredTensor
 
 _TAKEN_ALONG = (
@@ -24,6 +25,7 @@ _TAKEN_ALONG = (
     "chat_template.jinja",
     "generation_config.json",
 )
+_PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 _MIXTRAL = {".block_sparse_moe.": ".mlp.", ".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}
 
 
@@ -36,11 +38,12 @@ def open_folder(folder: Path) -> Checkpoint:
     generation = _json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     config = from_hugging_face(found, generation)
     tensors = SafetensorsFolder(folder)
+    names = {name: own_name(name) for name in tensors.tensors if not (config.text_only and _PICTURES.match(name))}
     # Checkpoints of bare models leave the prefix out.
-    prefix = "" if any(name.startswith("model.") for name in tensors.tensors) else "model."
+    prefix = "" if any(name.startswith("model.") for name in names.values()) else "model."
     matrices: dict[str, StoredTensor] = {}
-    for name, tensor in tensors.tensors.items():
-        whole = own_name(name if name == "lm_head.weight" else prefix + name)
+    for name, own in names.items():
+        tensor, whole = tensors.tensors[name], own if own == "lm_head.weight" else prefix + own
         for part, shape, start in parts(config, whole, tensor.shape, tensor.nbytes):
             if part in matrices:
                 raise FormatError(f"{folder}: {name} has {part}, which is in another tensor as well")
@@ -66,11 +69,14 @@ def open_folder(folder: Path) -> Checkpoint:
 
 
 def own_name(name: str) -> str:
-    """The name that a tensor has here: Mixtral's experts are called like those of others.
+    """The name that a tensor has here: Mixtral's experts are called like those of others, and text is all there is.
 
     >>> own_name("model.layers.0.block_sparse_moe.experts.3.w2.weight")
     'model.layers.0.mlp.experts.3.down_proj.weight'
+    >>> own_name("language_model.model.norm.weight"), own_name("model.language_model.norm.weight")
+    ('model.norm.weight', 'model.norm.weight')
     """
+    name = name.removeprefix("language_model.").replace("model.language_model.", "model.")
     if ".block_sparse_moe." not in name:
         return name
     for theirs, ours in _MIXTRAL.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.export.config import from_hugging_face
+from liveshape.export.huggingface_config import from_hugging_face
 from tests.export.tiny import Arrays, random_weights, write_folder
 
 CONTEXT = 64

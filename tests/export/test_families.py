@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import liveshape
+from liveshape.export.checkpoint import check_tensors
 from liveshape.export.config import Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.huggingface import open_folder
@@ -17,7 +19,7 @@ from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
 from tests.export.family_models import CONTEXT, MODELS, as_stored, folder_of
 from tests.export.family_reference import logits
-from tests.export.tiny import Arrays
+from tests.export.tiny import Arrays, write_folder
 
 Array = np.ndarray[Any, Any]
 MAX = 24
@@ -67,6 +69,22 @@ def test_as_a_language_model(text: tuple[str, Path, Arrays], tmp_path: Path) -> 
         model.truncate(PROMPT - 5)
         again = list(model.stream(TOKENS[PROMPT - 5 : PROMPT], max_tokens=NEW, lookahead="ngram"))
     assert again == wanted[PROMPT:]
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."], ids=["4", "5"])
+def test_the_text_of_a_model_that_sees_pictures(prefix: str, tmp_path: Path) -> None:
+    """Transformers 4 and 5 have other names for its tensors."""
+    settings = MODELS["gemma3"]
+    path, weights = folder_of(tmp_path / "text", settings)
+    text = open_folder(path)
+    both = {name.replace("model.", prefix, 1): weight for name, weight in weights.items()}
+    both |= {f"{'' if prefix[0] == 'l' else 'model.'}vision_tower.patches.weight": np.zeros((4, 4), np.float32)}
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": settings, "model_type": "gemma3"}
+    write_folder(tmp_path / "both", outer | {"eos_token_id": 2}, both)
+    found = open_folder(tmp_path / "both")
+    check_tensors(found)
+    assert found.config == replace(text.config, text_only=True)
+    assert all(np.array_equal(found.read(name), text.read(name)) for name in text.shapes)
 
 
 @pytest.mark.parametrize("name", ["gemma2", "phi4_mini", "qwen3moe"])

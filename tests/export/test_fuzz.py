@@ -20,11 +20,11 @@ import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import from_hugging_face
 from liveshape.export.families import FAMILIES
 from liveshape.export.gguf_config import from_gguf
 from liveshape.export.gguf_model import open_gguf
 from liveshape.export.huggingface import open_folder
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.llama2c import open_llama2c
 from liveshape.export.safetensors import SafetensorsFolder
 from tests.export.family_models import MODELS
