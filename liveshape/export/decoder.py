@@ -132,9 +132,14 @@ class Decoder:
     def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor]) -> Tensor:
         """Grouped-query attention against the caches of this layer."""
         config, name = self.config, f"model.layers.{index}.self_attn"
-        query = self._heads(x, name, "q", config.heads)
-        key = self._heads(x, name, "k", config.kv_heads)
-        value = self.projections.linear(x, f"{name}.v_proj", apart=(config.kv_heads, config.head_size))
+        query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
+        key = self._heads(x, f"{name}.k_proj", config.kv_heads, whole=config.joint_qk_norm)
+        value = self._heads(x, f"{name}.v_proj", config.kv_heads)
+        # Behind all three, which run as one where they lie side by side.
+        if config.qk_norm:
+            query, key = self._norm(query, f"{name}.q_norm"), self._norm(key, f"{name}.k_norm")
+        if config.joint_qk_norm:
+            query, key = self._apart(query, config.heads), self._apart(key, config.kv_heads)
         if config.has_rotation(index):
             query, key = self.graph.call_two(
                 "et_vk.apply_rotary_emb_hf.default",
@@ -146,14 +151,12 @@ class Decoder:
         joined = self.arithmetic.view(mixed, (1, self.length, config.heads * config.head_size))
         return self.projections.linear(joined, f"{name}.o_proj")
 
-    def _heads(self, x: Tensor, name: str, which: str, heads: int) -> Tensor:
-        """Queries or keys with their norm, (1, S, heads, size)."""
-        apart = heads, self.config.head_size
-        if not self.config.joint_qk_norm:
-            made = self.projections.linear(x, f"{name}.{which}_proj", apart=apart)
-            return self._norm(made, f"{name}.{which}_norm") if self.config.qk_norm else made
-        row = self._norm(self.projections.linear(x, f"{name}.{which}_proj"), f"{name}.{which}_norm")
-        return self.arithmetic.view(row, (*row.shape[:-1], *apart))
+    def _heads(self, x: Tensor, name: str, heads: int, whole: bool = False) -> Tensor:
+        """(1, S, heads, size), or (1, S, heads * size) as a whole."""
+        return self.projections.linear(x, name, apart=None if whole else (heads, self.config.head_size))
+
+    def _apart(self, x: Tensor, heads: int) -> Tensor:
+        return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
 
     def _feed_forward(self, x: Tensor, name: str) -> Tensor:
         """A gate with an activation, times what it lets through."""
