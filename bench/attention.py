@@ -46,22 +46,31 @@ class Way(NamedTuple):
     limits: dict[str, int]
 
 
+BLOCKS = {"subgroup": 0}  # the road where threads cannot hand each other values
 FEW = {
     "as planned": Way({}, {}),
-    "never alone": Way({"ALONE_KEYS": 0}, {}),
-    "always alone": Way({"ALONE_KEYS": 1 << 20}, {}),
-    "alone, 128 threads": Way({"ALONE_KEYS": 1 << 20}, {"max_invocations": 128}),
-    "never split": Way({"ALONE_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, {}),
-    "splits of 32": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 32}, {}),
-    "splits of 128": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 128}, {}),
-    "splits of 256": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 256}, {}),
-    "512 groups of splits": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, {}),
-    "split in blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, {}),
-    "split in rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, {}),
+    "walks never alone": Way({"ALONE_FOURS": 0}, {}),
+    "walks always alone": Way({"ALONE_FOURS": 1 << 30}, {}),
+    "walks of 8 lanes": Way({"MOST_LANES": 8}, {}),
+    "walks of 256 threads": Way({"ALONE_THREADS": 256, "WALK_THREADS": 256, "WALK_GROUPS": 264}, {}),
+    "walks, twice as far ahead": Way({"WALK_AHEAD": 8}, {}),
+    "walks, splits of 64": Way({"WALK_SPLIT_KEYS": 64}, {}),
+    "in blocks": Way({}, BLOCKS),
+    "never alone": Way({"ALONE_KEYS": 0}, BLOCKS),
+    "always alone": Way({"ALONE_KEYS": 1 << 20}, BLOCKS),
+    "alone, 128 threads": Way({"ALONE_KEYS": 1 << 20}, BLOCKS | {"max_invocations": 128}),
+    "never split": Way({"ALONE_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, BLOCKS),
+    "splits of 32": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 32}, BLOCKS),
+    "splits of 128": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 128}, BLOCKS),
+    "splits of 256": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 256}, BLOCKS),
+    "512 groups of splits": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, BLOCKS),
+    "split in blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
+    "split in rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
     "in tiles": Way({"FEW_ROWS": 0}, {}),
 }
 MANY = {
     "as planned": Way({}, {}),
+    "tiles that meet in memory": Way({}, BLOCKS),
     "tiles in 32 KB": Way({}, {"max_workgroup_bytes": 32768}),
     "tiles in 16 KB": Way({}, {"max_workgroup_bytes": 16384}),
     "32 keys, 16 fours": Way({"TILE_FORMS": ((32, 16), (32, 8), (32, 4))}, {}),

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape.export.checkpoint import Checkpoint, expected_tensors
-from liveshape.export.config import ModelConfig
+from liveshape.export.config import ModelConfig, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.tools.console import size_text
 from liveshape.tools.shapes import Shape
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(".cache/big"))
     options = parser.parse_args()
     shape = Shape(layers=options.layers)
-    settings = Settings(max_seq=shape.max_seq_len, max_context=shape.max_context)
+    settings = Settings(Quantization("4w"), max_seq=shape.max_seq_len, max_context=shape.max_context)
     config = config_of(shape)
     start = time.perf_counter()
 

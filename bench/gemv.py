@@ -1,6 +1,6 @@
 """How fast 4-bit linear layers are, by rows: many layers in one submit, with more weights than a cache holds.
 
-Run: python -m bench.gemv [--group 32] [--activations int8] [--shape 1x2048x8192 ...]
+Run: python -m bench.gemv [--group 32] [--weights minima] [--activations int8] [--shape 1x2048x8192 ...]
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ SHAPES = ("1x2048x8192", "1x8192x2048", "1x2048x2048", "1x2048x512", "4x2048x819
 MORE_ON_A_GPU = ("1x2048x128256", "128x2048x8192", "512x2048x8192", "512x8192x2048", "512x2048x2048", "512x2048x512")
 
 
-def row_of_layers(layers: int, rows: int, depth: int, columns: int, group: int, in_bytes: bool = False) -> Graph:
+WEIGHTS = ("4", "minima", "8")  # bits, or 4 bits whose groups have a minimum
+
+
+def row_of_layers(
+    layers: int, rows: int, depth: int, columns: int, group: int, in_bytes: bool = False, weights: str = "4"
+) -> Graph:
     """The same input into one layer after the other, each with a weight of its own."""
     generator = np.random.default_rng(0)
-    packed = generator.integers(0, 256, (columns, depth // 2), np.uint8)
-    scales = generator.random((depth // group, columns), np.float32)
+    packed: Any = generator.integers(0, 256, (columns, depth // 2), np.uint8)
+    scales: Any = generator.random((depth // group, columns), np.float32)
+    if weights == "8":
+        packed = generator.integers(-128, 128, (columns, depth // group, group), np.int8)
+    elif weights == "minima":
+        scales = np.stack([scales, -scales], axis=1)
 
     def constant(name: str, array: Any) -> Tensor:
         # Copied, since equal bytes of one place would be one weight.
@@ -67,6 +76,7 @@ def seconds(executor: Executor, x: Any, tries: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--weights", choices=WEIGHTS, default="4", help="bits, or 4 with minima")
     parser.add_argument("--activations", choices=("float32", "int8"), default="float32")
     parser.add_argument("--tries", type=int, default=4)
     parser.add_argument("--shape", nargs="*", help="rows x depth x columns")
@@ -79,14 +89,16 @@ def main() -> None:
         "ms",
         "GB/s",
         "TFLOP/s",
-        title=f"4-bit linear, {options.activations} activations, {device.adapter.name}",
+        title=f"linear layers, weights of {options.weights}, {options.activations} activations, {device.adapter.name}",
     )
     for shape in shapes:
         rows, depth, columns = (int(size) for size in shape.split("x"))
-        nbytes = columns * depth // 2 + columns * depth // options.group * 4
+        per_group = {"4": options.group // 2 + 4, "minima": options.group // 2 + 8, "8": options.group + 4}
+        nbytes = columns * depth // options.group * per_group[options.weights]
         layers = 2 if software else max(2, min(64, CACHE // nbytes))
         x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
-        graph = row_of_layers(layers, rows, depth, columns, options.group, options.activations == "int8")
+        in_bytes = options.activations == "int8"
+        graph = row_of_layers(layers, rows, depth, columns, options.group, in_bytes, options.weights)
         each = seconds(Executor(compile(graph, device.limits), device), x, options.tries)
         work = 2 * rows * depth * columns
         table.add_row(shape, f"{each * 1e3:.3f}", f"{nbytes / each / 1e9:.1f}", f"{work / each / 1e12:.3f}")

@@ -230,9 +230,11 @@ def _parser() -> argparse.ArgumentParser:
     exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
     exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
     exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    exporting.add_argument("--quant", choices=("4w", "8da4w", "none"), default="4w", help="of the weights (default 4w)")
     exporting.add_argument(
-        "--group-size", metavar="N", type=positive, default=32, help="weights that share a scale (default 32)"
+        "--quant", choices=("auto", "4w", "8da4w", "8w", "none"), default="auto", help="of the weights (default auto)"
+    )
+    exporting.add_argument(
+        "--group-size", metavar="N", type=positive, help="weights that share a scale (default 32, of 8 bits 128)"
     )
     exporting.add_argument("--keep-embedding", action="store_true", help="do not quantize the embedding")
     exporting.add_argument(

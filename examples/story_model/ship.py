@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings, export_folder
 from liveshape.export.sources import open_checkpoint
 from tests.export.torch_road import build_decoder
@@ -41,7 +42,7 @@ def golden(folder: Path, settings: Settings) -> dict[str, np.ndarray]:
 def main() -> None:
     folder = Path(sys.argv[1])
     target = Path(sys.argv[2]) if len(sys.argv) > 2 else HERE.parent.parent / "liveshape" / "demo" / "story"
-    settings = Settings(max_seq=MAX_SEQ, max_context=CONTEXT)
+    settings = Settings(Quantization("4w"), max_seq=MAX_SEQ, max_context=CONTEXT)
     export_folder(open_checkpoint(str(folder)), target, settings)
     np.savez_compressed(target / "golden.npz", **golden(folder, settings))
 

@@ -28,6 +28,7 @@ from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder, check
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
+from liveshape.device.subgroups import SUBGROUPS, subgroup_size
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import CLOCKS, WatchedReader, WatchedRecorder
 from liveshape.errors import DeviceError
@@ -69,7 +70,11 @@ class WebGpuDevice:
         self._dead = _FORKED if _forked_from_a_device else ""  # why nothing can be done with it any more
         self._check()
         required = {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
-        features = [name for name in ("shader-f16", *CLOCKS) if name in adapter.features]
+        wanted = ["shader-f16", *CLOCKS]
+        # The few threads of a software adapter gain nothing from handing each other values.
+        if limits.subgroup if limits else not self.adapter.software:
+            wanted.append(SUBGROUPS)
+        features = [name for name in wanted if name in adapter.features]
         try:
             with no_display():
                 self._device = adapter.request_device_sync(required_features=features, required_limits=required)
@@ -83,7 +88,10 @@ class WebGpuDevice:
             # It has few cores and pays for every barrier: its threads had better be few and not wait for each other.
             parts = _SOFTWARE_PARTS
             granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
-        self.limits = limits or Limits(**granted, half="shader-f16" in features, max_parts=parts)
+        if limits is None:
+            lanes = subgroup_size(self._device, adapter.info) if SUBGROUPS in features else 0
+            limits = Limits(**granted, half="shader-f16" in features, subgroup=lanes, max_parts=parts)
+        self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self.raw = raw and lib is not None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.config import ModelConfig
+from liveshape.export.weights import Grouped, Layout
 
 _SHOWN = 8
 # Of older checkpoints: tables that are computed from the config.
@@ -22,7 +23,8 @@ _COMPUTED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
 class Checkpoint:
     """See the module. `shapes` names every tensor; `read` brings one as float32; `files` are name and content.
 
-    `rows` brings some rows of a tensor where that costs less than all of them.
+    `rows` brings some rows of a tensor where that costs less than all of them. `stored` says in which whole numbers a
+    matrix is stored, None if it is floats, and `grouped` brings rows of it as these.
 
     Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
     """
@@ -32,6 +34,8 @@ class Checkpoint:
     read: Callable[[str], npt.NDArray[np.float32]]
     files: Mapping[str, bytes] = field(default_factory=dict)
     rows: Callable[[str, slice], npt.NDArray[np.float32]] | None = None
+    stored: Callable[[str], Layout | None] = lambda name: None
+    grouped: Callable[[str, slice], Grouped] | None = None
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
         """Rows of a tensor, float32."""

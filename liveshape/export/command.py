@@ -40,8 +40,8 @@ def export(
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
-    _require(*(("export", _FOR_MODULES) if is_function(source) else ("llm", _FOR_CHECKPOINTS)))
     checkpoint = None if is_function(source) else open_checkpoint(source)
+    _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
     start = time.monotonic()
     with _steps() as steps:
         if checkpoint is None:
@@ -95,8 +95,6 @@ def _notes(config: Any, settings: Any) -> list[str]:
             f"note: each token is computed by all {config.experts.count} experts and the {config.experts.used} that it "
             "chose count: the results are exact, the work is that of all of them"
         )
-    if kind != "none" and settings.quantization.embedding and not settings.quantization.embeds(config.hidden):
-        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
     return notes
 
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from liveshape.errors import FormatError, UnsupportedError
+from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.families import Activation, Norms
-
-# Width of an embedding row that the delegate's 4-bit embedding takes.
-_EMBEDDING_BLOCK = 32
 
 MOST, LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
 _LONGEST_TURN = 4096
 
-Mode = Literal["4w", "8da4w", "none"]
+Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
 
 
 @dataclass(frozen=True)
@@ -59,22 +56,28 @@ class Experts:
 
 @dataclass(frozen=True)
 class Quantization:
-    """How weights are stored: 4-bit groups (`4w`), the same on 8-bit activations (`8da4w`), or float32 (`none`).
+    """How weights are stored.
+
+    `auto` keeps what is stored as whole numbers, and rounds floats to 4 bits, to 8 where 4 would cost; `4w` has 4 bits
+    everywhere, `8da4w` the same on 8-bit activations; `8w` rounds floats to 8 bits; `none` is floats.
 
     Example: `Quantization("4w", group=64)`.
     """
 
-    mode: Mode = "4w"
-    group: int = 32
+    mode: Mode = "auto"
+    group: int | None = None
     embedding: bool = True
 
-    def embeds(self, width: int) -> bool:
-        """Whether an embedding with rows of this width is stored in 4 bits.
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise InputError(f"--quant {self.mode!r}: {', '.join(get_args(Mode))} are possible")
+        if self.group is not None and (self.group < 4 or self.group % 4):
+            raise InputError(f"--group-size {self.group}: groups are of 4, 8, 12, ... weights")
 
-        >>> Quantization("4w").embeds(576), Quantization("4w").embeds(100), Quantization("none").embeds(576)
-        (True, False, False)
-        """
-        return self.mode != "none" and self.embedding and width % _EMBEDDING_BLOCK == 0
+    @property
+    def four_bit(self) -> bool:
+        """Whether every matrix is stored in 4 bits."""
+        return self.mode in ("4w", "8da4w")
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ class ModelConfig:
         whole = self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
         if self.experts is None:
             return whole
-        sparse = sum(map(self.has_experts, range(self.layers)))
+        plain = sum((layer + 1) % self.experts.every == 0 for layer in set(self.experts.plain) if layer < self.layers)
+        sparse = self.layers // self.experts.every - plain
         return whole + sparse * 3 * self.hidden * (self.experts.count * self.experts.feed_forward - self.feed_forward)
 
     def has_window(self, layer: int) -> bool:

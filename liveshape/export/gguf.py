@@ -1,4 +1,4 @@
-"""GGUF files: the metadata, and tensors as float32 through a memory map.
+"""GGUF files: the metadata, and tensors through a memory map, as float32 or as the whole numbers that are stored.
 
 A file is: magic, version, counts; metadata as typed keys and values; where each tensor lies; the tensors, aligned.
 """
@@ -17,7 +17,10 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError
 from liveshape.export.blocks import FORMATS, BlockFormat
+from liveshape.export.weights import Grouped, Layout
 from liveshape.formats.source import Source, check_view, drop_pages
+
+Rows = slice | npt.NDArray[np.int64]
 
 _VERSIONS = (2, 3)
 _NUMBERS: Mapping[int, str] = {
@@ -50,6 +53,11 @@ class GgufTensor:
     def nbytes(self) -> int:
         return prod(self.shape) // self.format.weights * self.format.nbytes
 
+    @property
+    def layout(self) -> Layout | None:
+        """In which whole numbers a matrix is stored; None for floats and for vectors."""
+        return self.format.layout if len(self.shape) == 2 else None
+
 
 class GgufFile:
     """An open GGUF file.
@@ -79,8 +87,19 @@ class GgufFile:
         if len(self.tensors) < len(found):
             raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
-    def read(self, name: str, rows: slice | npt.NDArray[np.int64] = slice(None)) -> npt.NDArray[np.float32]:
+    def read(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.float32]:
         """The tensor of this name, or some rows of it, dequantized."""
+        tensor, blocks = self._blocks(name, rows)
+        values = tensor.format.read(blocks).astype(np.float32, copy=False)
+        return values.reshape(-1, *tensor.shape[1:]) if len(tensor.shape) > 1 else values.reshape(tensor.shape)[rows]
+
+    def grouped(self, name: str, rows: Rows = slice(None)) -> Grouped:
+        """Rows of a matrix that has a layout of whole numbers, exactly as they are stored."""
+        tensor, blocks = self._blocks(name, rows)
+        return tensor.format.grouped(blocks, tensor.shape[1])
+
+    def _blocks(self, name: str, rows: Rows) -> tuple[GgufTensor, Any]:
+        """The records of some rows of a tensor; of a vector they are all of them."""
         if name not in self.tensors:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
@@ -88,9 +107,7 @@ class GgufFile:
         check_view(self._data)
         drop_pages(self._data)  # those of what was read before
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
-        taken = blocks.reshape(tensor.shape[0], -1)[rows] if len(tensor.shape) > 1 else blocks
-        values = tensor.format.read(taken.reshape(-1)).astype(np.float32, copy=False)
-        return values.reshape(-1, *tensor.shape[1:]) if len(tensor.shape) > 1 else values.reshape(tensor.shape)[rows]
+        return tensor, blocks.reshape(tensor.shape[0], -1)[rows].reshape(-1) if len(tensor.shape) > 1 else blocks
 
     def _unpack(self, layout: str) -> tuple[Any, ...]:
         size = struct.calcsize(layout)

@@ -19,6 +19,7 @@ from liveshape.export.fused import parts
 from liveshape.export.gguf import GgufFile
 from liveshape.export.gguf_config import from_gguf, token_of
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
+from liveshape.export.weights import Grouped, Layout
 
 _OUTER = {
     "token_embd": "model.embed_tokens",
@@ -70,16 +71,25 @@ def open_gguf(path: Path) -> Checkpoint:
             "which GGUF files of this architecture store in an order that is not defined"
         )
 
-    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+    def placed(name: str, rows: slice) -> slice | npt.NDArray[np.int64]:
+        """Where rows of the model lie in the file."""
         if permuted and (heads := _rotated_heads(name, config)):
-            order = pairs_to_halves(np.arange(file.tensors[names[name]].shape[0]), heads)
-            return file.read(names[name], order[rows])
-        return file.read(names[name], rows)
+            return pairs_to_halves(np.arange(file.tensors[names[name]].shape[0]), heads)[rows]
+        return rows
+
+    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+        return file.read(names[name], placed(name, rows))
+
+    def stored(name: str) -> Layout | None:
+        return file.tensors[names[name]].layout
+
+    def grouped(name: str, rows: slice) -> Grouped:
+        return file.grouped(names[name], placed(name, rows))
 
     files = dict(tokenizer_files(vocabulary_of(file)))
     files["generation_config.json"] = generation_config(config)
     shapes = {name: file.tensors[own].shape for name, own in names.items()}
-    return Checkpoint(config, shapes, read, files, read)
+    return Checkpoint(config, shapes, read, files, read, stored, grouped)
 
 
 def _long_factors(file: GgufFile) -> tuple[list[float], list[float]] | None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from liveshape.export.constants import Batch, Chunk, Constant, as_stored, batch_of
 from liveshape.export.packing import by_group, by_row, group_sums, pack_codes, packed_width, padded, sums_rows
-from liveshape.export.storage import Layout, Storage
-from liveshape.export.weights import Array, Grouped
+from liveshape.export.storage import Storage
+from liveshape.export.weights import Array, Grouped, Layout
 
 # Weights that are read and rounded at a time.
 _PIECE = 1 << 20
@@ -89,8 +89,7 @@ class GroupedMatrix:
         return [(self.codes, pack_codes(made.codes) if made.bits == 4 else made.codes)]
 
     def _check(self, made: Grouped) -> None:
-        got = Layout(made.bits, made.group, made.minima is not None)
-        assert got == self.layout, f"{self.name} was to be {self.layout}, its rows are {got}"
+        assert made.layout == self.layout, f"{self.name} was to be {self.layout}, its rows are {made.layout}"
 
     def _rest(self) -> list[Chunk]:
         found = [self._found[start] for start in sorted(self._found)]

@@ -1,8 +1,4 @@
-"""In which form each matrix of a checkpoint is stored, and its rows in that form.
-
-Whatever knows a better form than plain rounding, such as a file whose weights are whole numbers already, is another
-`Storage`; nothing behind it changes.
-"""
+"""In which form each matrix of a checkpoint is stored, and its rows in that form."""
 
 from __future__ import annotations
 
@@ -12,23 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from liveshape.errors import FormatError, UnsupportedError
+from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
-from liveshape.export.rounding import group_of, quantize_groups
-from liveshape.export.weights import Array, Grouped
+from liveshape.export.recipe import layout_of
+from liveshape.export.rounding import rounded
+from liveshape.export.weights import Array, Grouped, Layout
 
-
-@dataclass(frozen=True)
-class Layout:
-    """Whole numbers of 4 or 8 bits in groups, with or without a minimum for each group.
-
-    Example: `Layout(4, 32)`.
-    """
-
-    bits: int
-    group: int
-    minima: bool = False
+_TABLE_BLOCK = 32
 
 
 class Storage(Protocol):
@@ -49,7 +36,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True)
 class RoundedStorage:
-    """A checkpoint with its matrices rounded as they are read, one recipe for all of them.
+    """A checkpoint with its matrices as a recipe has them: kept as they are stored, or rounded as they are read.
 
     Example: `RoundedStorage(open_checkpoint("SmolLM2-135M/"), Quantization("4w"))`.
     """
@@ -62,22 +49,22 @@ class RoundedStorage:
         return self.checkpoint.shapes
 
     def layout(self, name: str, lookup: bool) -> Layout | None:
-        width = self.shapes[name][1]
-        if self.quantization.mode == "none" or (lookup and not self.quantization.embeds(width)):
+        if lookup and not self.quantization.embedding:
             return None
-        group = group_of(width, self.quantization.group)
-        if group is None:
-            raise UnsupportedError(
-                f"{name.removesuffix('.weight')}: rows of {width} weights cannot be split into groups of 4, 8, ... "
-                f"up to {self.quantization.group}; export with --quant none"
-            )
-        return Layout(4, group)
+        found = layout_of(self.checkpoint, name, self.quantization)
+        # The delegate has tables of 4 bits only with rows of whole blocks.
+        if lookup and found is not None and found.bits == 4 and self.shapes[name][1] % _TABLE_BLOCK:
+            return None
+        return found
 
     def floats(self, name: str, rows: slice = slice(None)) -> Array:
         return self.checkpoint.read_rows(name, rows)
 
     def grouped(self, name: str, layout: Layout, rows: slice) -> Grouped:
-        made = quantize_groups(self.floats(name, rows), layout.group)
-        if not np.isfinite(made.scales).all():
+        if self.checkpoint.grouped is not None and self.checkpoint.stored(name) == layout:
+            made = self.checkpoint.grouped(name, rows)
+        else:
+            made = rounded(self.floats(name, rows), layout)
+        if not np.isfinite(made.scales).all() or (made.minima is not None and not np.isfinite(made.minima).all()):
             raise FormatError(f"{name}: rows {rows.start} to {rows.stop} have weights that are no finite numbers")
         return made

@@ -11,6 +11,18 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Whole numbers of 4 or 8 bits in groups, with or without a minimum for each group.
+
+    Example: `Layout(4, 32)`.
+    """
+
+    bits: int
+    group: int
+    minima: bool = False
+
+
+@dataclass(frozen=True)
 class Grouped:
     """Rows of whole numbers in groups of equal size.
 
@@ -27,3 +39,19 @@ class Grouped:
     @property
     def group(self) -> int:
         return self.codes.shape[1] // self.scales.shape[1]
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.bits, self.group, self.minima is not None)
+
+
+def restored(weight: Grouped) -> Array:
+    """The float weights that whole numbers stand for, (N, K).
+
+    >>> restored(Grouped(4, np.array([[-8, 7]], np.int8), np.array([[0.5]], np.float32)))
+    array([[-4. ,  3.5]], dtype=float32)
+    """
+    apart = weight.codes.reshape(*weight.scales.shape, -1) * weight.scales[..., None]
+    if weight.minima is not None:
+        apart += weight.minima[..., None]
+    return apart.reshape(weight.codes.shape)

@@ -1,4 +1,7 @@
-"""The data of a constant: bytes of the file, those of several constants interleaved into one, or in another order."""
+"""The data of a constant: bytes of the file, those of several constants interleaved into one, or in another order.
+
+All but the bytes of the file are made as they are asked for, slice by slice, and of each other.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Paired:
     b'AAbb'
     """
 
-    source: memoryview
+    source: Part
     block: int
     run: int
 
@@ -33,6 +36,34 @@ class Paired:
 
 
 @dataclass(frozen=True)
+class Transposed:
+    """A matrix of so many rows with its columns for rows; an element is `size` bytes, 1, 2 or 4.
+
+    >>> bytes(Transposed(memoryview(b"aAbBcC"), 3, 1)[1:5])
+    b'bcAB'
+    """
+
+    source: memoryview
+    rows: int
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(len(self))
+        run = self.rows * self.size
+        items = self.source.cast(_ITEMS[self.size])
+        columns = len(items) // self.rows
+        first, last = start // run, -(-stop // run)
+        made = b"".join([items[column::columns].tobytes() for column in range(first, last)])
+        return memoryview(made)[start - first * run : stop - first * run]
+
+
+_ITEMS: dict[int, Any] = {1: "B", 2: "H", 4: "I"}
+
+
+@dataclass(frozen=True)
 class Interleaved:
     """Constants as one: a run of bytes of each in turn, again and again. Nothing is copied before it is asked for.
 
@@ -40,11 +71,17 @@ class Interleaved:
     b'aaaaAAbbbbBB'
     """
 
-    parts: tuple[memoryview | Paired, ...]
+    parts: tuple[Part, ...]
     runs: tuple[int, ...]
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(len(self))
+        width = sum(self.runs)
+        first = start // width
+        return self._turns(first, -(-stop // width) - first)[start - first * width : stop - first * width]
 
     def pieces(self, nbytes: int) -> Iterator[memoryview]:
         """The bytes in pieces of about `nbytes`, each but the last of whole words if every part is."""
@@ -56,13 +93,16 @@ class Interleaved:
             return
         step = max(nbytes // width // 4, 1) * 4
         for start in range(0, rounds, step):
-            count = min(step, rounds - start)
-            for part in self.parts:
-                check_view(_source(part))
-            rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
-            yield memoryview(_interleave(rows, self.runs, count))
-            for part in self.parts:
-                drop_pages(_source(part))
+            for view in _views(self):
+                check_view(view)
+            yield self._turns(start, min(step, rounds - start))
+            for view in _views(self):
+                drop_pages(view)
+
+    def _turns(self, start: int, count: int) -> memoryview:
+        """So many turns of all parts, from one on."""
+        rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
+        return memoryview(_interleave(rows, self.runs, count))
 
 
 _LONG_RUN = 64  # bytes from which copying run by run beats copying word by word
@@ -101,12 +141,17 @@ def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
     return result
 
 
-def _source(part: memoryview | Paired) -> memoryview:
-    """The view of the file that a part is read from."""
-    return part.source if isinstance(part, Paired) else part
+Constant = memoryview | Transposed | Interleaved
+Part = Constant | Paired
 
 
-Constant = memoryview | Interleaved
+def _views(part: Part) -> Iterator[memoryview]:
+    """The views of the file that a part is read from."""
+    if isinstance(part, memoryview):
+        yield part
+    else:
+        for source in part.parts if isinstance(part, Interleaved) else (part.source,):
+            yield from _views(source)
 
 
 class _Buffer(ctypes.Structure):
@@ -142,20 +187,22 @@ def address_of(view: memoryview) -> int:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
 
-def pieces(constant: Constant | Paired, nbytes: int) -> Iterator[Any]:
+def pieces(constant: Part, nbytes: int) -> Iterator[Any]:
     """The bytes of a constant, piece by piece; what was taken does not stay in memory."""
     if isinstance(constant, Interleaved):
         yield from constant.pieces(nbytes)
         return
     for start in range(0, len(constant), nbytes):
-        check_view(_source(constant))
+        for view in _views(constant):
+            check_view(view)
         yield constant[start : start + nbytes]
-        drop_pages(_source(constant))
+        for view in _views(constant):
+            drop_pages(view)
 
 
 def all_bytes(constant: Constant) -> memoryview:
     """All bytes of a constant; those of the file are not copied."""
-    if isinstance(constant, Interleaved):
-        return memoryview(b"".join(constant.pieces(len(constant))))
+    if not isinstance(constant, memoryview):
+        return memoryview(b"".join(pieces(constant, len(constant))))
     check_view(constant)
     return constant

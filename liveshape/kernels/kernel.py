@@ -212,7 +212,7 @@ class Kernel:
             allowed=allowed,
             live={word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
             group_size=group_size,
-            choices=(*overrides, "VEC") if vectored else tuple(overrides),
+            choices=("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
             vectored=vectored,
             needs_half=bool(re.search(r"\bf16\b", _COMMENT.sub("", source))),
             unchecked=bool(_UNCHECKED.search(source)),
@@ -265,7 +265,7 @@ class Kernel:
                 f"kernel {self.name} would bind {sum(sizes)} buffers to reach tensors above the device's binding limit "
                 f"of {limits.max_binding_bytes:,} bytes; the device allows {limits.max_bindings}"
             )
-        group_size = 1 << (min(self.group_size, limits.max_invocations).bit_length() - 1)
+        group_size = 1 << (min(chosen.get("WG", self.group_size), limits.max_invocations).bit_length() - 1)
         parts = 1
         if dispatch.shared is not None:
             # Parts combine in halves, so a limit between two powers of two is the lower one.

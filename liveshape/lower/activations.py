@@ -19,7 +19,7 @@ def with_activations(graph: Graph, activations: str) -> Graph:
     """The same program with the rows of its 4-bit layers as the caller wants them: float32 as it says, or int8.
 
     The numbers of a row become integers by groups of 32, each with a step of its own; sums stay float32. Layers whose
-    groups of weights do not fit these keep their floats.
+    groups of weights do not fit these keep their floats, and so do layers with weights of 8 bits.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8")`.
     """
@@ -37,7 +37,7 @@ def with_activations(graph: Graph, activations: str) -> Graph:
     if activations == INT8 and not any(_weight(node) for node in nodes):
         raise UnsupportedError(
             f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
-            "of a multiple of 32 weights (`liveshape export --quant 4w`)"
+            "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
         )
     if not told:
         return graph

@@ -2,7 +2,8 @@
 
 `FUSIONS` is the table: at which operator a pattern is looked for, what stands for it, and the function that knows its
 conditions. The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie between
-two jumps, so what moves within it moves along a straight row.
+two jumps, so what moves within it moves along a straight row. The first rows are weights that a file spells out in
+several operators (`weights.py`): they alone change the last bits of a result.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from liveshape.lower.layers import NORM, NORMED, TURN, added_layer, normed_layer
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.rewriting import rewritten
 from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
+from liveshape.lower.weights import SPELLINGS
 
 _ROTARY = frozenset({"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"})
 
@@ -160,6 +162,7 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
 
 
 FUSIONS = (
+    *SPELLINGS,
     Fusion(
         "a gated linear unit, with its two layers if they are of 4 bits",
         frozenset({"aten.sigmoid.default"}),
@@ -223,7 +226,7 @@ class _Layer(NamedTuple):
     def signature(self) -> tuple[Any, ...]:
         """What layers must have in common to be one."""
         dtypes = [tensor.dtype for tensor in (*self.constants, self.out)]
-        return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:1], dtypes
+        return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:-1], dtypes
 
 
 class _Joined(NamedTuple):
@@ -239,7 +242,7 @@ def _joined(search: Search, nodes: Sequence[Node], limits: Limits, *, interleave
         return None
     layers = [_Layer(*node.args) for node in nodes]
     for node, layer in zip(nodes, layers, strict=True):
-        alike = layer.signature == layers[0].signature and layer.scales.max_shape[1] == layer.weight.max_shape[0]
+        alike = layer.signature == layers[0].signature and layer.scales.max_shape[-1] == layer.weight.max_shape[0]
         own = all(search.own_constant(node, tensor) for tensor in layer.constants)
         if not (alike and own and search.once(layer.out)):
             return None
@@ -248,7 +251,8 @@ def _joined(search: Search, nodes: Sequence[Node], limits: Limits, *, interleave
     x, weight, scales, group, bias, _ = layers[0]
     columns = sum(layer.weight.max_shape[0] for layer in layers)
     weights = _together([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
-    factors = _together([layer.scales for layer in layers], (*scales.max_shape[:1], columns), 1, interleaved)
+    by_group = scales.max_shape[:-1]
+    factors = _together([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
     terms = [layer.bias for layer in layers if layer.bias is not None]
     added = None if bias is None else _together(terms, (columns,), 0, interleaved)
     made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
@@ -257,7 +261,7 @@ def _joined(search: Search, nodes: Sequence[Node], limits: Limits, *, interleave
 
 def _together(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
     """One constant of several: single slices of an axis in turn, or each whole along it."""
-    data = [part.constant for part in parts if isinstance(part.constant, memoryview)]
+    data = [part.constant for part in parts if part.constant is not None]
     runs = [len(each) // prod(part.max_shape[: axis + interleaved]) for each, part in zip(data, parts, strict=True)]
     name = " + ".join(part.name for part in parts)
     return Tensor(name, parts[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))

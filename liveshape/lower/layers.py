@@ -76,7 +76,7 @@ def turned_layers(search: Search, turn: Node, limits: Limits) -> Sequence[Replac
         return ()
     made = []
     if start is not None:
-        made = [_in_pairs(tensor, size, axis) for tensor, axis in zip(given[1:], (0, 1, 0), strict=False)]
+        made = [_in_pairs(tensor, size, axis) for tensor, axis in zip(given[1:], (0, scales.rank - 1, 0), strict=False)]
         weight, scales, bias = (*made, None)[:3]
     args = (x, weight, scales, group, bias, cosine, sine, start, k_cache, v_cache, position, out)
     return [Replacement(turn, "liveshape.turned_linear_q4gsw", nodes, args, tuple(made))]
@@ -87,7 +87,7 @@ def _in_pairs(joined: Tensor, size: int, axis: int) -> Tensor:
     assert isinstance(joined.constant, Interleaved)
     run = len(joined.constant) // prod(joined.max_shape[: axis + 1])
     *turning, values = joined.constant.parts
-    pairs = [Paired(part, size * run, run) for part in turning if isinstance(part, memoryview)]
+    pairs = [Paired(part, size * run, run) for part in turning]
     data = Interleaved((*pairs, values), joined.constant.runs)
     return Tensor(f"{joined.name} in pairs", joined.dtype, joined.max_shape, constant=data)
 

@@ -44,9 +44,9 @@ class Search:
         return value not in self._outputs and all(node in nodes for node in self.readers.get(value, []))
 
     def own_constant(self, node: Node, tensor: Tensor) -> bool:
-        """Whether a tensor is a constant of the file, of whole words, that a node has for itself."""
+        """Whether a tensor is a constant, of whole words, that a node has for itself."""
         data = tensor.constant
-        in_words = isinstance(data, memoryview) and len(data) > 0 and len(data) % 4 == 0
+        in_words = data is not None and len(data) > 0 and len(data) % 4 == 0
         return in_words and not self.writes[tensor] and self.only_for((node,), tensor)
 
     def unchanged(self, value: Any, nodes: Sequence[Node]) -> bool:

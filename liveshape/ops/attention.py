@@ -19,9 +19,11 @@ from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
 CACHE_UPDATE = Kernel.load("cache_update")
+ATTENTION_FEW = Kernel.load("attention_few")
 ATTENTION_ROWS = Kernel.load("attention_rows")
 ATTENTION_COMBINE = Kernel.load("attention_combine")
 ATTENTION_TILED = Kernel.load("attention_tiled")
+ATTENTION_TILED_LANES = Kernel.load("attention_tiled", attention_meet="attention_meet_lanes")
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
@@ -101,23 +103,32 @@ def attend(
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     limits: Limits = yield Allowed()
     if ways.in_blocks(queries, group):
-        block = ways.block_of(batch * key_heads, rows, size, context, limits)
-        blocks, splits = ceil_div(rows, block.rows), block.splits
+        walk = ways.walk_of(batch * key_heads, rows, size, context, limits)
+        way = walk or ways.block_of(batch * key_heads, rows, size, context, limits)
+        blocks, splits = ceil_div(rows, way.rows), way.splits
         units = batch * key_heads * blocks
         values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
-        yield ATTENTION_ROWS(
-            out, parts, *operands, **values, ROWS=block.rows, LANES=block.lanes, CHUNK=block.chunk, MASK=masking,
-            VEC=vector, groups=units * splits,
-        )  # fmt: skip
+        chosen = {"MASK": masking, "VEC": vector, "ROWS": way.rows, "LANES": way.lanes}
+        if isinstance(way, ways.Walk):
+            chosen |= {"WG": way.threads, "AHEAD": way.ahead, "MERGERS": way.mergers}
+            yield ATTENTION_FEW(out, parts, *operands, **values, **chosen, groups=units * splits)
+        else:
+            yield ATTENTION_ROWS(
+                out, parts, *operands, **values, **chosen, CHUNK=way.chunk, groups=units * splits
+            )  # fmt: skip
         if splits > 1:
-            yield ATTENTION_COMBINE(out, parts, **values, ROWS=block.rows, threads=units * block.rows * size)
+            side = ways.combiners(limits)
+            yield ATTENTION_COMBINE(
+                out, parts, **values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side
+            )  # fmt: skip
         return
     tile = ways.tile_of(batch * key_heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = batch * key_heads * blocks
     split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    yield ATTENTION_TILED(
+    by_lanes = ways.meets_by_lanes(tile, ATTENTION_TILED.group_size, limits)
+    yield (ATTENTION_TILED_LANES if by_lanes else ATTENTION_TILED)(
         out, parts, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
         VALUE_KEYS=tile.value_keys, MASK=masking, VEC=vector, groups=units * splits,
     )  # fmt: skip

@@ -21,6 +21,20 @@ SPLIT_KEYS = 64  # in a split at least
 UNSPLIT_KEYS = 256  # up to here a second dispatch costs more than it saves
 ENOUGH_GROUPS = 256  # of splits: more do not fill a device better
 
+# Where neighbouring threads can hand each other values, which Limits.subgroup tells. A walk is what LANES of them do.
+LEAST_LANES = 4
+LANE_FOURS = 4  # of a head that a lane keeps at most; larger heads go the other road
+WALK_FOURS = 8  # of queries that it keeps at most, of all rows together
+WALK_AHEAD = 4  # fours of keys that are on their way to it at once, and as many of values
+WALK_THREADS, ALONE_THREADS = 128, 512  # of a workgroup: of many that share a context, of one that has it to itself
+LEAST_THREADS = 32
+WALK_SPLITS = 128  # of the context at most
+WALK_SPLIT_KEYS = 32  # in a split at least: what a workgroup asks for at once
+WALK_GROUPS = 528  # of splits: four for each of 132 multiprocessors
+ALONE_FOURS = 640 * 16  # of a head's keys: up to here a row alone is done before a split one is combined
+
+COMBINERS = 16  # threads that share what the splits found for an element, each a few of them
+
 # Where threads are there by the thousand, which Limits.max_parts tells.
 MANY_PARTS = 64
 ALONE_KEYS = 1024  # up to here every row has a workgroup of its own and reads the keys of its group again
@@ -42,6 +56,17 @@ class Block(NamedTuple):
     rows: int  # a power of two
     lanes: int  # threads that score a key together
     chunk: int  # keys whose scores are kept at a time
+    splits: int
+
+
+class Walk(NamedTuple):
+    """How a workgroup takes few rows through its split of the context where neighbours hand each other values."""
+
+    rows: int  # a power of two
+    lanes: int  # threads that read a key together
+    threads: int
+    ahead: int  # keys of a thread that are on their way at once
+    mergers: int  # threads that bring together what the walkers found for a four of a row
     splits: int
 
 
@@ -80,8 +105,50 @@ def block_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> 
     lanes = 1
     while lanes < MOST_LANES and ((lanes < 4 and lanes < fours) or block * ceil_div(fours, lanes) > KEPT_FOURS):
         lanes = lanes * 2
-    splits = 1 if alone else _splits(context, heads * ceil_div(rows, block))
+    units = heads * ceil_div(rows, block)
+    splits = 1 if alone else _splits(context, units, ENOUGH_GROUPS, SPLITS, SPLIT_KEYS)
     return Block(block, lanes, min(256, SHARES // (block * lanes)), splits)
+
+
+def walk_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> Walk | None:
+    """The walk for that many rows of each head of keys, heads of every batch counted; None where blocks serve them.
+
+    >>> walk_of(8, 4, 64, 8192, Limits(subgroup=32))
+    Walk(rows=4, lanes=16, threads=128, ahead=4, mergers=2, splits=66)
+    >>> walk_of(8, 4, 64, 512, Limits(subgroup=32, max_invocations=1024))
+    Walk(rows=1, lanes=16, threads=512, ahead=4, mergers=16, splits=1)
+    """
+    lanes = min(MOST_LANES, limits.subgroup)
+    fours = ceil_div(size, 4)
+    slice_ = ceil_div(fours, max(lanes, 1))
+    if lanes < LEAST_LANES or slice_ > LANE_FOURS:
+        return None
+    alone = context * fours <= ALONE_FOURS and heads * rows <= ALONE_ROWS
+    block, threads = _walkers(1 if alone else rows, size, ALONE_THREADS if alone else WALK_THREADS, limits)
+    if not block:
+        return None
+    most = min(lanes, threads // lanes, max(threads // (block * fours), 1))
+    units = heads * ceil_div(rows, block)
+    splits = 1 if alone else _splits(context, units, WALK_GROUPS, WALK_SPLITS, WALK_SPLIT_KEYS)
+    return Walk(block, lanes, threads, max(WALK_AHEAD // slice_, 1), 1 << most.bit_length() >> 1, splits)
+
+
+def _walkers(rows: int, size: int, threads: int, limits: Limits) -> tuple[int, int]:
+    """Rows that are read for together, none where not even one fits, and threads of a workgroup."""
+    lanes, fours = min(MOST_LANES, limits.subgroup), ceil_div(size, 4)
+    block = 1
+    while block < min(rows, BLOCK_ROWS, lanes) and 2 * block * ceil_div(fours, lanes) <= WALK_FOURS:
+        block = block * 2
+    threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
+    # Each walker leaves sums, a top and a mass for each row.
+    while threads // lanes * block * (16 * fours + 8) > limits.max_workgroup_bytes:
+        threads, block = (threads // 2, block) if threads > LEAST_THREADS else (threads, block // 2)
+    return block if threads >= lanes else 0, threads
+
+
+def combiners(limits: Limits) -> int:
+    """Threads that share the splits of an element."""
+    return min(COMBINERS, 1 << limits.max_invocations.bit_length() >> 1) if _many(limits) else 1
 
 
 def _rows_together(rows: int, size: int) -> int:
@@ -91,11 +158,10 @@ def _rows_together(rows: int, size: int) -> int:
     return block
 
 
-def _splits(context: int, units: int) -> int:
+def _splits(context: int, units: int, groups: int, most: int, least_keys: int) -> int:
     if context <= UNSPLIT_KEYS or units == 0:
         return 1
-    most = min(SPLITS, ceil_div(ENOUGH_GROUPS, units))
-    return min(most, ceil_div(context, SPLIT_KEYS))
+    return min(most, ceil_div(groups, units), ceil_div(context, least_keys))
 
 
 def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> Tile:
@@ -120,6 +186,12 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     return tile
 
 
+def meets_by_lanes(tile: Tile, threads: int, limits: Limits) -> bool:
+    """Whether the threads of a row, in a workgroup of so many, can hand each other what they know of it."""
+    threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
+    return limits.subgroup >= max(threads * tile.held // tile.rows, LEAST_LANES)
+
+
 def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
     if not _many(limits) or context <= UNSPLIT_KEYS or tiles == 0:
         return 1
@@ -138,10 +210,15 @@ def parts_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], 
     capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
     group = max(heads // max(key_heads, 1), 1)
     few = max(min(queries * group, FEW_ROWS), group)
-    block = _rows_together(few, size)
+    walks = walk_of(1, few, size, capacity, limits) is not None
+    block = _walkers(few, size, WALK_THREADS, limits)[0] if walks else _rows_together(few, size)
     units = batch * key_heads * ceil_div(few, block)
+    groups, splits, least = (
+        (WALK_GROUPS, WALK_SPLITS, WALK_SPLIT_KEYS) if walks else (ENOUGH_GROUPS, SPLITS, SPLIT_KEYS)
+    )
     # The fewer units there are, the more splits each of them gets, up to this many in all.
-    count = block * min(units * _splits(capacity, 1), units + ENOUGH_GROUPS) if capacity > UNSPLIT_KEYS else 0
+    each = _splits(capacity, 1, groups, splits, least)
+    count = block * min(units * each, units + groups) if capacity > UNSPLIT_KEYS else 0
     if not in_blocks(queries, group):
         tiles = batch * key_heads * ceil_div(queries * group, SMALL_TILE)
         most = _tile_splits(capacity, 1, limits)

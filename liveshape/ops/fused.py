@@ -64,10 +64,7 @@ def three_products(
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
     first, second, _ = (out.max_shape[-1] for out in outputs)
-    columns = scales.shape[1]
-    yield from q4_product(
-        x, weight, scales, group, columns, bias, outputs, THREE_LAYERS, norm, FIRST=first, SECOND=second
-    )
+    yield from q4_product(x, weight, scales, group, bias, outputs, THREE_LAYERS, norm, FIRST=first, SECOND=second)
 
 
 @op("liveshape.gated_linear_q4gsw")
@@ -87,9 +84,8 @@ def gated_product(
     out: LiveTensor,
     norm: Norm | None = None,
 ) -> Steps:
-    columns = scales.shape[1]
-    out.shape = (*x.shape[:-1], columns // 2)
-    yield from q4_product(x, weight, scales, group, columns, bias, (out,), GATED_LAYERS, norm)
+    out.shape = (*x.shape[:-1], weight.shape[0] // 2)
+    yield from q4_product(x, weight, scales, group, bias, (out,), GATED_LAYERS, norm)
 
 
 @op(

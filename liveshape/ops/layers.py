@@ -38,7 +38,7 @@ def added_linear_q4gsw(
         yield from binary("ADD", residual, product, out)
         return
     out.shape = shape
-    yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, (residual, out), ADDED_LAYER)
+    yield from q4_product(x, weight, scales, group_size, bias, (residual, out), ADDED_LAYER)
 
 
 @op(
@@ -98,7 +98,6 @@ def _turned_products(
         weight,
         scales,
         group,
-        scales.shape[1],
         bias,
         (cosine, sine, out, k_cache, v_cache),
         TURNED_LAYERS,
@@ -143,7 +142,7 @@ def normed_linear_q4gsw(
     out.shape = (*x.shape[:-1], weight.shape[0])
 
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from q4_product(rows, weight, scales, group_size, scales.shape[1], bias, (out,), ONE_LAYER, norm)
+        yield from q4_product(rows, weight, scales, group_size, bias, (out,), ONE_LAYER, norm)
 
     yield from _normed(x, norm_weight, Norm(terms, eps), layer)
 

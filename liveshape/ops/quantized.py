@@ -2,6 +2,9 @@
 
 A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
 The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
+
+Two more kinds are told by their shapes, which `lower/weights.py` gives them: scales [groups, 2, columns] have below
+each row the minima that are added to the weights of its groups; a weight [columns, groups, group] is bytes with a sign.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from liveshape.ops.quantized_ways import (
     BYTES_TOGETHER,
     FEW_BYTE_ROWS,
     FEW_ROWS,
+    MANY_PARTS,
     byte_tiles_of,
+    is_large,
+    large_tiles_of,
     parts_bound,
     shares_of_byte_row,
     shares_of_byte_rows,
@@ -45,6 +51,8 @@ class Q4Kernels(NamedTuple):
     byte_row_normed: Kernel
     byte_rows: Kernel
     byte_blocks: Kernel
+    tiles: Kernel  # of very many
+    byte_tiles: Kernel
 
     @classmethod
     def putting(cls, put: str, params: str = "q4_put_params") -> Q4Kernels:
@@ -60,6 +68,8 @@ class Q4Kernels(NamedTuple):
             load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
             load("q4_bytes_rows"),
             load("q4_bytes_blocks"),
+            load("q4_tiles"),
+            load("q4_bytes_tiles"),
         )
 
 
@@ -77,6 +87,8 @@ ROW_BYTES = Kernel.load("row_bytes")
 ROW_BYTES_GIVEN = Kernel.load("row_bytes", row_steps_own="row_steps_given")
 
 ONE_GROUP = 1 << 30
+NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
+WITH_MINIMA_RANK = 3  # of scales
 
 BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
 FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
@@ -91,16 +103,16 @@ def linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Steps:
     out.shape = (*x.shape[:-1], weight.shape[0])
-    if scales.rank != 2:
+    if scales.rank < 2:
         raise ShapeError(f"scales {scales.shape} must be [groups, columns]")
-    yield from q4_product(x, weight, scales, group_size, scales.shape[1], bias, (out,))
+    yield from q4_product(x, weight, scales, group_size, bias, (out,))
 
 
 @op("et_vk.linear_qcs4w.default")
 def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """One scale per column, and the nibbles of a byte the other way round."""
     out.shape = (*x.shape[:-1], weight.shape[0])
-    yield from q4_product(x, weight, scales, x.shape[-1], 0, None, (out,), high_first=True)
+    yield from q4_product(x, weight, scales, x.shape[-1], None, (out,), high_first=True)
 
 
 @op("et_vk.linear_dq8ca_q4gsw.default")
@@ -155,8 +167,9 @@ def row_bytes(
 
 
 def takes_bytes(depth: int, group: int, weight: Shape) -> bool:
-    """Whether a 4-bit layer has a road for rows of bytes: scales are for whole vectors of nibbles, and no padding."""
-    return depth == weight[-1] * 2 > 0 and depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
+    """Whether a layer has a road for rows of bytes: scales are for whole vectors of nibbles, and no padding."""
+    whole = depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
+    return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and whole
 
 
 def bytes_shape(shape: Shape) -> Shape:
@@ -174,7 +187,6 @@ def q4_product(
     weight: LiveTensor,
     scales: LiveTensor,
     group: int,
-    scale_stride: int,
     bias: LiveTensor | None,
     outs: Tensors,
     kernels: Q4Kernels = ONE_LAYER,
@@ -183,7 +195,7 @@ def q4_product(
     high_first: bool = False,
     **put: Any,
 ) -> Steps:
-    """x @ weight.T + bias; scales lie `scale_stride` apart from group to group, columns next to each other.
+    """x @ weight.T + bias.
 
     The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
@@ -193,7 +205,8 @@ def q4_product(
     rounds = not in_bytes and weight.dtype == FOR_BYTES and not high_first
     rounds = rounds and takes_bytes(x.max_shape[-1], group, weight.max_shape)
     in_bytes = in_bytes or rounds
-    columns, column_bytes = weight.shape
+    columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
+    scale_stride = 0 if high_first else prod(scales.shape[1:])
     depth = x.shape[-1] if rounds else _depth(x.shape[-1], in_bytes)
     rounded: LiveTensor | None = (yield Scratch(BYTES[0], bytes_shape(x.max_shape))) if rounds else None
     limits: Limits = yield Allowed()
@@ -209,7 +222,9 @@ def q4_product(
         "scale_stride": scale_stride,
         "splits": 1,
         "HIGH_FIRST": high_first,
-        "SCALE_FOURS": scale_stride % 4 == 0,
+        "SCALE_FOURS": high_first or scales.shape[-1] % 4 == 0,
+        "BITS": 4 if weight.rank == NIBBLES_RANK else 8,
+        "MINIMA": scales.rank == WITH_MINIMA_RANK,
         "BIAS": bias is not None,
         # As large as can be where it is the depth, so that it is one variant of the kernel for every depth.
         "GROUP": ONE_GROUP if group == depth else group,
@@ -239,14 +254,22 @@ def q4_product(
         if in_bytes:
             shares = shares_of_byte_rows(rows, columns, depth)
         elif rows == 1:
-            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"])
+            # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
+            more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_parts < MANY_PARTS
+            together = column_bytes % 16 == 0 and more
+            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"], together)
         else:
             shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
         if norm is not None:
             few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return
-    tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
+    # Large tiles of bytes have no minima.
+    if is_large(rows, depth, layer["GROUP"], limits) and not (in_bytes and layer["MINIMA"]):
+        tiles = large_tiles_of(rows, columns)
+        many, in_parts = (kernels.byte_tiles, PARTS.byte_tiles) if in_bytes else (kernels.tiles, PARTS.tiles)
+    else:
+        tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
     splits = splits_of(rows, columns, depth, limits)
     if splits == 1:
         yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
@@ -272,13 +295,20 @@ def _check(
     bias: LiveTensor | None,
 ) -> None:
     """The kernels trust these sizes: nothing else keeps them inside the tensors."""
-    columns, column_bytes = weight.shape
-    if column_bytes * 2 < depth:
+    nibbles, minima = weight.rank == NIBBLES_RANK, scales.rank == WITH_MINIMA_RANK
+    columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
+    if column_bytes * (2 if nibbles else 1) < depth:
         raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
+    if not nibbles and x.dtype in BYTES:
+        raise ShapeError(f"rows of bytes need a weight of nibbles, {weight.shape} is of bytes")
     if group < 1 or depth % group:
         raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
     groups = depth // group
-    if scales.numel < (groups - 1) * scale_stride + columns or (groups > 1 and scale_stride < columns):
+    if minima and scales.shape[1] != 2:
+        raise ShapeError(f"scales {scales.shape} with minima must be [groups, 2, columns]")
+    width = scales.shape[-1] if minima else scale_stride
+    needed = (groups - 1) * scale_stride + (width if minima else 0) + columns
+    if scales.numel < needed or ((minima or groups > 1) and width < columns):
         raise ShapeError(f"scales {scales.shape} are too few for {groups} groups of {columns} columns")
     if bias is not None and bias.numel < columns:
         raise ShapeError(f"a bias of {bias.shape} is too short for {columns} columns")

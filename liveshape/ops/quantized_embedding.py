@@ -123,6 +123,21 @@ def embedding_byte_out(
     yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
 
 
+@op("liveshape.embedding_with_minima", gathers=("indices", "weight"))
+def embedding_with_minima(
+    weight: LiveTensor,
+    scales: LiveTensor,
+    minima: LiveTensor,
+    indices: LiveTensor,
+    bits: int,
+    is_linear_weight: bool,
+    out: LiveTensor,
+) -> Iterator[Dispatch]:
+    """A table of 4-bit or 8-bit numbers whose groups have a minimum that is added to all of them."""
+    group = _group(weight, scales, bits)
+    yield _embedding(weight, scales, minima, group, indices, out, bits, MINIMA=True, HIGH_FIRST=not is_linear_weight)
+
+
 def _group(weight: LiveTensor, scales: LiveTensor, bits: int) -> int:
     """How many of a row share a scale."""
     return weight.shape[1] * (8 // bits) // (scales.shape[1] if scales.rank == 2 else 1)
@@ -136,8 +151,11 @@ def _embedding(
     indices: LiveTensor,
     out: LiveTensor,
     bits: int,
+    *,
+    MINIMA: bool = False,
     **choices: Any,
 ) -> Dispatch:
+    """`zeros` are the zero points of the groups, or their minima."""
     rows, row_bytes = weight.shape
     row_scales = scales.shape[1] if scales.rank == 2 else 1
     width = row_bytes * (8 // bits)
@@ -149,6 +167,7 @@ def _embedding(
     return QUANTIZED_EMBEDDING(
         out, weight, scales, scales if zeros is None else zeros, indices, count=out.numel, width=width, size=rows,
         row_bytes=row_bytes, group=group, row_scales=row_scales, invalid=invalid_of(out),
-        offset=0 if weight.dtype == "uint8" and bits == 8 else 1 << (bits - 1), BITS=bits, ZEROS=zeros is not None,
+        offset=0 if weight.dtype == "uint8" and bits == 8 else 1 << (bits - 1), BITS=bits,
+        ZEROS=zeros is not None and not MINIMA, MINIMA=MINIMA,
         threads=out.numel, **choices,
     )  # fmt: skip

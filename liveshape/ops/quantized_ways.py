@@ -1,12 +1,13 @@
-"""Which way a 4-bit layer takes: one row, few rows or tiles, by how many rows there are and how deep they are.
+"""Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep.
 
 How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
-gave apart; but for one row of bytes, which is rounded anyway.
+gave apart; but for one row of bytes, which is rounded anyway, and for large tiles, which may differ in the last bits.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from math import inf
 from typing import Any
 
 from liveshape.graph import Limits, Shape
@@ -27,33 +28,86 @@ SPLIT_DEPTH = 256  # what each has of it at least
 DEEP = 512  # one more of these in the depth, one more split
 MOST_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their sums take room
 
+LARGE = 128  # rows and columns of a large tile
+LARGE_THREADS, LARGE_BYTES = 256, 32768  # that its workgroup has
+LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
+# In places of the depth of a large tile, 0.1 us on the H200 (0.05 us of bytes), where these costs were measured.
+AT_ONCE = 132  # large tiles that a device computes in the time of one
+TILE_COST = 32  # of a tile beside its depth
+SUMS_COST = 0.5  # of the sums of a tile that several share, written and read once more
+COMBINE_COST = 40  # of one more dispatch
+LEAST_SHARE = 128  # of the depth of a large tile
+MOST_SUMS = 1 << 23  # of all parts
+
+
+def has_large_tiles(limits: Limits) -> bool:
+    """Whether threads are many and a workgroup of them can keep a large tile."""
+    threads = limits.max_parts >= MANY_PARTS and limits.max_invocations >= LARGE_THREADS
+    return threads and limits.max_workgroup_bytes >= LARGE_BYTES
+
+
+def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
+    """Whether a layer takes large tiles, of whole steps of the depth and with scales for four neighbours."""
+    return rows > LARGE_ROWS and depth % 16 == 0 < depth and group % 4 == 0 and has_large_tiles(limits)
+
 
 def splits_of(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """How many workgroups share the depth of a tile."""
+    if rows > LARGE_ROWS and has_large_tiles(limits):
+        return _large_splits(ceil_div(rows, LARGE), (rows - 1).bit_length(), ceil_div(columns, LARGE), depth)
     if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
         return 1
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
 
 
+@cache  # of few values
+def _large_splits(down: int, power: int, across: int, depth: int) -> int:
+    """How many workgroups share the depth of each of `down` by `across` large tiles.
+
+    Several or one, as is better for all rows up to a power of two and above the one before: planning at these two
+    finds what is to be compiled at load.
+    """
+    most = 1 << power
+    steps = ceil_div(depth, BYTES_TOGETHER)
+    several = []
+    for splits in range(2, min(SPLITS, depth // LEAST_SHARE) + 1):
+        idle = (splits - 1) * ceil_div(steps, splits) >= steps  # the last of them has nothing to do
+        if not idle and splits * most * across * LARGE <= MOST_SUMS:
+            several.append(splits)
+    counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE), most // LARGE + 1)]
+    shared = sum(min((_cost(tiles, splits, steps) for splits in several), default=inf) for tiles in counts)
+    if sum(_cost(tiles, 1, steps) for tiles in counts) <= shared:
+        return 1
+    return min(several, key=lambda splits: _cost(down * across, splits, steps))
+
+
+def _cost(tiles: int, splits: int, steps: int) -> float:
+    """The time of whole rounds of all tiles that a device computes at once."""
+    rounds = ceil_div(tiles * splits, AT_ONCE)
+    again = tiles * splits * SUMS_COST + COMBINE_COST if splits > 1 else 0.0
+    return rounds * (ceil_div(steps, splits) * BYTES_TOGETHER + TILE_COST) + again
+
+
 @cache  # of bounds, which are the same at every call
 def parts_bound(rows: int, columns: int, depth: int, limits: Limits) -> Shape:
-    """Room for the sums of every part, at whatever number of rows there are most of them."""
-    most = 0
+    """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
+    most, wide = 0, ceil_div(columns, 4) * 4
     for each in range(64, rows + 64, 64):
         splits = splits_of(each, columns, depth, limits)
-        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
+        most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
     return (most,)
 
 
-def shares_of_row(columns: int, depth: int, group: int) -> dict[str, Any]:
-    """How threads share the depth of four columns of one row."""
+def shares_of_row(columns: int, depth: int, group: int, together: bool = False) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row, `together` in neighbours where these are of one group."""
     words = ceil_div(depth, 8)
     parts = 1
     while parts < MOST_PARTS and parts * TURNS < words:
         parts = parts * 2
     scaled = 8 if group % 8 == 0 else 1
     turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
-    return {"TURNS": turns, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
+    together = together and turns == TURNS and group % (8 * TURNS) == 0
+    return {"TURNS": turns, "TOGETHER": together, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
 
 
 def shares_of_rows(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
@@ -108,3 +162,8 @@ def byte_tiles_of(rows: int, columns: int) -> dict[str, Any]:
         return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
     groups = ceil_div(rows, 64) * ceil_div(columns, 128)
     return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
+
+
+def large_tiles_of(rows: int, columns: int) -> dict[str, Any]:
+    """Large tiles."""
+    return {"groups": ceil_div(rows, LARGE) * ceil_div(columns, LARGE)}

@@ -115,9 +115,9 @@ def _number(value: object) -> int:
 
 
 def _four_bits(node: LiveNode) -> int:
-    """Each byte of the weight holds two numbers, and meets every row."""
+    """Each byte of the weight holds two numbers, or one where it has groups for a dimension, and meets every row."""
     x, weight = node.inputs[0], max(_constants(node, "uint8", "int8"), key=lambda tensor: tensor.numel)
-    return 4 * (x.numel // max(x.shape[-1], 1)) * weight.numel
+    return (4 if weight.rank == 2 else 2) * (x.numel // max(x.shape[-1], 1)) * weight.numel
 
 
 def _matrices(node: LiveNode) -> int:

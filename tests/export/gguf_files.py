@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.export.gguf import GgufFile
+
 ALIGNMENT = 32
 
 
@@ -175,3 +177,154 @@ READERS: Mapping[str, Callable[[bytes], list[float]]] = {
     "Q6_K": q6_k,
     "Q8_K": q8_k,
 }
+
+
+# How weights are written into blocks: the plain way, largest weights first; no search for the least error.
+Weights = Any  # float32 (blocks, weights of one)
+
+
+def packed(codes: Any, bits: int, run: int) -> Any:
+    """Codes (blocks, count) as bytes, a run of them with the lowest bits first, then one with the next."""
+    apart = codes.astype(np.uint8).reshape(len(codes), -1, 8 // bits, run)
+    return np.bitwise_or.reduce(apart << np.arange(0, 8, bits, dtype=np.uint8)[:, None], axis=2).reshape(len(codes), -1)
+
+
+def records(count: int, **fields: Any) -> bytes:
+    """The blocks with these fields, one after the other, in the order given."""
+    arrays = {name: np.asarray(content).reshape(count, -1) for name, content in fields.items()}
+    made = np.empty(count, [(name, content.dtype, content.shape[1]) for name, content in arrays.items()])
+    for name, content in arrays.items():
+        made[name] = content
+    return made.tobytes()
+
+
+def halves(numbers: Any) -> Any:
+    return numbers.astype("<f2")
+
+
+def codes_of(x: Any, scale: Any, low: int, high: int) -> Any:
+    """The nearest multiples of the scale; a scale of 0 has zeros."""
+    scale = scale.astype(np.float32)
+    return np.clip(np.rint(x / np.where(scale == 0, 1, scale)), low, high)
+
+
+def as_symmetric(x: Weights, low: int, most: int) -> tuple[Any, Any]:
+    """Scale and codes from low to -low - 1, with the largest weight at low."""
+    largest = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)
+    d = halves(largest / low)
+    return d, codes_of(x, d, low, most)
+
+
+def as_ranged(x: Weights, most: int) -> tuple[Any, Any, Any]:
+    """Scale, minimum and codes from 0 to most."""
+    m = halves(x.min(1, keepdims=True))
+    d = halves((x.max(1, keepdims=True) - m.astype(np.float32)) / most)
+    return d, m, codes_of(x - m.astype(np.float32), d, 0, most)
+
+
+def to_q4_0(x: Weights) -> bytes:
+    d, codes = as_symmetric(x, -8, 7)
+    return records(len(x), d=d, qs=packed(codes + 8, 4, 16))
+
+
+def to_q4_1(x: Weights) -> bytes:
+    d, m, codes = as_ranged(x, 15)
+    return records(len(x), d=d, m=m, qs=packed(codes, 4, 16))
+
+
+def fifth(codes: Any) -> Any:
+    return np.packbits(codes.astype(np.uint8) >> 4, axis=1, bitorder="little")
+
+
+def to_q5_0(x: Weights) -> bytes:
+    d, codes = as_symmetric(x, -16, 15)
+    codes = (codes + 16).astype(np.uint8)
+    return records(len(x), d=d, qh=fifth(codes), qs=packed(codes & 15, 4, 16))
+
+
+def to_q5_1(x: Weights) -> bytes:
+    d, m, codes = as_ranged(x, 31)
+    codes = codes.astype(np.uint8)
+    return records(len(x), d=d, m=m, qh=fifth(codes), qs=packed(codes & 15, 4, 16))
+
+
+def to_q8_0(x: Weights) -> bytes:
+    d = halves(np.abs(x).max(1, keepdims=True) / 127)
+    return records(len(x), d=d, qs=codes_of(x, d, -127, 127).astype(np.int8))
+
+
+def scaled_groups(x: Weights, most: int) -> tuple[dict[str, Any], Any]:
+    """The fields d, dmin and scales of Q4_K and Q5_K, and the codes of the weights, from 0 to most."""
+    groups = x.reshape(len(x), 8, 32)
+    depth = np.maximum(0, -groups.min(2))
+    reach = (groups.max(2) + depth) / most
+    d, dmin = (halves(each.max(1, keepdims=True) / 63) for each in (reach, depth))
+    scales, minima = (codes_of(each, by, 0, 63).astype(np.uint8) for each, by in ((reach, d), (depth, dmin)))
+    lifted = groups + (dmin.astype(np.float32) * minima)[:, :, None]
+    codes = codes_of(lifted, (d.astype(np.float32) * scales)[:, :, None], 0, most).astype(np.uint8).reshape(x.shape)
+    low = [scales[:, :4] | ((scales[:, 4:] >> 4) << 6), minima[:, :4] | ((minima[:, 4:] >> 4) << 6)]
+    both = (scales[:, 4:] & 15) | ((minima[:, 4:] & 15) << 4)
+    return {"d": d, "dmin": dmin, "scales": np.concatenate([*low, both], 1)}, codes
+
+
+def to_q4_k(x: Weights) -> bytes:
+    fields, codes = scaled_groups(x, 15)
+    return records(len(x), **fields, qs=packed(codes, 4, 32))
+
+
+def to_q5_k(x: Weights) -> bytes:
+    fields, codes = scaled_groups(x, 31)
+    return records(len(x), **fields, qh=packed(codes >> 4, 1, 32), qs=packed(codes & 15, 4, 32))
+
+
+def to_q6_k(x: Weights) -> bytes:
+    groups = x.reshape(len(x), 16, 16)
+    reach = np.abs(groups).max(2) / 31
+    d = halves(reach.max(1, keepdims=True) / 127)
+    scales = codes_of(reach, d, 0, 127).astype(np.int8)
+    codes = codes_of(groups, (d.astype(np.float32) * scales)[:, :, None], -32, 31).reshape(x.shape)
+    codes = (codes + 32).astype(np.uint8)
+    return records(len(x), ql=packed(codes & 15, 4, 64), qh=packed(codes >> 4, 2, 32), scales=scales, d=d)
+
+
+# By name: the number in GGUF files, the weights of a block, and how to write blocks.
+WRITERS: Mapping[str, tuple[int, int, Callable[[Weights], bytes]]] = {
+    "F32": (0, 1, lambda x: x.astype("<f4").tobytes()),
+    "F16": (1, 1, lambda x: x.astype("<f2").tobytes()),
+    "Q4_0": (2, 32, to_q4_0),
+    "Q4_1": (3, 32, to_q4_1),
+    "Q5_0": (6, 32, to_q5_0),
+    "Q5_1": (7, 32, to_q5_1),
+    "Q8_0": (8, 32, to_q8_0),
+    "Q4_K": (12, 256, to_q4_k),
+    "Q5_K": (13, 256, to_q5_k),
+    "Q6_K": (14, 256, to_q6_k),
+}
+# Of rows that no blocks of 256 make up, as llama-quantize has it.
+INSTEAD = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+
+
+def stored(weight: Any, name: str) -> tuple[int, tuple[int, ...], bytes]:
+    """A tensor for `write_gguf` in the format of this name, or in the one that its rows allow instead."""
+    if weight.shape[-1] % WRITERS[name][1]:
+        name = INSTEAD[name]
+    number, size, write = WRITERS[name]
+    return number, weight.shape, write(weight.reshape(-1, size))
+
+
+def rewritten(source: Path, target: Path, format_of: Callable[[str], str]) -> None:
+    """A GGUF file again with its matrices in other formats, by their names; vectors stay floats."""
+    file = GgufFile(source)
+    tensors = {}
+    for name, tensor in file.tensors.items():
+        weight = file.read(name)
+        tensors[name] = stored(weight, format_of(name) if len(tensor.shape) == 2 else "F32")
+    write_gguf(target, file.metadata, tensors)
+
+
+def q4_k_m(name: str) -> str:
+    """The mix of that name: more bits for the output, half of the values and half of the way back."""
+    if name in ("token_embd.weight", "output.weight"):
+        return "Q6_K"
+    layer = int(name.split(".")[1])
+    return "Q6_K" if layer % 2 and ("attn_v" in name or "ffn_down" in name) else "Q4_K"

@@ -1,4 +1,7 @@
-"""A decoder written a second time, the way model papers do: all tokens at once, heads first, no cache, float64."""
+"""A decoder written a second time, the way model papers do: all tokens at once, heads first, no cache, float64.
+
+Float32 is for long texts, where what counts is the mean over many tokens.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,25 @@ import torch
 from torch.nn import functional
 
 
-def logits(settings: Mapping[str, Any], weights: Mapping[str, Any], tokens: list[int]) -> np.ndarray[Any, Any]:
-    """The logits of every token, (tokens, vocabulary); settings are those of a config.json."""
-    tensors = {name: torch.from_numpy(np.asarray(weight)).double() for name, weight in weights.items()}
+def logits(
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    tokens: list[int],
+    dtype: torch.dtype = torch.float64,
+    inputs: dict[str, Any] | None = None,
+) -> np.ndarray[Any, Any]:
+    """The logits of every token, (tokens, vocabulary); settings are those of a config.json.
+
+    `inputs`, where given, receives what each linear layer reads, by its name.
+    """
+    tensors = {name: torch.tensor(np.asarray(weight), dtype=dtype) for name, weight in weights.items()}
     heads, pairs = settings["num_attention_heads"], settings["num_key_value_heads"]
     size = settings.get("head_dim") or settings["hidden_size"] // heads
     eps = settings["rms_norm_eps"]
 
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        if inputs is not None:
+            inputs[name] = x.numpy()
         return functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
 
     def norm(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -26,7 +40,7 @@ def logits(settings: Mapping[str, Any], weights: Mapping[str, Any], tokens: list
 
     count = len(tokens)
     angles = torch.outer(torch.arange(count).double(), frequencies(settings, size))
-    turn = torch.polar(torch.ones_like(angles), angles)  # (S, size / 2)
+    turn = torch.polar(torch.ones_like(angles), angles).to(dtype.to_complex())  # (S, size / 2)
 
     def rotated(x: torch.Tensor) -> torch.Tensor:
         pair = torch.complex(x[..., : size // 2], x[..., size // 2 :]) * turn

@@ -79,7 +79,8 @@ def test_a_missing_extra_names_the_remedy(
     message = capsys.readouterr().err
     assert "needs executorch" in message
     assert "pip install 'liveshape[export]'" in message
-    assert main(["export", "anything", "-o", str(tmp_path)]) == 2
+    write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint_of(LLAMA).config))
+    assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert "needs flatbuffers" in message
     assert "pip install 'liveshape[llm]'" in message
@@ -102,10 +103,10 @@ def test_a_checkpoint_needs_no_torch(tmp_path: Path) -> None:
 def test_names_are_looked_at_before_torch_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> None:
+    def fail(*looked_for: object) -> None:
         raise AssertionError("the extra was looked for")
 
-    monkeypatch.setattr("liveshape.export.command._require_extra", fail)
+    monkeypatch.setattr("liveshape.export.command._require", fail)
     assert main(["export", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")]) == 2
     assert "there is no such folder or file" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
@@ -128,7 +129,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = checkpoint_of(LLAMA)
     write_folder(tmp_path / "model", LLAMA, random_weights(checkpoint.config))
-    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "64"]
+    options = ["--max-seq-len", "16", "--max-context", "32", "--quant", "4w", "--group-size", "32"]
     assert main(["export", str(tmp_path / "model"), "-o", str(tmp_path / "out"), *options]) == 0
     assert "prompts in pieces of 16, context 32" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -141,10 +142,11 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
+    from liveshape.export.config import Quantization
     from liveshape.export.folder import Settings, export_folder
     from tests.export.torch_road import build_decoder
 
-    settings = Settings(max_seq=16, max_context=32, half=True)
+    settings = Settings(Quantization("4w"), max_seq=16, max_context=32, half=True)
     size = export_folder(checkpoint_of(LLAMA), tmp_path, settings)
     assert size == (tmp_path / "model.pte").stat().st_size
     tokens, position = np.array([[5, 6, 7, 8]]), np.array([0])

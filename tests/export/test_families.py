@@ -11,7 +11,7 @@ import pytest
 
 import liveshape
 from liveshape.export.checkpoint import check_tensors
-from liveshape.export.config import Quantization
+from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.huggingface import open_folder
 from liveshape.export.storage import RoundedStorage
@@ -87,12 +87,12 @@ def test_the_text_of_a_model_that_sees_pictures(prefix: str, tmp_path: Path) -> 
     assert all(np.array_equal(found.read(name), text.read(name)) for name in text.shapes)
 
 
-@pytest.mark.parametrize("name", ["gemma2", "phi4_mini", "qwen3moe"])
-def test_with_weights_of_4_bits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mode"), [("gemma2", "4w"), ("phi4_mini", "auto"), ("qwen3moe", "auto")])
+def test_with_weights_of_few_bits(name: str, mode: Mode, tmp_path: Path) -> None:
     """Against the weights that the file really has; those of a router stay as they are."""
     settings = MODELS[name]
     path, _ = folder_of(tmp_path / "folder", settings)
-    storage = RoundedStorage(open_folder(path), Quantization("4w"))
+    storage = RoundedStorage(open_folder(path), Quantization(mode))
     rounded = {}
     for tensor, shape in storage.shapes.items():
         rounded[tensor] = storage.floats(tensor)
@@ -101,8 +101,10 @@ def test_with_weights_of_4_bits(name: str, tmp_path: Path) -> None:
             assert layout is not None
             made = storage.grouped(tensor, layout, slice(None))
             rounded[tensor] = made.codes * made.scales.repeat(made.group, axis=1)
+            if made.minima is not None:
+                rounded[tensor] += made.minima.repeat(made.group, axis=1)
     expected = logits(settings, as_stored(settings, rounded), TOKENS[:MAX])
-    model = loaded(path, tmp_path, quantization=Quantization("4w"))
+    model = loaded(path, tmp_path, quantization=Quantization(mode))
     for start, length in ((0, 9), (9, MAX - 9)):
         got = np.asarray(model(np.array([TOKENS[start : start + length]]), np.array([start])))[0]
         np.testing.assert_allclose(got, expected[start + length - 1], rtol=1e-3, atol=1e-3)

@@ -11,9 +11,9 @@ import torch
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
-from liveshape.export.rounding import group_of, quantize_groups
-from liveshape.export.storage import Layout, RoundedStorage
-from liveshape.export.weights import Grouped
+from liveshape.export.rounding import group_of, rounded
+from liveshape.export.storage import RoundedStorage
+from liveshape.export.weights import Grouped, Layout
 from tests.export import torch_weights
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def test_symmetric_blocks_come_through_unchanged() -> None:
     codes[:, :, 5] = -8
     scales = generator.standard_normal((40, 4, 1)).astype(np.float16).astype(np.float32)
     weight = (codes * scales).reshape(40, 128).astype(np.float32)
-    found = quantize_groups(weight, 32)
+    found = rounded(weight, Layout(4, 32))
     np.testing.assert_allclose(dequantized(found), weight, rtol=1e-6)
     assert np.array_equal(found.codes.reshape(40, 4, 32), codes)
 
@@ -61,7 +61,7 @@ def test_better_than_rounding_to_the_largest() -> None:
     groups = weight.reshape(-1, 32)
     scale = np.abs(groups).max(1, keepdims=True) / 7.5
     plain = (np.clip(np.rint(groups / scale), -8, 7) * scale).reshape(weight.shape)
-    error = np.square(dequantized(quantize_groups(weight, 32)) - weight).mean()
+    error = np.square(dequantized(rounded(weight, Layout(4, 32))) - weight).mean()
     assert error < 0.95 * np.square(plain - weight).mean()
 
 
@@ -70,7 +70,7 @@ def test_zeros_and_huge_and_tiny_groups() -> None:
     weight[1] = 1e30
     weight[2] = 1e-30
     weight[3, 40] = -3.0
-    found = quantize_groups(weight, 32)
+    found = rounded(weight, Layout(4, 32))
     assert np.isfinite(found.scales).all()
     np.testing.assert_allclose(dequantized(found), weight, rtol=1e-5, atol=1e-25)
 
@@ -79,7 +79,7 @@ def test_zeros_and_huge_and_tiny_groups() -> None:
 def test_those_of_torch(width: int, group: int) -> None:
     weight = random(64, width)
     weight[3, :group] = 0
-    found = quantize_groups(weight, group)
+    found = rounded(weight, Layout(4, group))
     codes, scales = torch_weights.quantize_groups(torch.from_numpy(weight), group)
     assert np.array_equal(found.codes, codes.numpy())
     np.testing.assert_allclose(found.scales, scales.numpy(), rtol=5e-7)
@@ -104,7 +104,7 @@ def test_rows_in_pieces_are_the_rows_at_once() -> None:
     weight = random(50, 64)
     found = storage(Quantization("4w"), **{"x.weight": weight})
     pieces = [found.grouped("x.weight", Layout(4, 32), slice(start, start + 16)) for start in range(0, 50, 16)]
-    whole = quantize_groups(weight, 32)
+    whole = rounded(weight, Layout(4, 32))
     assert np.array_equal(np.concatenate([piece.codes for piece in pieces]), whole.codes)
     assert np.array_equal(np.concatenate([piece.scales for piece in pieces]), whole.scales)
 

@@ -18,8 +18,8 @@ from liveshape.export.delegate import Delegate
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.packing import pack_codes
 from liveshape.export.program_file import Program, write_program
-from liveshape.export.storage import Layout, RoundedStorage
-from liveshape.export.weights import Grouped
+from liveshape.export.storage import RoundedStorage
+from liveshape.export.weights import Grouped, Layout
 from liveshape.formats import open_program, parse_vkgraph
 from tests.export.exported import operators
 from tests.export.reference import logits
@@ -92,7 +92,7 @@ def test_every_form_of_storage_on_the_device(name: str, tmp_path: Path) -> None:
 
 def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
     settings = {**QWEN3, "vocab_size": 130}  # no multiple of 4
-    export_folder(checkpoint_of(settings), tmp_path, Settings(max_seq=8, max_context=16))
+    export_folder(checkpoint_of(settings), tmp_path, Settings(Quantization("4w"), max_seq=8, max_context=16))
     with open_program(tmp_path / MODEL) as program:
         table = [key for key in program.named_data if key.startswith("model.embed_tokens")]
     kinds = ["codes", "scales", "scales_by_group"]

@@ -29,6 +29,9 @@ from liveshape.export.rounding import HIGH, LOW, group_of
 _SLICE = 1 << 22
 # The exporter packs linears whose outputs come in fours; others are padded with zero rows and cut off again.
 _ROWS = 4
+_GROUP = 32
+# Width of an embedding row that the delegate's 4-bit embedding takes.
+_TABLE_BLOCK = 32
 
 
 def quantize_groups(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,7 +184,7 @@ class Weights:
 
     def embedding(self, name: str, width: int) -> nn.Module:
         """The embedding of this name; in 4 bits where that was asked for and the delegate has it."""
-        if not self.quantization.embeds(width):
+        if self.quantization.mode == "none" or not self.quantization.embedding or width % _TABLE_BLOCK:
             return PlainEmbedding(self.vector(f"{name}.weight"))
         return GroupedEmbedding(GroupedWeight(*self._grouped(name)))
 
@@ -189,12 +192,9 @@ class Weights:
         """Quantized once per name: a tied table serves two layers."""
         if name not in self._kept:
             weight = self.vector(f"{name}.weight")
-            group = group_of(weight.shape[1], self.quantization.group)
+            group = group_of(weight.shape[1], self.quantization.group or _GROUP)
             if group is None:
-                raise UnsupportedError(
-                    f"{name}: rows of {weight.shape[1]} weights cannot be split into groups of 4, 8, ... up to "
-                    f"{self.quantization.group}; export with --quant none"
-                )
+                raise UnsupportedError(f"{name}: rows of {weight.shape[1]} weights cannot be split into groups")
             found = quantize_groups(weight, group)
             if "embed" not in name:
                 return found

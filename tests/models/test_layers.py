@@ -24,18 +24,21 @@ def operators(graph: Graph) -> Counter[str]:
 
 
 class Layers:
-    """A chain of layers of one width after another."""
+    """A chain of layers of one width after another; `weights` are "4", "minima" (of their groups) or "8" bits."""
 
-    def __init__(self, dtype: str = "float32", group: int = 4) -> None:
+    def __init__(self, dtype: str = "float32", group: int = 4, weights: str = "4") -> None:
         self.chain = Chain()
         self.group = group
         self.dtype = dtype
+        self.weights = weights
         self.random = np.random.default_rng(3)
 
     def layer(self, x: Any, columns: int, bias: bool = False) -> Any:
         depth = x.max_shape[-1]
-        weight = self.chain.constant(self.random.integers(0, 256, (columns, depth // 2), np.uint8))
-        scales = self.chain.constant((self.random.random((depth // self.group, columns)) / depth).astype(self.dtype))
+        shape = (columns, depth // self.group, self.group) if self.weights == "8" else (columns, depth // 2)
+        weight = self.chain.constant(self.random.integers(0, 256, shape, np.uint8))
+        rows = (depth // self.group, 2) if self.weights == "minima" else (depth // self.group,)
+        scales = self.chain.constant((self.random.random((*rows, columns)) / depth).astype(self.dtype))
         offset = self.chain.constant(self.random.standard_normal(columns).astype(self.dtype)) if bias else None
         out = self.chain.tensor((*x.max_shape[:-1], columns), self.dtype)
         return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, self.group, offset, out)
@@ -72,11 +75,12 @@ class Attention(NamedTuple):
     normed: bool = False
     partial: int = 0  # elements of a head that do not turn
     dtype: str = "float32"
+    weights: str = "4"
 
 
 def attention(case: Attention) -> tuple[Layers, list[Any]]:
     """Attention of x with its caches."""
-    made = Layers(case.dtype)
+    made = Layers(case.dtype, weights=case.weights)
     chain = made.chain
     x = chain.input((1, ROWS, case.depth), case.dtype)
     position = chain.scalar(given=True)
@@ -135,9 +139,12 @@ class Sum(NamedTuple):
     swapped: bool = False
     alpha: int = 1
     dtype: str = "float32"
+    weights: str = "4"
 
 
 SUMS = {
+    "minima": Sum(weights="minima", depth=512, width=26),
+    "bytes": Sum(weights="8", bias=True),
     "plain": Sum(),
     "biased": Sum(bias=True, swapped=True),
     "viewed": Sum(viewed=True),
@@ -148,7 +155,7 @@ SUMS = {
 
 def added(case: Sum) -> tuple[Layers, Any]:
     """x and y, and y + layer(x)."""
-    made = Layers(case.dtype)
+    made = Layers(case.dtype, weights=case.weights)
     chain = made.chain
     x, y = (chain.input((1, ROWS, last), case.dtype) for last in (case.depth, case.width))
     product = made.layer(x, case.width, case.bias)
@@ -218,9 +225,15 @@ class Normed(NamedTuple):
     width: int = 36
     bias: bool = False
     dtype: str = "float32"
+    weights: str = "4"
+    group: int = 4
 
 
 NORMS = {
+    "minima": Normed("gated", depth=256, weights="minima", group=32),
+    "bytes": Normed("gated", depth=256, weights="8", group=32),
+    "three_minima": Normed("three", width=6, weights="minima"),
+    "three_bytes": Normed("three", width=12, weights="8"),
     "linear": Normed("linear"),
     "three": Normed("three", width=6),
     "gated": Normed("gated"),
@@ -233,7 +246,7 @@ NORMS = {
 
 def normed(case: Normed) -> tuple[Layers, list[Any]]:
     """The layers of a norm of x."""
-    made = Layers(case.dtype)
+    made = Layers(case.dtype, case.group, case.weights)
     norm = made.norm(made.chain.input((1, ROWS, case.depth), case.dtype))
     if case.layers == "gated":
         return made, [made.gated(norm, case.width, case.bias)]
@@ -294,6 +307,10 @@ def test_a_norm_stays_apart_where_its_input_is_written_over_before() -> None:
 
 
 ATTENTIONS = {
+    "minima": Attention(weights="minima", bias=True),
+    "bytes": Attention(weights="8", normed=True),
+    "minima_of_rows": Attention(weights="minima", positions=False, normed=True),
+    "bytes_of_rows": Attention(weights="8", positions=False),
     "positions": Attention(),
     "rows": Attention(positions=False, bias=True),
     "biased": Attention(bias=True, heads=(3, 1), size=6),

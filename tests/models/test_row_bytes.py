@@ -126,6 +126,15 @@ def test_every_way_of_putting(form: str, put: str, normed: bool) -> None:
     check(with_activations(plain, "int8"), made, outputs, device, (1, 9))
 
 
+@pytest.mark.parametrize("put", ["three", "gated"])
+def test_large_tiles_of_rows_that_stay_numbers(put: str) -> None:
+    made, _, outputs = program(put, False, 64, 36, True)
+    device = threads(256, 256)
+    fused = fuse(made.chain.graph(*outputs), device.limits)
+    assert operators(fused) == Counter({f"{put}_linear_q4gsw": 1})
+    check(fused, made, outputs, device, (65, 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 16, 256])
 @pytest.mark.parametrize("invocations", [32, 100, 256])

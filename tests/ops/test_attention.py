@@ -17,8 +17,8 @@ from tests.ops.cases import attention as cases
 from tests.support.graphs import In, InOut, OpCase, Out, Sym, build, sweep
 
 
-def planned(op: str, args: list[Any]) -> Live:
-    live = Live(compile(build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1)))
+def planned(op: str, args: list[Any], limits: Limits | None = None) -> Live:
+    live = Live(compile(build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1), limits))
     live.begin()
     live.walk(0, 1, lambda node, request: 0)
     return live
@@ -67,9 +67,17 @@ def test_an_update_beyond_the_cache_is_refused() -> None:
         planned("update_cache.default", [rows, cache, Sym(57), Out("float32", (1,))])
 
 
-def test_memory_does_not_grow_with_the_context() -> None:
+# With and without threads that hand each other values.
+of_roads = pytest.mark.parametrize(
+    "limits", [Limits(), Limits(subgroup=32), Limits(subgroup=8)], ids=lambda limits: f"subgroups of {limits.subgroup}"
+)
+
+
+@of_roads
+def test_memory_does_not_grow_with_the_context(limits: Limits) -> None:
     def scratch(rows: int, capacity: int) -> int:
-        live = planned("sdpa_with_kv_cache.default", cached(rows, capacity, heads=(32, 8), size=64, cache_heads=8))
+        args = cached(rows, capacity, heads=(32, 8), size=64, cache_heads=8)
+        live = planned("sdpa_with_kv_cache.default", args, limits)
         (asked,) = live.plan.scratch
         assert asked
         return sum(live.plan.memory.storages[tensor].nbytes for tensor in asked)
@@ -77,10 +85,11 @@ def test_memory_does_not_grow_with_the_context() -> None:
     assert scratch(64, 4096) == scratch(2048, 131072) < 1 << 21
 
 
+@of_roads
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 6, 43, 64, 130, 512])
-def test_every_split_has_its_place(rows: int) -> None:
+def test_every_split_has_its_place(rows: int, limits: Limits) -> None:
     """The scratch at the bound holds what any smaller number of rows leaves in it."""
-    live = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4))
+    live = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4), limits)
     graph = live.plan.graph
     for value, width in zip(graph.inputs[:3], (12, 4, 4), strict=True):
         live.set(value, (1, rows, width, 16))

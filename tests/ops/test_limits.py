@@ -9,8 +9,14 @@ from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
 from liveshape.ops import OPS
 from tests.ops.cases import CASES
+from tests.ops.cases.quantized import q4gsw
 from tests.support.graphs import OpCase, sweep
 
+# Weights of other kinds, in bindings of 4096 bytes.
+OTHER_WEIGHTS = (
+    q4gsw(256, 70, 32, minima=True, sizes=(1, 3, 20)),
+    q4gsw(128, 77, 32, bits=8, bias=True, sizes=(1, 3, 20)),
+)
 # One case of each operator: what is tested here are its kernels, not its arithmetic, and without f16 halves have none
 # of their own. Names that share a generator count once in `make test`.
 FIRST = list({case.op: case for case in reversed(CASES)}.values())
@@ -28,7 +34,10 @@ def tight() -> Device:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[] if case.op in QUICK else [pytest.mark.slow], id=case.name) for case in FIRST],
+    [
+        *(pytest.param(case, marks=[] if case.op in QUICK else [pytest.mark.slow], id=case.name) for case in FIRST),
+        *(pytest.param(case, id=case.name) for case in OTHER_WEIGHTS),
+    ],
 )
 def test_tight_limits(case: OpCase, tight: Device) -> None:
     sweep(case, tight.limits, tight, rounds=1)

@@ -58,7 +58,8 @@ def layers(draw: st.DrawFn) -> OpCase:
     sizes = tuple(sorted(draw(st.sets(st.integers(0, 140), min_size=2, max_size=5))))
     if draw(st.booleans()):
         return dq8ca(depth, columns, group, bias=bias, sizes=sizes)
-    return for_bytes(depth, columns, group, bias=bias, between=draw(st.booleans()), sizes=sizes)
+    between, minima = draw(st.booleans()), draw(st.booleans())
+    return for_bytes(depth, columns, group, bias=bias, between=between, minima=minima, sizes=sizes)
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

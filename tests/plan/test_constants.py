@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.graph.constants import Interleaved, Paired, all_bytes, pieces
+from liveshape.graph.constants import Interleaved, Paired, Transposed, all_bytes, pieces
 
 
 @pytest.mark.parametrize("nbytes", [1, 16, 100, 1 << 20])
@@ -40,3 +40,23 @@ def test_halves_of_blocks_in_turn(rounds: int, run: int, nbytes: int) -> None:
     joined = Interleaved((pairs, memoryview(rest).cast("B")), (48 * run, 40))
     expected = np.concatenate([blocks.swapaxes(2, 3).reshape(rounds, -1), rest], axis=1).tobytes()
     assert b"".join(bytes(piece) for piece in pieces(joined, nbytes)) == bytes(all_bytes(joined)) == expected
+
+
+@pytest.mark.parametrize("nbytes", [4, 100, 1 << 20])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_columns_for_rows_below_others_and_in_pairs(dtype: str, nbytes: int) -> None:
+    """What layers with minima are joined of: scales, each row with minima below that the file has by columns."""
+    random = np.random.default_rng(0)
+    size = np.dtype(dtype).itemsize
+    joined, expected = [], []
+    for columns in (12, 24):
+        scales, minima = random.random((5, columns)).astype(dtype), random.random((columns, 5)).astype(dtype)
+        turned = Transposed(memoryview(minima).cast("B"), columns, size)
+        assert bytes(all_bytes(turned)) == minima.T.tobytes()
+        joined.append(Interleaved((memoryview(scales).cast("B"), turned), (columns * size,) * 2))
+        expected.append(np.stack([scales, minima.T], axis=1))
+        assert b"".join(bytes(piece) for piece in pieces(joined[-1], nbytes)) == expected[-1].tobytes()
+    paired = Paired(joined[0], 6 * size, size)
+    expected[0] = expected[0].reshape(5, 2, 2, 2, 3).swapaxes(3, 4).reshape(5, 2, 12)
+    found = b"".join(bytes(piece) for piece in pieces(Interleaved((paired, joined[1]), (12 * size, 24 * size)), nbytes))
+    assert found == np.concatenate(expected, axis=2).tobytes()

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
 from liveshape.graph import Limits
+from liveshape.lower.lowering import simplified
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from liveshape.tools.shapes import Shape, llama_graph
+from liveshape.tools.shapes import Llama, Shape, llama_graph
+from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
+from tests.support.spelled import Kind, Spelled
 
 EIGHT, MORE, SOFTWARE = Limits(), Limits(max_bindings=9), Limits(max_bindings=9, max_parts=8)
 
 
-def kernels_of(layers: int, rows: int, limits: Limits) -> Counter[str]:
+class SpelledLlama(Llama):
+    """A Llama whose layers have weights of another kind, as a file spells them out."""
+
+    def __init__(self, shape: Shape, kind: Kind) -> None:
+        super().__init__(shape)
+        self.kind, self.random = kind, np.random.default_rng(0)
+        self.spelled: Spelled | None = None
+
+    def linear(self, x: Any, columns: int) -> Any:
+        if x.rank == 2:  # the head
+            return super().linear(x, columns)
+        if self.spelled is None:
+            chain = Chain()
+            chain.nodes, chain.values = self.nodes, self.values
+            length = next(node.args[-1] for node in self.nodes if node.name == "sym_size.int")
+            self.spelled = Spelled(chain, length)
+        return self.spelled.linear(x, self.kind.draw(self.random, columns, x.max_shape[-1]))
+
+
+def kernels_of(layers: int, rows: int, limits: Limits, kind: Kind | None = None) -> Counter[str]:
     """The kernels of a call with so many tokens, in a context that attention does not split."""
-    graph = llama_graph(Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256), limits)
+    shape = Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256)
+    graph = llama_graph(shape, limits) if kind is None else simplified(SpelledLlama(shape, kind).graph(), limits)
     executor = Executor(compile(graph, limits), PaperDevice(limits))
     executor.execute([np.zeros((1, rows), np.int64), np.zeros(1, np.int64)])
     commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
@@ -33,3 +57,11 @@ def kernels_of(layers: int, rows: int, limits: Limits) -> Counter[str]:
 def test_dispatches_of_a_layer(limits: Limits, rows: int, expected: int) -> None:
     more, fewer = kernels_of(3, rows, limits), kernels_of(2, rows, limits)
     assert (more - fewer).total() == expected, more - fewer
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("kind", [Kind(minima=True, group=32), Kind(8, group=32)], ids=["minima", "bytes"])
+def test_weights_of_other_kinds_take_no_more(kind: Kind, rows: int) -> None:
+    for limits in (MORE, EIGHT, SOFTWARE):
+        found, plain = kernels_of(2, rows, limits, kind), kernels_of(2, rows, limits)
+        assert found.total() == plain.total(), (found - plain, plain - found)

@@ -22,6 +22,7 @@ override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys 
 
 // include attention_params
 // include attention_operands
+// include attention_put_part
 
 const ROW_FOURS: u32 = TILE_ROWS / 4;
 const HELD_FOURS: u32 = HELD / 4;
@@ -41,6 +42,8 @@ const MANY: bool = WG >= 64; // fewer threads read values where they lie rather 
 const PIECE: u32 = select(KEYS, VALUE_KEYS, MANY); // keys whose values are at hand
 const STEP: u32 = select(1u, min(VALUE_KEYS, 4u), MANY);
 
+alias Held = array<vec4<f32>, HELD_FOURS>; // a number for each row of a thread
+
 var<workgroup> tile_queries: array<vec4<f32>, TILE_ROWS * DEPTH>;
 var<workgroup> stage: array<vec4<f32>, STAGE>; // keys, then their values
 var<workgroup> weights: array<vec4<f32>, KEYS * ROW_FOURS>; // of a key for four rows
@@ -54,6 +57,8 @@ fn line_place(line: u32, four: u32) -> u32 {
 fn weight_place(key: u32, row_four: u32) -> u32 {
     return key * ROW_FOURS + select(row_four, (row_four + key) % ROW_FOURS, MANY);
 }
+
+// include attention_meet
 
 fn load_queries(lane: u32, unit: Unit, first_four: u32) {
     for (var i = lane; i < TILE_ROWS * DEPTH; i += WG) {
@@ -133,11 +138,11 @@ fn main(
     for (var r = 0u; r < HELD; r++) {
         sights[r] = sight_of(unit, first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u);
     }
-    var top: array<vec4<f32>, HELD_FOURS>;
+    var top: Held;
     for (var h = 0u; h < HELD_FOURS; h++) {
         top[h] = vec4<f32>(LOWEST);
     }
-    var mass: array<vec4<f32>, HELD_FOURS>; // of this thread's keys
+    var mass: Held; // of this thread's keys
     var sums: array<vec4<f32>, SUMS>; // the rows of one column four, then of the next
     if (MANY && begin < last_key) {
         fetch_keys(lane, unit, begin, last_key, 0u);
@@ -196,15 +201,8 @@ fn main(
             for (var j = 0u; j < THREAD_KEYS; j++) {
                 highest[h] = max(highest[h], scores[j * HELD_FOURS + h]);
             }
-            weights[weight_place(key_thread, row_thread + h * ROW_THREADS)] = highest[h];
         }
-        workgroupBarrier();
-        for (var h = 0u; h < HELD_FOURS; h++) {
-            for (var t = 0u; t < KEY_THREADS; t++) {
-                highest[h] = max(highest[h], weights[weight_place(t, row_thread + h * ROW_THREADS)]);
-            }
-        }
-        workgroupBarrier();
+        highest = highest_together(row_thread, key_thread, highest);
         for (var h = 0u; h < HELD_FOURS; h++) {
             let shrink = exp(top[h] - highest[h]);
             top[h] = highest[h];
@@ -238,7 +236,7 @@ fn main(
             // Keys past the end have no weight and no value, so a step is always whole.
             for (var j = 0u; j < min(PIECE, count - first); j += STEP) {
                 for (var s = 0u; s < STEP; s++) {
-                    var weight: array<vec4<f32>, HELD_FOURS>;
+                    var weight: Held;
                     for (var h = 0u; h < HELD_FOURS; h++) {
                         weight[h] = weights[weight_place(first + j + s, row_thread + h * ROW_THREADS)];
                     }
@@ -259,27 +257,19 @@ fn main(
             }
         }
     }
-    workgroupBarrier();
+    mass = total_together(row_thread, key_thread, mass);
     for (var h = 0u; h < HELD_FOURS; h++) {
-        weights[weight_place(key_thread, row_thread + h * ROW_THREADS)] = mass[h];
-    }
-    workgroupBarrier();
-    for (var h = 0u; h < HELD_FOURS; h++) {
-        var total = vec4<f32>();
-        for (var t = 0u; t < KEY_THREADS; t++) {
-            total += weights[weight_place(t, row_thread + h * ROW_THREADS)];
-        }
         for (var r = 0u; r < 4u; r++) {
             let tile_row = (row_thread + h * ROW_THREADS) * 4u + r;
+            let whole = mass[h][r];
             for (var c = 0u; c < COLUMNS; c++) {
                 let four = key_thread + c * KEY_THREADS;
                 let sum = sums[c * HELD + h * 4u + r];
                 if (four < FOURS && first_row + tile_row < params.rows) {
                     if (params.splits > 1u) {
-                        put_part(work * TILE_ROWS + tile_row, four, sum, top[h][r], total[r]);
+                        put_part(work * TILE_ROWS + tile_row, four, sum, top[h][r], whole);
                     } else {
-                        let whole = select(total[r], 1.0, total[r] == 0.0);
-                        put(query_place(unit, first_row + tile_row), four, sum / whole);
+                        put(query_place(unit, first_row + tile_row), four, sum / select(whole, 1.0, whole == 0.0));
                     }
                 }
             }
@@ -290,15 +280,4 @@ fn main(
 // Threads past the head sum its last column once more, which nobody looks at.
 fn column_four(key_thread: u32, c: u32) -> u32 {
     return select(min(key_thread + c * KEY_THREADS, FOURS - 1u), key_thread + c * KEY_THREADS, FOURS % KEY_THREADS == 0u);
-}
-
-fn put_part(place: u32, four: u32, sum: vec4<f32>, top: f32, mass: f32) {
-    let start = place * (HEAD + 2u);
-    for (var e = 0u; e < width_of(four); e++) {
-        parts[start + four * 4u + e] = sum[e];
-    }
-    if (four == 0u) {
-        parts[start + HEAD] = top;
-        parts[start + HEAD + 1u] = mass;
-    }
 }

@@ -16,14 +16,16 @@ const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
 const COLUMNS: u32 = WG / DOWN; // of the tile, in fours
 const ROWS: u32 = DOWN * ROW_FOURS;
 const BLOCKS: u32 = (ROWS + COLUMNS) * DEPTH; // of 4 x 4 numbers
+const STEP: u32 = DEPTH * 4;
 const LOADS: u32 = (BLOCKS + WG - 1) / WG;
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbours of the depth lie in different banks
 
-var<workgroup> tile: array<vec4<f32>, DEPTH * 4 * PITCH>;
+var<workgroup> tile: array<vec4<f32>, STEP * PITCH>;
 
 // include multiply_add
 // include q4_operands
 // include q4_put
+// include q4_put_block
 
 fn block_of_x(row: u32, k: u32, last_k: u32) -> mat4x4<f32> {
     var rows = mat4x4<f32>();
@@ -43,23 +45,25 @@ fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
     var block = mat4x4<f32>();
     if (column < params.columns && k < last_k) {
         let last = params.columns - 1u;
-        let shift = k % 8u * 4u;
         block = transpose(mat4x4<f32>(
-            four_of(in_order(word(column, k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 1u, last), k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 2u, last), k / 8u)) >> shift),
-            four_of(in_order(word(min(column + 3u, last), k / 8u)) >> shift),
+            four_codes(column, k),
+            four_codes(min(column + 1u, last), k),
+            four_codes(min(column + 2u, last), k),
+            four_codes(min(column + 3u, last), k),
         ));
-        let scale = scale_four(column, k);
         if (SCALED == 4u) {
-            block = mat4x4<f32>(block[0] * scale, block[1] * scale, block[2] * scale, block[3] * scale);
-        } else {
-            let end = params.depth - 1u;
+            let scale = scale_four(column, k);
+            let minimum = minimum_four(column, k);
             block = mat4x4<f32>(
-                block[0] * scale,
-                block[1] * scale_four(column, min(k + 1u, end)),
-                block[2] * scale_four(column, min(k + 2u, end)),
-                block[3] * scale_four(column, min(k + 3u, end)),
+                weighed(block[0], scale, minimum), weighed(block[1], scale, minimum),
+                weighed(block[2], scale, minimum), weighed(block[3], scale, minimum),
+            );
+        } else {
+            block = mat4x4<f32>(
+                weighed_at(block[0], column, k),
+                weighed_at(block[1], column, k + 1u),
+                weighed_at(block[2], column, k + 2u),
+                weighed_at(block[3], column, k + 3u),
             );
         }
     }
@@ -75,14 +79,9 @@ fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u3
     return block_of_x(first_row + (four - COLUMNS) * 4u, k, last_k);
 }
 
-fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
-    put_four(row, column, block[0]);
-    put_four(row + 1u, column, block[1]);
-    put_four(row + 2u, column, block[2]);
-    put_four(row + 3u, column, block[3]);
-}
-
-fn compute(lane: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u32) {
+fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
+    let first_k = first_step * STEP;
+    let last_k = min(last_step * STEP, params.depth);
     let column = lane % COLUMNS;
     let row = lane / COLUMNS;
     var upper = mat4x4<f32>();
@@ -91,7 +90,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u
     for (var i = 0u; i < LOADS; i++) {
         next[i] = fetch(lane + i * WG, first_row, first_column, first_k, last_k);
     }
-    for (var k = first_k; k < last_k; k += DEPTH * 4u) {
+    for (var k = first_k; k < last_k; k += STEP) {
         for (var i = 0u; i < LOADS; i++) {
             let block = lane + i * WG;
             if (block < BLOCKS) {
@@ -104,9 +103,9 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u
         }
         workgroupBarrier();
         for (var i = 0u; i < LOADS; i++) {
-            next[i] = fetch(lane + i * WG, first_row, first_column, k + DEPTH * 4u, last_k);
+            next[i] = fetch(lane + i * WG, first_row, first_column, k + STEP, last_k);
         }
-        for (var i = 0u; i < DEPTH * 4u * PITCH; i += PITCH) {
+        for (var i = 0u; i < STEP * PITCH; i += PITCH) {
             let four = tile[i + column];
             upper = plus_outer(upper, tile[i + COLUMNS + row], four);
             if (ROW_FOURS == 2u) {
@@ -121,23 +120,4 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
-    let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
-    let steps = (params.depth + DEPTH * 4u - 1u) / (DEPTH * 4u);
-    let share = (steps + params.splits - 1u) / params.splits * DEPTH * 4u;
-    // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache. There are more
-    // tiles than workgroups only where the device clamps the latter.
-    for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
-        split = i / (row_tiles * column_tiles);
-        let place = i % (row_tiles * column_tiles);
-        let first_k = min(split * share, params.depth);
-        let last_k = min(first_k + share, params.depth);
-        compute(lane, place % row_tiles * ROWS * 4u, place / row_tiles * COLUMNS * 4u, first_k, last_k);
-    }
-}
+// include q4_by_tiles

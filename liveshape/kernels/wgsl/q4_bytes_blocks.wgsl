@@ -14,6 +14,7 @@ const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
 const ACROSS: u32 = WG / DOWN;
 const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
 const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
+const STEP: u32 = 32; // of the depth
 const WORDS: u32 = 8; // of 32 places
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
 const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
@@ -24,76 +25,19 @@ var<workgroup> tile: array<vec4<u32>, WORDS * PITCH>;
 var<workgroup> scale_of_columns: array<vec4<f32>, COLUMNS>;
 var<workgroup> step_of_rows: array<vec4<f32>, ROWS>;
 var<workgroup> zero_of_rows: array<vec4<f32>, ROWS>;
+var<workgroup> minimum_of_columns: array<vec4<f32>, COLUMNS>;
+var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their bytes, in steps
 
+// include multiply_add
 // include q4_bytes
+// include q4_bytes_words
 // include q4_put
-
-// Four words of four rows.
-struct Words {
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
-}
-
-struct Integers {
-    a: vec4<i32>,
-    b: vec4<i32>,
-    c: vec4<i32>,
-    d: vec4<i32>,
-}
+// include q4_put_block
 
 // Nibbles less their offset, as signed bytes.
 fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
     let turned = nibbles ^ vec4<u32>(0x08080808u);
     return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
-}
-
-fn place_of_row(row: u32, group: u32) -> u32 {
-    return (min(row, params.rows - 1u) * groups() + group) * 3u;
-}
-
-fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
-    return Words(
-        x[place_of_row(row, group) + half],
-        x[place_of_row(row + 1u, group) + half],
-        x[place_of_row(row + 2u, group) + half],
-        x[place_of_row(row + 3u, group) + half],
-    );
-}
-
-fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
-    let last = params.columns - 1u;
-    let wide = groups();
-    return vec4<u32>(
-        weight[min(column, last) * wide + group][word],
-        weight[min(column + 1u, last) * wide + group][word],
-        weight[min(column + 2u, last) * wide + group][word],
-        weight[min(column + 3u, last) * wide + group][word],
-    );
-}
-
-fn floats_of_rows(row: u32, group: u32, which: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(vec4<u32>(
-        x[place_of_row(row, group) + 2u][which],
-        x[place_of_row(row + 1u, group) + 2u][which],
-        x[place_of_row(row + 2u, group) + 2u][which],
-        x[place_of_row(row + 3u, group) + 2u][which],
-    ));
-}
-
-fn dots(row: u32, columns: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(
-        dot4I8Packed(row, columns.x), dot4I8Packed(row, columns.y),
-        dot4I8Packed(row, columns.z), dot4I8Packed(row, columns.w),
-    );
-}
-
-fn plus_dots(sums: Integers, rows: vec4<u32>, columns: vec4<u32>) -> Integers {
-    return Integers(
-        sums.a + dots(rows.x, columns), sums.b + dots(rows.y, columns),
-        sums.c + dots(rows.z, columns), sums.d + dots(rows.w, columns),
-    );
 }
 
 // The sums more by integers, times the scale of their column and the step of their row.
@@ -112,19 +56,16 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
         c -= zero.z * all;
         d -= zero.w * all;
     }
-    return mat4x4<f32>(
+    let scaled = mat4x4<f32>(
         fma(a, step.x * scale, sums[0]),
         fma(b, step.y * scale, sums[1]),
         fma(c, step.z * scale, sums[2]),
         fma(d, step.w * scale, sums[3]),
     );
-}
-
-fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
-    put_four(row, column, block[0]);
-    put_four(row + 1u, column, block[1]);
-    put_four(row + 2u, column, block[2]);
-    put_four(row + 3u, column, block[3]);
+    if (MINIMA) {
+        return plus_outer(scaled, step * total_of_rows[row] * 0.125, minimum_of_columns[column]);
+    }
+    return scaled;
 }
 
 fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
@@ -138,6 +79,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
     var next_columns: array<vec4<u32>, COLUMN_LOADS>;
     var next_factors: array<vec4<f32>, FACTOR_LOADS>;
     var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
+    var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
     for (var group = first_group; group <= last_group; group++) {
         if (group > first_group) {
             for (var i = 0u; i < ROW_LOADS; i++) {
@@ -163,10 +105,16 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
                 let four = lane + i * WG;
                 if (four < COLUMNS) {
                     scale_of_columns[four] = next_factors[i];
+                    if (MINIMA) {
+                        minimum_of_columns[four] = next_terms[i];
+                    }
                 } else if (four < COLUMNS + ROWS) {
                     step_of_rows[four - COLUMNS] = next_factors[i];
                     if (ASYMMETRIC) {
                         zero_of_rows[four - COLUMNS] = next_zeros[i];
+                    }
+                    if (MINIMA) {
+                        total_of_rows[four - COLUMNS] = next_terms[i];
                     }
                 }
             }
@@ -188,12 +136,17 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
             for (var i = 0u; i < FACTOR_LOADS; i++) {
                 let four = lane + i * WG;
                 if (four < COLUMNS) {
-                    next_factors[i] = scale_four(min(first_column + four * 4u, params.columns - 1u), group * 32u);
+                    let of_column = min(first_column + four * 4u, params.columns - 1u);
+                    next_factors[i] = scale_four(of_column, group * 32u);
+                    next_terms[i] = minimum_four(of_column, group * 32u);
                 } else if (four < COLUMNS + ROWS) {
                     let of_row = first_row + (four - COLUMNS) * 4u;
                     next_factors[i] = floats_of_rows(of_row, group, 0u);
                     if (ASYMMETRIC) {
                         next_zeros[i] = floats_of_rows(of_row, group, 2u);
+                    }
+                    if (MINIMA) {
+                        next_terms[i] = floats_of_rows(of_row, group, 1u);
                     }
                 }
             }
@@ -251,26 +204,4 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
     }
 }
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
-    let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
-    let share = (groups() + params.splits - 1u) / params.splits;
-    // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache.
-    for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
-        split = i / (row_tiles * column_tiles);
-        let place = i % (row_tiles * column_tiles);
-        let first_group = min(split * share, groups());
-        compute(
-            lane,
-            place % row_tiles * ROWS * 4u,
-            place / row_tiles * COLUMNS * 4u,
-            first_group,
-            min(first_group + share, groups()),
-        );
-    }
-}
+// include q4_by_tiles

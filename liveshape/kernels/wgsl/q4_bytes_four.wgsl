@@ -5,6 +5,7 @@ struct Four {
     c: vec4<u32>,
     d: vec4<u32>,
     scale: vec4<f32>,
+    minimum: vec4<f32>,
 }
 
 fn fetch(column: u32, group: u32) -> Four {
@@ -16,6 +17,7 @@ fn fetch(column: u32, group: u32) -> Four {
         weight[min(column + 2u, last) * wide + group],
         weight[min(column + 3u, last) * wide + group],
         scale_four(column, group * 32u),
+        minimum_four(column, group * 32u),
     );
 }
 
@@ -43,5 +45,9 @@ fn plus_bytes(sums: vec4<f32>, four: Four, even: vec4<u32>, odd: vec4<u32>, of_r
     if (ASYMMETRIC) {
         dots -= of_row.z * dot_four(four, vec4<u32>(ONES), vec4<u32>(ONES));
     }
-    return fma(dots, of_row.x * four.scale, sums);
+    let scaled = fma(dots, of_row.x * four.scale, sums);
+    if (MINIMA) {
+        return fma(vec4<f32>(of_row.x * of_row.y * 0.125), four.minimum, scaled);
+    }
+    return scaled;
 }

@@ -4,7 +4,7 @@
 // TBias: f32, f16
 override WG: u32 = 64;
 
-@group(0) @binding(0) var<storage, read> parts: array<f32>;
+@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
 // include q4_layer
 // include q4_put
 
@@ -17,16 +17,12 @@ fn main(
     let i = group_index(group, grid) * WG + lane;
     let fours = (params.columns + 3u) / 4u;
     let row = i / fours;
-    let column = i % fours * 4u;
     if (row >= params.rows) {
         return;
     }
     var total = vec4<f32>();
     for (var part = 0u; part < params.splits; part++) {
-        let start = (part * params.rows + row) * params.columns + column;
-        for (var c = 0u; c < min(4u, params.columns - column); c++) {
-            total[c] += parts[start + c];
-        }
+        total += parts[part * params.rows * fours + i];
     }
-    put_four(row, column, total);
+    put_four(row, i % fours * 4u, total);
 }

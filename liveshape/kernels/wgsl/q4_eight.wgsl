@@ -3,27 +3,42 @@ override SCALED: u32 = 8; // how many neighbours of the depth surely share a sca
 
 struct Eight {
     words: vec4<u32>,
+    more: vec4<u32>, // of bytes, the other four
     scale: vec4<f32>,
+    minimum: vec4<f32>,
     k: u32,
 }
 
-fn fetch(columns: vec4<u32>, i: u32) -> Eight {
-    let words = vec4<u32>(word(columns.x, i), word(columns.y, i), word(columns.z, i), word(columns.w, i));
-    if (SCALED == 8u) {
-        return Eight(words, scale_four(columns.x, i * 8u), i * 8u);
-    }
-    return Eight(words, vec4<f32>(1.0), i * 8u);
+fn words_of(columns: vec4<u32>, first: u32) -> vec4<u32> {
+    return vec4<u32>(word(columns.x, first), word(columns.y, first), word(columns.z, first), word(columns.w, first));
 }
 
-fn scaled_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
+fn fetch(columns: vec4<u32>, i: u32) -> Eight {
+    let words = words_of(columns, i * BITS);
+    var more = words;
+    if (BITS == 8u) {
+        more = words_of(columns, i * BITS + 4u);
+    }
+    if (SCALED == 8u) {
+        return Eight(words, more, scale_four(columns.x, i * 8u), minimum_four(columns.x, i * 8u), i * 8u);
+    }
+    return Eight(words, more, vec4<f32>(1.0), vec4<f32>(), i * 8u);
+}
+
+fn weighed_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
     let places = transpose(block);
-    let end = params.depth - 1u;
     return transpose(mat4x4<f32>(
-        places[0] * scale_four(column, min(k, end)),
-        places[1] * scale_four(column, min(k + 1u, end)),
-        places[2] * scale_four(column, min(k + 2u, end)),
-        places[3] * scale_four(column, min(k + 3u, end)),
+        weighed_at(places[0], column, k),
+        weighed_at(places[1], column, k + 1u),
+        weighed_at(places[2], column, k + 2u),
+        weighed_at(places[3], column, k + 3u),
     ));
+}
+
+fn blocks_of_bytes(words: vec4<u32>) -> mat4x4<f32> {
+    return mat4x4<f32>(
+        four_of_bytes(words.x), four_of_bytes(words.y), four_of_bytes(words.z), four_of_bytes(words.w),
+    );
 }
 
 // The same places as numbers, which are made once for all rows.
@@ -31,26 +46,39 @@ struct Numbers {
     low: mat4x4<f32>,
     high: mat4x4<f32>,
     scale: vec4<f32>,
+    minimum: vec4<f32>,
     k: u32,
 }
 
 fn numbers_of(eight: Eight, column: u32) -> Numbers {
-    let a = in_order(eight.words.x);
-    let b = in_order(eight.words.y);
-    let c = in_order(eight.words.z);
-    let d = in_order(eight.words.w);
-    var low = mat4x4<f32>(four_of(a), four_of(b), four_of(c), four_of(d));
-    var high = mat4x4<f32>(four_of(a >> 16u), four_of(b >> 16u), four_of(c >> 16u), four_of(d >> 16u));
-    if (SCALED == 1u) {
-        low = scaled_each(low, column, eight.k);
-        high = scaled_each(high, column, eight.k + 4u);
+    var low: mat4x4<f32>;
+    var high: mat4x4<f32>;
+    if (BITS == 8u) {
+        low = blocks_of_bytes(eight.words);
+        high = blocks_of_bytes(eight.more);
+    } else {
+        let a = in_order(eight.words.x);
+        let b = in_order(eight.words.y);
+        let c = in_order(eight.words.z);
+        let d = in_order(eight.words.w);
+        low = mat4x4<f32>(four_of(a), four_of(b), four_of(c), four_of(d));
+        high = mat4x4<f32>(four_of(a >> 16u), four_of(b >> 16u), four_of(c >> 16u), four_of(d >> 16u));
     }
-    return Numbers(low, high, eight.scale, eight.k);
+    if (SCALED == 1u) {
+        low = weighed_each(low, column, eight.k);
+        high = weighed_each(high, column, eight.k + 4u);
+    }
+    return Numbers(low, high, eight.scale, eight.minimum, eight.k);
 }
 
 fn plus_row(sums: vec4<f32>, numbers: Numbers, row: u32) -> vec4<f32> {
     let existing = min(row, params.rows - 1u);
-    let first = row_four(existing, numbers.k) * numbers.low;
-    let products = plus_product(first, row_four(existing, numbers.k + 4u), numbers.high);
-    return fma(products, numbers.scale, sums);
+    let a = row_four(existing, numbers.k);
+    let b = row_four(existing, numbers.k + 4u);
+    let scaled = fma(plus_product(a * numbers.low, b, numbers.high), numbers.scale, sums);
+    if (MINIMA && SCALED == 8u) {
+        let pairs = a + b;
+        return fma(vec4<f32>((pairs.x + pairs.y) + (pairs.z + pairs.w)), numbers.minimum, scaled);
+    }
+    return scaled;
 }

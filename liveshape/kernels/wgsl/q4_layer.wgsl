@@ -1,6 +1,9 @@
-// What every kernel of a 4-bit linear layer has: the weight is [N, K] in nibbles, eight to a word, offset by 8; a scale
-// belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N]. Outputs come last: where the four
-// sums of a row's neighbouring columns are put is for an include of its own to say.
+// What every kernel of a 4-bit linear layer has: the weight is [N, K] in nibbles, eight to a word, offset by 8, or in
+// bytes with a sign; a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N], or in
+// [K / GROUP, 2, N] with the minimum that is added to each of these. Outputs come last: where the four sums of a row's
+// neighbouring columns are put is for an include of its own to say.
+override BITS: u32 = 4; // of a weight, 4 or 8
+override MINIMA: bool = false;
 override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles
 override SCALE_FOURS: bool = true; // whether the scales of four columns begin at a vector
 override BIAS: bool = false;
@@ -12,7 +15,7 @@ struct Params {
     depth: u32, // K
     column_bytes: u32, // of the weight
     weight_words: u32,
-    scale_stride: u32,
+    scale_stride: u32, // from group to group
     splits: u32, // of the depth, for workgroups of their own
 // include q4_put_params
 }
@@ -26,9 +29,7 @@ fn scale_one(i: u32) -> f32 {
     return f32(scales[i / 4u][i % 4u]);
 }
 
-// The scales of four neighbouring columns at a place of the depth.
-fn scale_four(column: u32, k: u32) -> vec4<f32> {
-    let i = k / GROUP * params.scale_stride + column;
+fn four_from(i: u32, column: u32) -> vec4<f32> {
     if (SCALE_FOURS) {
         return vec4<f32>(scales[i / 4u]);
     }
@@ -36,6 +37,19 @@ fn scale_four(column: u32, k: u32) -> vec4<f32> {
     return vec4<f32>(
         scale_one(i), scale_one(i + min(1u, most)), scale_one(i + min(2u, most)), scale_one(i + min(3u, most)),
     );
+}
+
+// The scales of four neighbouring columns at a place of the depth.
+fn scale_four(column: u32, k: u32) -> vec4<f32> {
+    return four_from(k / GROUP * params.scale_stride + column, column);
+}
+
+// And their minima, if there are such.
+fn minimum_four(column: u32, k: u32) -> vec4<f32> {
+    if (MINIMA) {
+        return four_from(k / GROUP * params.scale_stride + params.scale_stride / 2u + column, column);
+    }
+    return vec4<f32>();
 }
 
 fn with_bias(column: u32, product: f32) -> f32 {

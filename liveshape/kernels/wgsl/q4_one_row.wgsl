@@ -4,7 +4,8 @@
 // TScale: f32, f16
 // TBias: f32, f16
 override WG: u32 = 256;
-override TURNS: u32 = 1; // how many words of a column a thread asks for before it waits for the first: 1 or 4
+override TURNS: u32 = 1; // how many eights of a column a thread asks for before it waits for the first: 1 or 4
+override TOGETHER: bool = false; // whether these are neighbours of one group, and begin at a vector
 
 alias Total = vec4<f32>; // the sums of four columns
 
@@ -31,7 +32,47 @@ struct Turn {
     fourth: Eight,
 }
 
+struct Vectors {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+}
+
+fn vectors(columns: vec4<u32>, k: u32, behind: u32) -> Vectors {
+    let at = (columns * params.column_bytes + k / 8u * BITS) / 16u + behind;
+    return Vectors(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+}
+
+fn words_from(given: Vectors, n: u32) -> vec4<u32> {
+    return vec4<u32>(given.a[n], given.b[n], given.c[n], given.d[n]);
+}
+
+fn neighbours(columns: vec4<u32>, k: u32) -> Turn {
+    let scale = scale_four(columns.x, k);
+    let minimum = minimum_four(columns.x, k);
+    let low = vectors(columns, k, 0u);
+    if (BITS == 8u) {
+        let high = vectors(columns, k, 1u);
+        return Turn(
+            Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
+            Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
+            Eight(words_from(high, 0u), words_from(high, 1u), scale, minimum, k + 16u),
+            Eight(words_from(high, 2u), words_from(high, 3u), scale, minimum, k + 24u),
+        );
+    }
+    return Turn(
+        Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
+        Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
+        Eight(words_from(low, 2u), vec4<u32>(), scale, minimum, k + 16u),
+        Eight(words_from(low, 3u), vec4<u32>(), scale, minimum, k + 24u),
+    );
+}
+
 fn ask(columns: vec4<u32>, i: u32) -> Turn {
+    if (TOGETHER) {
+        return neighbours(columns, i * 8u);
+    }
     let first = fetch(columns, i);
     if (TURNS == 4u) {
         return Turn(first, fetch(columns, i + SHARE), fetch(columns, i + 2u * SHARE), fetch(columns, i + 3u * SHARE));
@@ -60,7 +101,7 @@ fn main(
     let part = part_of(lane);
     var sums = Total();
     // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
-    var i = part;
+    var i = part * select(1u, TURNS, TOGETHER);
     var turn = ask(columns, i);
     take_row(lane);
     loop {

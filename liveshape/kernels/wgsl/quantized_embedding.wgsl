@@ -1,11 +1,12 @@
 // out[pick, :] = the row index[pick] of a table of integers of BITS bits, some to a byte, less the zero points of its
-// groups and times their scales; an index outside of the table gives `invalid` and reads nothing.
+// groups and times their scales, or times these and more by the minima of its groups; an index outside of the table gives `invalid` and reads nothing.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 64;
 override BITS: u32 = 4; // 2, 4 or 8
 override HIGH_FIRST: bool = false; // whether the first of the integers of a byte lies in its high bits
 override ZEROS: bool = false; // whether there are zero points
+override MINIMA: bool = false; // or minima in their place
 
 struct Params {
     count: u32,
@@ -43,7 +44,11 @@ fn each(i: u32) {
     if (ZEROS) {
         value -= f32(zeros[group]);
     }
-    out[i] = T(value * f32(scales[group]));
+    value *= f32(scales[group]);
+    if (MINIMA) {
+        value += f32(zeros[group]);
+    }
+    out[i] = T(value);
 }
 
 // include each

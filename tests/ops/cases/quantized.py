@@ -1,4 +1,4 @@
-"""4-bit linear layers at every number of live rows, 8-bit activations, and 4-bit embeddings.
+"""4-bit linear layers at every number of live rows, with minima and of 8 bits, 8-bit activations, and 4-bit embeddings.
 
 The golden is torch in float64 on the numbers that the nibbles and scales stand for.
 """
@@ -36,6 +36,22 @@ def _packed(generator: np.random.Generator, columns: int, depth: int, multiple: 
     return (whole[:, 1::2] << 4 | whole[:, ::2]).astype(np.uint8), values
 
 
+def _codes(
+    generator: np.random.Generator, columns: int, depth: int, group: int, bits: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weight of a layer as its operator takes it, with every code that there is, and the codes."""
+    if bits == 4:
+        return _packed(generator, columns, depth, 8)
+    codes = generator.integers(-128, 128, (columns, depth))
+    codes.flat[:2] = -128, 127
+    return codes.astype(np.int8).reshape(columns, depth // group, group), codes
+
+
+def _spread(groups: np.ndarray, group: int) -> np.ndarray:
+    """Numbers [groups, columns] as those of each weight [columns, depth]."""
+    return np.repeat(groups.astype(np.float64), group, axis=0).T
+
+
 def _swapped(packed: np.ndarray) -> np.ndarray:
     return (packed << 4 | packed >> 4).astype(np.uint8)
 
@@ -50,23 +66,30 @@ def q4gsw(
     lead: Lead = _flat,
     scale_dtype: str = "",
     aligned: int = 4,
+    bits: int = 4,
+    minima: bool = False,
     sizes: tuple[int, ...] = ROWS,
 ) -> OpCase:
     generator = np.random.default_rng((depth, columns, group))
-    packed, values = _packed(generator, columns, depth, 8)
+    packed, values = _codes(generator, columns, depth, group, bits)
     scale_dtype = scale_dtype or dtype
-    scales = ((generator.random((depth // group, columns)) + 0.5) / 16).astype(scale_dtype)
+    scales = ((generator.random((depth // group, columns)) + 0.5) / 2**bits).astype(scale_dtype)
     offset = generator.standard_normal(columns).astype(scale_dtype)
-    weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
+    weight = torch.from_numpy(values * _spread(scales, group))
     # What the exporter pads with is zero; here it is NaN, which would show.
     padding = (0, -columns % aligned)
     given_scales = np.pad(scales, ((0, 0), padding), constant_values=np.nan)
+    if minima:
+        least = (generator.standard_normal(scales.shape) / 4).astype(scale_dtype)
+        weight += torch.from_numpy(_spread(least, group))
+        given_scales = np.stack([given_scales, np.pad(least, ((0, 0), padding), constant_values=np.nan)], axis=1)
     given_offset = np.pad(offset, padding, constant_values=np.nan)
 
     def golden(x: torch.Tensor, size: int) -> torch.Tensor:
         return torch.nn.functional.linear(x.double(), weight, torch.from_numpy(offset).double() if bias else None)
 
-    marks = f"{' with bias' if bias else ''}{f' scales {scale_dtype}' if scale_dtype != dtype else ''}"
+    marks = f"{' of 8 bits' if bits == 8 else ''}{' with minima' if minima else ''}"
+    marks += f"{' with bias' if bias else ''}{f' scales {scale_dtype}' if scale_dtype != dtype else ''}"
     return OpCase(
         name=f"linear_q4gsw {dtype} {lead(0)} {depth} to {columns} by {group} aligned {aligned}{marks}",
         op="et_vk.linear_q4gsw.default",
@@ -84,7 +107,7 @@ def q4gsw(
     )
 
 
-def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
+def qcs4w(depth: int, columns: int, dtype: str = "float32", *, sizes: tuple[int, ...] = ROWS) -> OpCase:
     generator = np.random.default_rng((depth, columns))
     packed, values = _packed(generator, columns, depth, 2)
     scales = ((generator.random(columns) + 0.5) / 16).astype(dtype)
@@ -99,7 +122,7 @@ def _qcs4w(depth: int, columns: int, dtype: str = "float32") -> OpCase:
             Out(dtype, (1, s, columns)),
         ],
         golden=lambda x, size: torch.nn.functional.linear(x.double(), weight),
-        sizes=ROWS,
+        sizes=sizes,
         **_tolerance(dtype, depth),
     )
 
@@ -187,6 +210,7 @@ def for_bytes(
     dtype: str = "float32",
     bias: bool = False,
     between: bool = False,
+    minima: bool = False,
     lead: Lead = _flat,
     sizes: tuple[int, ...] = BYTE_ROWS,
 ) -> OpCase:
@@ -195,18 +219,23 @@ def for_bytes(
     packed, values = _packed(generator, columns, depth, 8)
     scales = (2.0 ** generator.integers(-6, -3, (depth // group, columns))).astype(dtype)
     offset = generator.integers(-9, 9, columns).astype(dtype)
-    weight = torch.from_numpy(values * np.repeat(scales.astype(np.float64), group, axis=0).T)
+    weight = torch.from_numpy(values * _spread(scales, group))
     added = torch.from_numpy(offset).double() if bias else None
     padding = (0, -columns % 4)
+    given_scales = np.pad(scales, ((0, 0), padding), constant_values=np.nan)
+    if minima:
+        least = (generator.integers(-20, 20, scales.shape) / 64).astype(dtype)
+        weight += torch.from_numpy(_spread(least, group))
+        given_scales = np.stack([given_scales, np.pad(least, ((0, 0), padding), constant_values=np.nan)], axis=1)
     exact = {"atol": 0.0, "rtol": 0.0 if dtype == "float32" else 1e-3}
     return OpCase(
         name=f"linear_q4gsw for bytes {dtype} {lead(0)} {depth} to {columns} by {group}"
-        f"{' with bias' if bias else ''}{' between' if between else ''}",
+        f"{' with bias' if bias else ''}{' between' if between else ''}{' with minima' if minima else ''}",
         op="et_vk.linear_q4gsw.default",
         args_at=lambda s: [
             In(dtype, (*lead(s), depth), between_integers if between else rows_of_integers),
             Const(packed.view(np.int8)),
-            Const(np.pad(scales, ((0, 0), padding), constant_values=np.nan)),
+            Const(given_scales),
             group,
             Const(np.pad(offset, padding, constant_values=np.nan)) if bias else None,
             Out(dtype, (*lead(s), columns)),
@@ -286,6 +315,30 @@ def _embedding(dtype: str, ids: str, rows: int, width: int, group: int, linear: 
     )
 
 
+def _with_minima(rows: int, width: int, group: int, bits: int, dtype: str = "float32") -> OpCase:
+    """A table whose groups have a minimum."""
+    generator = np.random.default_rng((rows, width, bits))
+    table, values = _codes(generator, rows, width, group, bits)
+    scales, minima = (generator.standard_normal((rows, width // group)).astype(dtype) for _ in range(2))
+    spread = values * _spread(scales.T, group) + _spread(minima.T, group)
+    return OpCase(
+        name=f"embedding_with_minima {dtype} of {rows} by {width} in {group} of {bits} bits",
+        op="liveshape.embedding_with_minima",
+        args_at=lambda s: [
+            Const(table.reshape(rows, -1)),
+            Const(scales),
+            Const(minima),
+            In("int64", (1, s), lambda generator, shape: generator.integers(0, rows, shape)),
+            bits,
+            True,
+            Out(dtype, (1, s, width)),
+        ],
+        golden=lambda index, size: torch.from_numpy(spread)[index],
+        rtol=2e-3 if dtype == "float16" else 1e-6,
+        atol=2e-3 if dtype == "float16" else 1e-6,
+    )
+
+
 def _outside(rows: int = 11, width: int = 24) -> OpCase:
     """Ids below and above a table that is not constant give NaN, and nothing of the memory around it."""
     scales = np.ones((rows, 1), np.float32)
@@ -312,6 +365,9 @@ def _outside(rows: int = 11, width: int = 24) -> OpCase:
 
 CASES = [
     _outside(),
+    _with_minima(31, 64, 32, 4),
+    _with_minima(9, 15, 5, 8),
+    _with_minima(31, 64, 16, 4, "float16"),
     *(q4gsw(*form, dtype=dtype) for dtype in ("float32", "float16") for form in ((64, 24, 32), (160, 70, 8))),
     q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
     q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
@@ -334,11 +390,24 @@ CASES = [
     q4gsw(64, 16, 32, dtype="float16", scale_dtype="float32", bias=True),
     q4gsw(64, 16, 32, lead=lambda s: (), sizes=(1, 2)),
     q4gsw(32, 1300, 32, sizes=(1, 3, 16, 17, 32, 33, MAX)),
-    _qcs4w(64, 24),
-    _qcs4w(36, 10),
-    _qcs4w(30, 7),
-    _qcs4w(13, 5, "float16"),
-    _qcs4w(128, 65, "float16"),
+    q4gsw(64, 24, 32, minima=True),
+    q4gsw(1120, 5, 16, bias=True, minima=True),
+    q4gsw(256, 68, 16, bias=True, minima=True, dtype="float16"),
+    q4gsw(128, 7, 32, aligned=1, minima=True, sizes=(1, 3, 20)),
+    q4gsw(60, 16, 20, minima=True),
+    q4gsw(21, 5, 3, bias=True, minima=True),
+    q4gsw(64, 24, 32, bits=8),
+    q4gsw(1120, 5, 16, bias=True, bits=8),
+    q4gsw(256, 68, 16, bias=True, bits=8, dtype="float16"),
+    q4gsw(60, 18, 20, bits=8),  # whole words, not whole eights
+    q4gsw(21, 5, 3, bias=True, bits=8),  # columns that begin anywhere in a word
+    q4gsw(77, 11, 77, bits=8, aligned=1),
+    q4gsw(96, 70, 32, bits=8, minima=True, sizes=(1, 3, 20, MAX)),
+    qcs4w(64, 24),
+    qcs4w(36, 10),
+    qcs4w(30, 7),
+    qcs4w(13, 5, "float16"),
+    qcs4w(128, 65, "float16"),
     *(
         _choose_qparams(dtype, *form)
         for dtype in ("float32", "float16")
@@ -353,6 +422,8 @@ CASES = [
     for_bytes(576, 77, 64, bias=True),
     for_bytes(1024, 40, 1024, lead=lambda s: (1, s), sizes=(1, 7, 12, 64)),  # a depth that is shared
     for_bytes(96, 13, 32, between=True, sizes=(1, 4, 9, 40)),
+    for_bytes(576, 77, 64, bias=True, minima=True),
+    for_bytes(1024, 40, 128, minima=True, sizes=(1, 7, 12, 64)),
     *(
         _embedding(dtype, ids, *form)
         for dtype in ("float32", "float16")

@@ -1,0 +1,12 @@
+// What a split of the context leaves of a row: HEAD sums, their top, their mass.
+
+fn put_part(place: u32, four: u32, sum: vec4<f32>, top: f32, mass: f32) {
+    let start = place * (HEAD + 2u);
+    for (var e = 0u; e < width_of(four); e++) {
+        parts[start + four * 4u + e] = sum[e];
+    }
+    if (four == 0u) {
+        parts[start + HEAD] = top;
+        parts[start + HEAD + 1u] = mass;
+    }
+}

@@ -1,0 +1,14 @@
+// What neighbouring threads hand each other, each `step` or fewer lanes away, whatever the size of a subgroup is.
+
+fn across(value: f32, step: u32) -> f32 {
+    return subgroupShuffleXor(value, step);
+}
+
+fn fours_across(value: vec4<f32>, step: u32) -> vec4<f32> {
+    return subgroupShuffleXor(value, step);
+}
+
+// What the thread `place` has, counted from the first of the LANES neighbours, which is lane `first` of the subgroup.
+fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
+    return subgroupShuffle(value, first + place);
+}

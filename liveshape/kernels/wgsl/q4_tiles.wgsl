@@ -1,0 +1,156 @@
+// A 4-bit linear layer of very many rows, for devices whose workgroups have 32 KB and 256 threads: like q4_blocks.wgsl,
+// with tiles of 128 by 128 and blocks of 8 by 8. The tile is there twice, so that one barrier is enough for a step, and
+// what comes from memory becomes numbers only when it is stored, after the arithmetic that it had the time of.
+// The depth is a multiple of 16, and four neighbours of it share a scale.
+// unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 256;
+
+const ROWS: u32 = 32; // of the tile, in fours
+const COLUMNS: u32 = 32;
+const STEP: u32 = 16; // of the depth
+const PITCH: u32 = ROWS + COLUMNS;
+const BESIDE: u32 = 16; // fours between those that a thread takes
+const LOADERS: u32 = 128; // of the rows, and as many of the columns
+
+var<workgroup> tile: array<vec4<f32>, 2 * STEP * PITCH>;
+
+// include multiply_add
+// include q4_operands
+// include q4_put
+// include q4_put_block
+
+// Four places of the depth of four rows or of four columns, as they lie in memory.
+struct Next {
+    a: V,
+    b: V,
+    c: V,
+    d: V,
+    words: vec4<u32>,
+    scale: vec4<f32>,
+    minimum: vec4<f32>,
+}
+
+struct Sums {
+    upper_left: mat4x4<f32>,
+    upper_right: mat4x4<f32>,
+    lower_left: mat4x4<f32>,
+    lower_right: mat4x4<f32>,
+}
+
+fn x_at(row: u32, k: u32) -> V {
+    return x[(min(row, params.rows - 1u) * params.depth + k) / V_lanes];
+}
+
+fn fetch(lane: u32, first_row: u32, first_column: u32, first_k: u32) -> Next {
+    let k = first_k + lane % 4u * 4u;
+    let four = lane % LOADERS / 4u * 4u;
+    var next = Next();
+    if (lane < LOADERS) {
+        let row = first_row + four;
+        next.a = x_at(row, k);
+        next.b = x_at(row + 1u, k);
+        next.c = x_at(row + 2u, k);
+        next.d = x_at(row + 3u, k);
+    } else {
+        let last = params.columns - 1u;
+        let column = min(first_column + four, last);
+        next.words = vec4<u32>(
+            four_at(column, k),
+            four_at(min(column + 1u, last), k),
+            four_at(min(column + 2u, last), k),
+            four_at(min(column + 3u, last), k),
+        );
+        next.scale = scale_four(column, k);
+        next.minimum = minimum_four(column, k);
+    }
+    return next;
+}
+
+// Fours of neighbours of the depth lie in turned order, so that those which are stored together are in different banks.
+fn turned_by(four: u32) -> u32 {
+    return four % 4u * 2u;
+}
+
+fn store(lane: u32, next: Next, first: u32) {
+    var place = first + lane % 4u * 4u * PITCH + (lane % LOADERS / 4u ^ turned_by(lane));
+    var block: mat4x4<f32>;
+    if (lane < LOADERS) {
+        block = transpose(mat4x4<f32>(
+            vec4<f32>(V_math(next.a)), vec4<f32>(V_math(next.b)), vec4<f32>(V_math(next.c)), vec4<f32>(V_math(next.d)),
+        ));
+    } else {
+        place += ROWS;
+        let k = lane % 4u * 4u; // and a multiple of a step
+        let numbers = transpose(mat4x4<f32>(
+            codes_of(next.words.x, k),
+            codes_of(next.words.y, k),
+            codes_of(next.words.z, k),
+            codes_of(next.words.w, k),
+        ));
+        let scale = next.scale;
+        let minimum = next.minimum;
+        block = mat4x4<f32>(
+            weighed(numbers[0], scale, minimum), weighed(numbers[1], scale, minimum),
+            weighed(numbers[2], scale, minimum), weighed(numbers[3], scale, minimum),
+        );
+    }
+    tile[place] = block[0];
+    tile[place + PITCH] = block[1];
+    tile[place + 2u * PITCH] = block[2];
+    tile[place + 3u * PITCH] = block[3];
+}
+
+fn plus_one(sums: Sums, row: u32, column: u32) -> Sums {
+    let upper = tile[row];
+    let lower = tile[row + BESIDE];
+    let left = tile[column];
+    let right = tile[column + BESIDE];
+    return Sums(
+        plus_outer(sums.upper_left, upper, left),
+        plus_outer(sums.upper_right, upper, right),
+        plus_outer(sums.lower_left, lower, left),
+        plus_outer(sums.lower_right, lower, right),
+    );
+}
+
+fn plus_four(sums: Sums, first: u32, row: u32, column: u32, four: u32) -> Sums {
+    let of_row = first + four * 4u * PITCH + (row ^ turned_by(four));
+    let of_column = first + four * 4u * PITCH + ROWS + (column ^ turned_by(four));
+    let one = plus_one(sums, of_row, of_column);
+    let two = plus_one(one, of_row + PITCH, of_column + PITCH);
+    let three = plus_one(two, of_row + 2u * PITCH, of_column + 2u * PITCH);
+    return plus_one(three, of_row + 3u * PITCH, of_column + 3u * PITCH);
+}
+
+fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
+    // 32 neighbours take 4 by 8 blocks: fewer numbers of the tile for all of them than in a line.
+    let column = lane / 32u % 2u * 8u + lane % 8u;
+    let row = lane / 64u * 4u + lane % 32u / 8u;
+    let last_k = params.depth - STEP;
+    var sums = Sums();
+    var first = 0u;
+    store(lane, fetch(lane, first_row, first_column, min(first_step * STEP, last_k)), first);
+    workgroupBarrier();
+    for (var step = first_step; step < last_step; step++) {
+        let next = fetch(lane, first_row, first_column, min((step + 1u) * STEP, last_k));
+        sums = plus_four(sums, first, row, column, 0u);
+        sums = plus_four(sums, first, row, column, 1u);
+        sums = plus_four(sums, first, row, column, 2u);
+        sums = plus_four(sums, first, row, column, 3u);
+        first = STEP * PITCH - first;
+        store(lane, next, first);
+        workgroupBarrier();
+    }
+    let top = first_row + row * 4u;
+    let left = first_column + column * 4u;
+    put_block(top, left, sums.upper_left);
+    put_block(top, left + BESIDE * 4u, sums.upper_right);
+    put_block(top + BESIDE * 4u, left, sums.lower_left);
+    put_block(top + BESIDE * 4u, left + BESIDE * 4u, sums.lower_right);
+}
+
+// include q4_by_tiles

@@ -1,0 +1,165 @@
+"""Attention of few rows where threads hand each other values: by subgroups as small as a CPU's, and by large ones.
+
+What only a GPU runs is the exchange of sixteen lanes itself; here memory of the workgroup stands in for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from liveshape.device import subgroups
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Limits
+from liveshape.kernels import Kernel
+from liveshape.ops import attention
+from liveshape.ops import attention_ways as ways
+from tests.ops.cases import attention as cases
+from tests.support.graphs import OpCase, sweep
+
+EXCHANGE = """
+var<workgroup> exchanged: array<vec4<f32>, WG>;
+var<private> own: u32;
+fn put_exchanged(value: vec4<f32>) {
+    workgroupBarrier();
+    exchanged[own] = value;
+    workgroupBarrier();
+}
+fn fours_across(value: vec4<f32>, step: u32) -> vec4<f32> {
+    put_exchanged(value);
+    return exchanged[own ^ step];
+}
+fn across(value: f32, step: u32) -> f32 {
+    return fours_across(vec4<f32>(value), step).x;
+}
+fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
+    put_exchanged(vec4<f32>(value));
+    return exchanged[own - own % LANES + place].x;
+}
+"""
+
+
+def by_memory(kernel: Kernel) -> Kernel:
+    """The kernel with its exchange of values through memory, so that any number of lanes runs anywhere."""
+    before, rest = kernel.text.split("fn across(")
+    text = before + EXCHANGE + rest[rest.index("const SLICE") :]
+    start = text.index("@builtin(subgroup_invocation_id)")
+    text = text[:start] + text[text.index(") {", start) :]
+    body = text.index(") {", start) + 3
+    text = f"{text[:body]}\n    own = thread;\n    let place_in_subgroup = thread;{text[body:]}"
+    return replace(kernel, text=text, variants={})
+
+
+def few(name: str, **options: Any) -> OpCase:
+    return cases.cached(name, **{"sizes": (1, 3, 2), **options})
+
+
+# Rows alone, sharing and split; heads of whole slices, with a short last one, smaller than the lanes.
+CASES = [
+    few("split", heads=(8, 2), capacity=433),
+    few("mask with holes", causal=False, mask=lambda s: cases.In("float32", (s, 96), cases._holes)),
+    few("one query", cache="float16", heads=(24, 1), size=8, capacity=400, sizes=(1,)),
+    pytest.param(few("sharp", make=cases._sharp, capacity=300, atol=1e-3, rtol=1e-3), marks=pytest.mark.slow),
+    pytest.param(few("odd head", heads=(3, 3), size=7, capacity=300, sizes=(1, 8, 3)), marks=pytest.mark.slow),
+    pytest.param(few("half", cache="float16", heads=(6, 2), size=48, capacity=400), marks=pytest.mark.slow),
+    pytest.param(
+        few("bool mask", capacity=300, batch=2, mask=lambda s: cases.In("bool", (2, 1, s, 300), cases._seen)),
+        marks=pytest.mark.slow,
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Contexts of these tests are short: a row has them to itself up to a hundred keys, then it shares."""
+    monkeypatch.setattr(ways, "ALONE_FOURS", 400)
+    ways.parts_shape.cache_clear()
+    yield
+    ways.parts_shape.cache_clear()
+
+
+def device_of(lanes: int, threads: int = 64) -> Device:
+    limits = limits_of(
+        open_device(), subgroup=lanes, max_invocations=threads, max_parts=256, max_workgroup_bytes=16384
+    )  # fmt: skip
+    return Device(usable_adapters()[0], 0, limits=limits)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_subgroups_of_this_device(case: OpCase) -> None:
+    device = device_of(4)
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+
+
+@pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
+def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "ATTENTION_FEW", by_memory(attention.ATTENTION_FEW))
+    device = device_of(lanes)
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+
+
+def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many rows are in few threads, those of a row fit a small subgroup."""
+    monkeypatch.setattr(ways, "TILE_FORMS", ways.TILE_FORMS[-1:])
+    device = device_of(4, 32)
+    case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
+    sweep(case, device.limits, device, rounds=1)
+    assert "attention_tiled+attention_meet_lanes" in {variant.kernel.name for variant in device._pipelines}
+
+
+def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subgroups, "_LEAST", 1)
+    size = subgroups.subgroup_size(device_of(4)._device, {})
+    assert size in (4, 8, 16), "as many lanes as a vector of this CPU has"
+    monkeypatch.setattr(subgroups, "_LEAST", 2 * size)
+    assert subgroups.subgroup_size(device_of(4)._device, {}) == 0
+    assert open_device().limits.subgroup == 0, "a software adapter keeps its road"
+
+
+@pytest.mark.parametrize(
+    ("lanes", "reaches", "size"),
+    [
+        (range(64), [64] * 64, 64),
+        ([*range(32)] * 2, [32] * 64, 32),
+        ([*range(16), *range(16), *range(32)], [16] * 32 + [32] * 32, 16),
+        ([*range(32)] * 2, [32] * 40 + [1] * 24, 1),
+        ([*range(0, 32, 2), *range(1, 32, 2)] * 2, [32] * 64, 0),
+    ],
+)
+def test_neighbours_are_found(lanes: Sequence[int], reaches: Sequence[int], size: int) -> None:
+    assert subgroups.neighbours(lanes, reaches) == size
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32, 64])
+@pytest.mark.parametrize("room", [16384, 49152])
+@pytest.mark.parametrize("size", [1, 6, 48, 64, 80, 128, 256, 300])
+def test_walkers_fit_the_memory_of_a_workgroup(size: int, room: int, lanes: int) -> None:
+    limits = Limits(max_workgroup_bytes=room, max_invocations=1024, subgroup=lanes)
+    for heads, rows, context in [(8, 4, 64), (8, 16, 64), (8, 4, 9000), (2, 16, 9000), (64, 1, 9000)]:
+        walk = ways.walk_of(heads, rows, size, context, limits)
+        if walk is None:
+            assert -(-size // 4) > ways.LANE_FOURS * min(lanes, 16), "only large heads go another road"
+            continue
+        walkers = walk.threads // walk.lanes
+        assert walkers * walk.rows * (16 * -(-size // 4) + 8) <= room
+        assert walk.rows <= walk.lanes <= lanes
+        assert 1 <= walk.mergers <= min(walk.lanes, walkers)
+
+
+def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the token of a Llama with a billion parameters: one dispatch, then ever more splits, until they fill it."""
+    monkeypatch.undo()
+    limits = Limits(subgroup=32, max_invocations=1024)
+    walks = [ways.walk_of(8, 4, 64, context, limits) for context in range(1, 9000)]
+    splits = [walk.splits for walk in walks if walk]
+    assert len(splits) == len(walks)
+    assert splits == sorted(splits)
+    assert [splits[context - 1] for context in (1, 640, 641, 2048, 8999)] == [1, 1, 21, 64, 66]
+    assert len({(walk.rows, walk.threads, walk.ahead, walk.mergers) for walk in walks if walk}) == 2, "two pipelines"

@@ -1,0 +1,94 @@
+"""4-bit layers of more rows than 64 where workgroups have many threads and much memory, as those of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Limits
+from liveshape.ops.quantized_ways import AT_ONCE, LARGE, MOST_SUMS, is_large, parts_bound, splits_of
+from tests.ops.cases.quantized import dq8ca, for_bytes, q4gsw, qcs4w
+from tests.support.graphs import OpCase, sweep
+
+SIZES = (65, 1, 130)  # a part of a tile, and more than one
+QUICK = [
+    q4gsw(576, 130, 64, bias=True, sizes=SIZES),  # the depth is shared
+    q4gsw(48, 7, 4, dtype="float16", aligned=1, sizes=SIZES),
+    for_bytes(96, 130, 32, bias=True, sizes=SIZES),
+    dq8ca(320, 13, 64, bias=True, sizes=SIZES),
+]
+MORE = [
+    q4gsw(128, 3, 32, bias=True, aligned=1, sizes=SIZES),
+    q4gsw(256, 68, 16, bias=True, minima=True, sizes=SIZES),
+    q4gsw(96, 70, 32, bits=8, minima=True, sizes=SIZES),
+    q4gsw(1120, 260, 16, sizes=SIZES),
+    q4gsw(64, 16, 32, scale_dtype="float16", sizes=SIZES),
+    q4gsw(64, 16, 2, sizes=SIZES),  # scales for less than four neighbours, which other tiles serve
+    qcs4w(32, 20, sizes=SIZES),
+    for_bytes(1024, 70, 512, sizes=SIZES),
+    for_bytes(576, 13, 576, between=True, sizes=SIZES),
+    dq8ca(1024, 130, 32, sizes=SIZES),
+    dq8ca(64, 24, 64, dtype="float16", sizes=SIZES),
+]
+GPU = Limits(max_invocations=1024, max_workgroup_bytes=49152)
+LAYERS = [(2048, 3072), (2048, 16384), (8192, 2048), (4096, 28672), (14336, 4096), (576, 960), (1536, 576)]
+
+
+@pytest.fixture(scope="module")
+def many() -> Device:
+    limits = limits_of(open_device(), max_invocations=256, max_parts=256)
+    assert is_large(65, 64, 32, limits)
+    return Device(usable_adapters()[0], 0, limits=limits)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)],
+    ids=lambda case: case.name,
+)
+def test_large_tiles(case: OpCase, many: Device) -> None:
+    sweep(case, many.limits, many, rounds=1)
+
+
+@pytest.mark.parametrize(
+    "less",
+    [{"max_workgroup_bytes": 16384}, {"max_invocations": 128}, {"max_parts": 8}],
+    ids=lambda less: next(iter(less)),
+)
+def test_a_device_that_has_less_takes_other_tiles(less: dict[str, int]) -> None:
+    assert is_large(512, 2048, 32, GPU)
+    assert not is_large(512, 2048, 32, replace(GPU, **less))
+    assert splits_of(512, 2048, 2048, replace(GPU, **less)) == 1
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int) -> None:
+    """What a device could do in the time of a layer is little more than the layer, and more rows never take less."""
+    times = []
+    for rows in range(128, 2049, 128):
+        tiles, splits = rows // LARGE * -(-columns // LARGE), splits_of(rows, columns, depth, GPU)
+        times.append(-(-tiles * splits // AT_ONCE) * -(-depth // splits))
+        assert splits == 1 or splits * rows * columns <= MOST_SUMS
+        if tiles * depth > AT_ONCE * 1024:
+            assert tiles * depth >= 0.65 * AT_ONCE * times[-1], f"{rows} rows in {splits} parts"
+    assert all(after > 0.9 * before for before, after in pairwise(times))
+
+
+@pytest.mark.parametrize(("depth", "columns"), [*LAYERS, (576, 130), (2048, 5)])
+def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> None:
+    for bound in (1, 64, 65, 200, 512):
+        (room,) = parts_bound(bound, columns, depth, GPU)
+        for rows in range(1, bound + 1):
+            splits = splits_of(rows, columns, depth, GPU)
+            assert splits == 1 or splits * rows * -(-columns // 4) * 4 <= room
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_what_is_compiled_at_load_serves_all_rows_between_powers_of_two(depth: int, columns: int) -> None:
+    for power in range(6, 12):
+        counts = range((1 << power) + 1, (2 << power) + 1, 17)
+        assert len({splits_of(rows, columns, depth, GPU) > 1 for rows in counts}) == 1

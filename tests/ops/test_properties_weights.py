@@ -1,0 +1,39 @@
+"""Weights in groups against torch, in forms that hypothesis draws: bits, minima, groups, columns, rows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.ops.cases.quantized import q4gsw
+from tests.support.graphs import OpCase, sweep
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> OpCase:
+    group = draw(st.one_of(st.integers(1, 40), st.sampled_from((16, 32, 64, 128))))
+    depth = group * draw(st.integers(1, max(1, 600 // group)))
+    return q4gsw(
+        depth,
+        draw(st.integers(1, 150)),
+        group,
+        bias=draw(st.booleans()),
+        aligned=draw(st.sampled_from((1, 4))),
+        bits=draw(st.sampled_from((4, 8))),
+        minima=draw(st.booleans()),
+        sizes=tuple(sorted(draw(st.sets(st.integers(0, 140), min_size=2, max_size=5)) | {1})),
+    )
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(layers())
+def test_some_layers(case: OpCase) -> None:
+    sweep(case, rounds=1)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(layers())
+def test_many_layers(case: OpCase) -> None:
+    sweep(case, rounds=1)
