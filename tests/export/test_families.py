@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import liveshape
+from liveshape.cli import main
 from liveshape.export.checkpoint import check_tensors
 from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
@@ -115,6 +116,19 @@ def test_in_float16(name: str, tmp_path: Path) -> None:
     path, weights = folder_of(tmp_path / "folder", MODELS[name])
     got = np.asarray(loaded(path, tmp_path, half=True)(np.array([TOKENS[:MAX]]), np.array([0])))[0]
     np.testing.assert_allclose(got, logits(MODELS[name], weights, TOKENS[:MAX])[-1], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("mixtral", "computed by all 4 experts and the 2 that it chose count"),
+        ("phi4_mini_long", "that of texts longer than 16 tokens"),
+    ],
+)
+def test_what_a_user_may_not_expect(name: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = folder_of(tmp_path / "folder", MODELS[name])
+    assert main(["export", str(path), "-o", str(tmp_path / "out"), "--quant", "none"]) == 0
+    assert note in " ".join(capsys.readouterr().out.split())
 
 
 def greedy(model: Model, tokens: list[int], count: int) -> list[int]:
