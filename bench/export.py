@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape.export.checkpoint import expected_tensors
-from liveshape.export.config import from_hugging_face
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.tools.console import size_text
 
 LLAMA_1B = {

@@ -51,21 +51,30 @@ def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
     yield "model.embed_tokens.weight", (config.vocabulary, config.hidden)
     for index in range(config.layers):
         layer = f"model.layers.{index}"
-        yield f"{layer}.input_layernorm.weight", (config.hidden,)
+        for name in config.norms.names:
+            yield f"{layer}.{name}.weight", (config.hidden,)
         yield f"{layer}.self_attn.q_proj.weight", (query, config.hidden)
         yield f"{layer}.self_attn.k_proj.weight", (pair, config.hidden)
         yield f"{layer}.self_attn.v_proj.weight", (pair, config.hidden)
         yield f"{layer}.self_attn.o_proj.weight", (config.hidden, query)
         if config.qk_norm:
-            yield f"{layer}.self_attn.q_norm.weight", (config.head_size,)
-            yield f"{layer}.self_attn.k_norm.weight", (config.head_size,)
-        yield f"{layer}.post_attention_layernorm.weight", (config.hidden,)
-        yield f"{layer}.mlp.gate_proj.weight", (config.feed_forward, config.hidden)
-        yield f"{layer}.mlp.up_proj.weight", (config.feed_forward, config.hidden)
-        yield f"{layer}.mlp.down_proj.weight", (config.hidden, config.feed_forward)
+            yield f"{layer}.self_attn.q_norm.weight", (query if config.joint_qk_norm else config.head_size,)
+            yield f"{layer}.self_attn.k_norm.weight", (pair if config.joint_qk_norm else config.head_size,)
+        if config.experts is not None and config.has_experts(index):
+            yield f"{layer}.mlp.gate.weight", (config.experts.count, config.hidden)
+            for number in range(config.experts.count):
+                yield from _feed_forward(f"{layer}.mlp.experts.{number}", config.hidden, config.experts.feed_forward)
+        else:
+            yield from _feed_forward(f"{layer}.mlp", config.hidden, config.feed_forward)
     yield "model.norm.weight", (config.hidden,)
     if not config.tied:
         yield "lm_head.weight", (config.vocabulary, config.hidden)
+
+
+def _feed_forward(name: str, hidden: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.gate_proj.weight", (width, hidden)
+    yield f"{name}.up_proj.weight", (width, hidden)
+    yield f"{name}.down_proj.weight", (hidden, width)
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
@@ -73,9 +82,13 @@ def check_tensors(checkpoint: Checkpoint) -> None:
 
     Example: `check_tensors(open_checkpoint("model.gguf"))`.
     """
-    layers = checkpoint.config.layers
-    if layers > len(checkpoint.shapes):  # before every tensor of every layer is given a name
-        raise FormatError(f"the checkpoint does not fit its config: {layers} layers, {len(checkpoint.shapes)} tensors")
+    # Before every tensor of every layer is given a name.
+    experts = 0 if checkpoint.config.experts is None else checkpoint.config.experts.count
+    for count, what in ((checkpoint.config.layers, "layers"), (experts, "experts")):
+        if count > len(checkpoint.shapes):
+            raise FormatError(
+                f"the checkpoint does not fit its config: {count} {what}, {len(checkpoint.shapes)} tensors"
+            )
     expected = dict(expected_tensors(checkpoint.config))
     linears = {name.removesuffix("weight"): shape for name, shape in expected.items() if len(shape) == 2}
     expected |= {f"{name}bias": shape[:1] for name, shape in linears.items() if f"{name}bias" in checkpoint.shapes}

@@ -82,6 +82,19 @@ def _notes(config: Any, settings: Any) -> list[str]:
     ]
     if max_context > config.context:
         notes.append(f"note: the model was trained for {config.context} tokens; text beyond that will be poor")
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.kind == "longrope" and max_context > scaling.original_context:
+        notes.append(
+            f"note: the rotary embedding is that of texts longer than {scaling.original_context} tokens, for shorter "
+            f"ones too; with --max-context {scaling.original_context} it is that of shorter texts"
+        )
+    if config.text_only:
+        notes.append("note: the part of the model that sees pictures is left out")
+    if config.experts is not None:
+        notes.append(
+            f"note: each token is computed by all {config.experts.count} experts and the {config.experts.used} that it "
+            "chose count: the results are exact, the work is that of all of them"
+        )
     return notes
 
 

@@ -1,4 +1,4 @@
-"""What a decoder looks like, read from a config.json or from GGUF metadata, and everything about it that we lack.
+"""What a decoder looks like, and how its weights are to be stored.
 
 A model is refused before any weight is read, with all reasons at once.
 """
@@ -6,34 +6,15 @@ A model is refused before any weight is read, with all reasons at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.export.families import Activation, Norms
 
-FAMILIES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
-_ROPE_KINDS = ("default", "linear", "llama3")
-# Settings of other models of these families that change what a layer computes, and the values that mean "no change".
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "attention_multiplier": (None,),
-    "attn_logit_softcapping": (None,),
-    "embedding_multiplier": (None, 1.0),
-    "final_logit_softcapping": (None,),
-    "logits_scaling": (None, 1.0),
-    "no_rope_layers": (None, []),
-    "num_experts": (None, 0, 1),
-    "num_local_experts": (None, 0, 1),
-    "quantization_config": (None,),
-    "residual_multiplier": (None, 1.0),
-}
-_MOST, _LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
+MOST, LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
+_LONGEST_TURN = 4096
 
 Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
 
@@ -42,11 +23,35 @@ Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
 class RopeScaling:
     """How a model stretches its rotary embedding beyond the context that it was trained on."""
 
-    kind: Literal["linear", "llama3"]
-    factor: float
+    kind: Literal["linear", "llama3", "longrope"]
+    factor: float  # of the frequencies; for longrope that of cosines and sines
     low_frequency: float = 1.0
     high_frequency: float = 4.0
     original_context: int = 8192
+    # Divisors of the frequencies for contexts up to the original one, and for longer ones.
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Feed-forwards of which a token takes a few, those that a router likes best.
+
+    Example: `Experts(count=8, used=2, feed_forward=14336)`.
+    """
+
+    count: int
+    used: int
+    feed_forward: int
+    normalized: bool = True  # the shares of those that are used add up to 1
+    every: int = 1  # layers have experts in turns of this length, the last of each
+    plain: tuple[int, ...] = ()  # layers that have none nevertheless
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.used <= self.count:
+            raise FormatError(f"the model uses {self.used} of {self.count} experts")
+        if self.every < 1 or self.feed_forward < 1:
+            raise FormatError(f"experts of width {self.feed_forward} in every layer of {self.every}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Quantization:
 class ModelConfig:
     """The numbers of a decoder.
 
-    Example: `from_hugging_face(json.loads(Path("config.json").read_text()))`.
+    Example: `from_hugging_face(json.loads(Path("config.json").read_text())).hidden`.
     """
 
     family: str
@@ -95,18 +100,32 @@ class ModelConfig:
     rotary_size: int
     context: int  # what the model was trained for
     tied: bool
+    norms: Norms = field(default_factory=Norms)
     qk_norm: bool = False
+    joint_qk_norm: bool = False  # over all heads of a token together
+    activation: Activation = "silu"
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what a half of a layer adds
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+    attention_scale: float | None = None  # of scores, where it is not one over the root of the head size
+    attention_cap: float | None = None
+    experts: Experts | None = None
     rope_scaling: RopeScaling | None = None
     rope_factors: tuple[float, ...] | None = None  # divisors of the frequencies, as GGUF files store them
-    window: int | None = None  # attention reaches back no further than this
+    window: int | None = None  # attention sees this many tokens, its own among them
+    windowed: tuple[bool, ...] = (True,)  # which layers do; layers take turns
+    local_theta: float | None = None  # the base of layers with a window, which are not stretched
+    rotated: tuple[bool, ...] = (True,)  # which layers have a rotary embedding; layers take turns
+    text_only: bool = False  # of a model that takes pictures as well
     begin: int | None = None
     ends: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = ("hidden", "layers", "heads", "kv_heads", "head_size", "feed_forward", "vocabulary", "context")
         for name in sizes:
-            if not 1 <= getattr(self, name) < _MOST:
-                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be from 1 to {_MOST - 1}")
+            if not 1 <= getattr(self, name) < MOST:
+                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be from 1 to {MOST - 1}")
         for name in ("norm_eps", "rope_theta"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be a number of 0 or above")
@@ -114,13 +133,51 @@ class ModelConfig:
             raise FormatError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
         if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
             raise FormatError(f"a rotary size of {self.rotary_size} does not fit heads of {self.head_size}")
+        if self.window is not None and not 1 <= self.window < MOST:
+            raise FormatError(f"the model has a sliding window of {self.window} tokens")
+        for name in (
+            "embedding_scale",
+            "residual_scale",
+            "logit_scale",
+            "logit_cap",
+            "attention_scale",
+            "attention_cap",
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= LARGEST:
+                raise FormatError(f"the model has {name} = {value}; a number above 0 is needed")
+        scaling = self.rope_scaling
+        if scaling is not None and scaling.kind == "longrope":
+            for factors in (scaling.short, scaling.long):
+                if len(factors) != self.rotary_size // 2 or not all(0 < each <= LARGEST for each in factors):
+                    raise FormatError(
+                        f"longrope has {len(factors)} factors; {self.rotary_size // 2} above 0 are needed, "
+                        "one for each pair of a head"
+                    )
 
     @property
     def parameters(self) -> int:
         """Weights of the model, a tied table counted once."""
         attention = self.hidden * self.head_size * (self.heads + self.kv_heads) * 2
         layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
-        return self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
+        whole = self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
+        if self.experts is None:
+            return whole
+        plain = sum((layer + 1) % self.experts.every == 0 for layer in set(self.experts.plain) if layer < self.layers)
+        sparse = self.layers // self.experts.every - plain
+        return whole + sparse * 3 * self.hidden * (self.experts.count * self.experts.feed_forward - self.feed_forward)
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer attends to the last `window` tokens alone."""
+        return self.window is not None and self.windowed[layer % len(self.windowed)]
+
+    def has_rotation(self, layer: int) -> bool:
+        """Whether a layer knows positions."""
+        return self.rotated[layer % len(self.rotated)]
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether the feed-forward of a layer is a mixture."""
+        return self.experts is not None and (layer + 1) % self.experts.every == 0 and layer not in self.experts.plain
 
 
 def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
@@ -133,164 +190,24 @@ def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
             f"--max-seq-len {max_seq} must be at least 2 and no more than --max-context {max_context}: "
             "it is the longest piece of a prompt that one call takes"
         )
-    if config.window is not None and max_context > config.window:
-        raise UnsupportedError(
-            f"the model attends over a sliding window of {config.window} tokens, which the delegate's attention lacks; "
-            f"within the window it is the same: export with --max-context {config.window} or less"
-        )
 
 
-def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> ModelConfig:
-    """The numbers of a config.json (and the end tokens of a generation_config.json), or all reasons against it.
+def turns(length: int) -> tuple[bool, ...]:
+    """True for all layers but the last of every turn.
 
-    Example: `from_hugging_face({"architectures": ["LlamaForCausalLM"], ...})`.
+    >>> turns(3)
+    (True, True, False)
     """
-    names = config.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
-    family = next((FAMILIES[name] for name in names if name in FAMILIES), None)
-    reasons: list[str] = []
-    if family is None:
-        found = ", ".join(map(str, names)) or config.get("model_type") or "none"
-        reasons.append(f"architecture {found}: those that can be exported are {', '.join(FAMILIES)}")
-    for key, neutral in _NEUTRAL.items():
-        if config.get(key) not in neutral and not (isinstance(config.get(key), list) and all(config[key])):
-            reasons.append(f"{key} = {_short(config[key])}: not supported")
-    if config.get("hidden_act", "silu") not in ("silu", "swish"):
-        reasons.append(f"hidden_act = {config['hidden_act']}: only silu")
-    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it.
-    rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in _ROPE_KINDS:
-        reasons.append(f"rope scaling {kind}: only {', '.join(_ROPE_KINDS)}")
-    _refuse(reasons)
-    heads = _size(config, "num_attention_heads", least=1)
-    head_size = _size(config, "head_dim", _size(config, "hidden_size") // heads)
-    partial = _number(config, "partial_rotary_factor", _number(rope, "partial_rotary_factor", 1.0))
-    ends = _ids(generation or {}, "eos_token_id", "generation_config.json") or _ids(config, "eos_token_id")
-    begins = _ids(generation or {}, "bos_token_id", "generation_config.json") or _ids(config, "bos_token_id")
-    return ModelConfig(
-        family=str(family),
-        hidden=_size(config, "hidden_size"),
-        layers=_size(config, "num_hidden_layers"),
-        heads=heads,
-        kv_heads=_size(config, "num_key_value_heads", heads),
-        head_size=head_size,
-        feed_forward=_size(config, "intermediate_size"),
-        vocabulary=_size(config, "vocab_size"),
-        norm_eps=_number(config, "rms_norm_eps", 1e-6, least=0),
-        rope_theta=_number(config, "rope_theta", _number(rope, "rope_theta", 10000.0)),
-        rotary_size=int(head_size * partial),
-        context=_size(config, "max_position_embeddings", 2048),
-        tied=bool(config.get("tie_word_embeddings", False)),
-        qk_norm=family == "qwen3",
-        rope_scaling=_rope_scaling(str(kind), rope),
-        window=_window(config),
-        begin=next(iter(begins), None),
-        ends=ends,
-    )
+    if not 1 <= length <= _LONGEST_TURN:
+        raise FormatError(f"every {length}th layer differs from others; a number from 1 to {_LONGEST_TURN} is needed")
+    return (*(True for _ in range(length - 1)), False)
 
 
-def _rope_scaling(kind: str, rope: Mapping[str, Any]) -> RopeScaling | None:
-    if kind == "linear":
-        return RopeScaling("linear", _number(rope, "factor"))
-    if kind == "llama3":
-        return RopeScaling(
-            "llama3",
-            _number(rope, "factor"),
-            _number(rope, "low_freq_factor"),
-            _number(rope, "high_freq_factor"),
-            _size(rope, "original_max_position_embeddings"),
-        )
-    return None
+def refuse(reasons: Sequence[str]) -> None:
+    """An error with all reasons, if there are any.
 
-
-def _window(config: Mapping[str, Any]) -> int | None:
-    """The sliding window, if any layer uses one."""
-    size = config.get("sliding_window")
-    kinds = config.get("layer_types")
-    if size is None or config.get("use_sliding_window") is False:
-        return None
-    if isinstance(kinds, list) and "sliding_attention" not in kinds:
-        return None
-    return _size(config, "sliding_window")
-
-
-def from_gguf(metadata: Mapping[str, Any], vocabulary: int, tied: bool) -> ModelConfig:
-    """The numbers of GGUF metadata, or all reasons against it. What tensors decide is given beside it.
-
-    Example: `from_gguf(file.metadata, vocabulary=49152, tied=True)`.
+    Example: `refuse(["architecture mamba: not supported"])`.
     """
-    family = str(metadata.get("general.architecture"))
-
-    def get(key: str, default: Any = None) -> Any:
-        return metadata.get(f"{family}.{key}", default)
-
-    reasons = []
-    if family not in GGUF_FAMILIES:
-        reasons.append(f"architecture {family}: those that can be exported are {', '.join(GGUF_FAMILIES)}")
-    if get("expert_count", 0):
-        reasons.append(f"{get('expert_count')} experts: mixtures of experts are not supported")
-    scaling = get("rope.scaling.type", "none")
-    if scaling not in ("none", "linear"):
-        reasons.append(f"rope scaling {scaling}: only linear, or factors in a rope_freqs tensor")
-    for key in ("logit_scale", "attention.clamp_kqv", "attention.logit_softcapping", "residual_scale"):
-        if get(key):
-            reasons.append(f"{key} = {get(key)}: not supported")
-    _refuse(reasons)
-    try:
-        heads, hidden = int(get("attention.head_count")), int(get("embedding_length"))
-        head_size = int(get("attention.key_length", hidden // heads))
-        begin, ends = gguf_tokens(metadata)
-        window = get("attention.sliding_window")
-        return ModelConfig(
-            family=family,
-            hidden=hidden,
-            layers=int(get("block_count")),
-            heads=heads,
-            kv_heads=int(get("attention.head_count_kv", heads)),
-            head_size=head_size,
-            feed_forward=int(get("feed_forward_length")),
-            vocabulary=vocabulary,
-            norm_eps=float(get("attention.layer_norm_rms_epsilon")),
-            rope_theta=float(get("rope.freq_base", 10000.0)),
-            rotary_size=int(get("rope.dimension_count", head_size)),
-            context=int(get("context_length", 2048)),
-            tied=tied,
-            qk_norm=family == "qwen3",
-            rope_scaling=RopeScaling("linear", float(get("rope.scaling.factor"))) if scaling == "linear" else None,
-            window=None if window is None else int(window),
-            begin=begin,
-            ends=ends,
-        )
-    except FormatError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise FormatError(f"the metadata of the {family} model is not complete: {error}") from error
-
-
-def gguf_tokens(metadata: Mapping[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """The begin token and all end tokens: of a text, of a turn, of a message."""
-    names = ("eos_token_id", "eot_token_id", "eom_token_id")
-    ends = [token_of(metadata, name) for name in names]
-    return token_of(metadata, "bos_token_id"), tuple(dict.fromkeys(end for end in ends if end is not None))
-
-
-def token_of(metadata: Mapping[str, Any], name: str) -> int | None:
-    """The id of a token that GGUF metadata names, if it does.
-
-    >>> token_of({"tokenizer.ggml.bos_token_id": 1}, "bos_token_id")
-    1
-    """
-    found = metadata.get(f"tokenizer.ggml.{name}")
-    if found is not None and not (type(found) is int and 0 <= found < _MOST):
-        raise FormatError(f"the metadata has tokenizer.ggml.{name} = {found!r:.60}; the number of a token is needed")
-    return found
-
-
-def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
         listing = "\n  ".join(reasons)
         raise UnsupportedError(
@@ -298,33 +215,10 @@ def _refuse(reasons: Sequence[str]) -> None:
         )
 
 
-def _size(config: Mapping[str, Any], key: str, default: int | None = None, least: int = 0) -> int:
-    value = config.get(key)
-    if default is not None and (value is None or (type(value) is int and value == 0)):
-        return default
-    if type(value) is not int or not least <= value < _MOST:
-        raise FormatError(f"config.json has {key} = {value!r:.60}; a whole number of {least} or above is needed")
-    return value
+def is_token(value: Any) -> bool:
+    """Whether a value may be the number of a token.
 
-
-def _number(config: Mapping[str, Any], key: str, default: float | None = None, least: float = 1e-30) -> float:
-    value: Any = config.get(key)
-    if value is None and default is not None:
-        return default
-    if type(value) not in (int, float) or not least <= value <= _LARGEST:
-        raise FormatError(f"config.json has {key} = {value!r:.60}; a number from {least:g} to {_LARGEST:g} is needed")
-    return float(value)
-
-
-def _ids(config: Mapping[str, Any], key: str, file: str = "config.json") -> tuple[int, ...]:
-    value = config.get(key)
-    found = value if isinstance(value, list) else () if value is None else (value,)
-    if any(type(each) is not int or not 0 <= each < _MOST for each in found):
-        raise FormatError(f"{file} has {key} = {value!r:.60}; numbers of tokens are needed")
-    return tuple(found)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return str(value.get("quant_method", "{...}"))
-    return str(value)[:60]
+    >>> is_token(7), is_token(True), is_token(-1)
+    (True, False, False)
+    """
+    return type(value) is int and 0 <= value < MOST

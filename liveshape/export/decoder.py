@@ -1,4 +1,4 @@
-"""A decoder of the Llama family as operators, in the form that fuses.
+"""A decoder as operators, in the form that fuses; what families do differently is in the config.
 
 Activations keep the layout (1, S, heads, head size), so there are no transposes, and the caches live in the graph.
 """
@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from liveshape.export.arithmetic import Arithmetic
+from liveshape.export.attention import Attention
 from liveshape.export.config import ModelConfig
-from liveshape.export.delegate import Delegate, LiveInt, Shape, Tensor
+from liveshape.export.delegate import Delegate, LiveInt, Tensor
+from liveshape.export.experts import mixture
 from liveshape.export.matrices import Tensors
 from liveshape.export.program_file import Program, Result
 from liveshape.export.projections import Projections
@@ -67,91 +70,111 @@ class Decoder:
 
     length: LiveInt  # of the piece that a call brings
     position: LiveInt  # of its first token
+    attention: Attention
 
     def __init__(
         self, config: ModelConfig, graph: Delegate, tensors: Tensors, bounds: Bounds, rounds_rows: bool
     ) -> None:
         self.config, self.graph, self.tensors, self.bounds = config, graph, tensors, bounds
         self.projections = Projections(graph, tensors, rounds_rows)
+        self.arithmetic = Arithmetic(graph, tensors)
 
     def logits(self, tokens: Tensor, position: Tensor, full: bool) -> Tensor:
         """(1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
-        bounds = self.bounds
-        table = bounds.context, self.config.rotary_size
-        cos = self.graph.prepacked(self.tensors.computed("rope.cos", table, lambda: self._turns()[0]))
-        sin = self.graph.prepacked(self.tensors.computed("rope.sin", table, lambda: self._turns()[1]))
+        config, bounds = self.config, self.bounds
+        tables = self._tables("rope", local=False)
+        near_tables = tables if config.local_theta is None else self._tables("rope.local", local=True)
         self.length = self.graph.live("sym_size.int", tokens, 1, bound=bounds.piece)
         # Of the one number, element 0 along dim 0.
         self.position = self.graph.live("et_vk.select_as_symint.default", position, 0, 0, bound=bounds.context - 1)
+        self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position)
         ids = Tensor(tokens.id, (1, self.length), tokens.dtype)
         x = self.projections.embedding(ids, "model.embed_tokens")  # (1, S, hidden)
-        for index in range(self.config.layers):
-            x = self._layer(x, f"model.layers.{index}", cos, sin)
+        x = self.arithmetic.scaled(x, config.embedding_scale)
+        for index in range(config.layers):
+            x = self._layer(x, index, near_tables if config.has_window(index) else tables)
         if not full:
-            x = self.graph.call("aten.select_copy.int", x, 1, -1, shape=(1, self.config.hidden))
-        x = self._norm(x, "model.norm.weight")
-        return self.projections.linear(x, "model.embed_tokens" if self.config.tied else "lm_head")
+            x = self.graph.call("aten.select_copy.int", x, 1, -1, shape=(1, config.hidden))
+        x = self._norm(x, "model.norm")
+        x = self.projections.linear(x, "model.embed_tokens" if config.tied else "lm_head")
+        x = self.arithmetic.scaled(x, config.logit_scale)
+        return x if config.logit_cap is None else self.arithmetic.capped(x, config.logit_cap)
 
-    def _turns(self) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.float32]], ...]:
-        return rotary_tables(self.config, self.bounds.context)
+    def _tables(self, name: str, local: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of all positions."""
+        shape = self.bounds.context, self.config.rotary_size
 
-    def _layer(self, x: Tensor, name: str, cos: Tensor, sin: Tensor) -> Tensor:
-        """Attention and feed-forward, each behind a norm and beside a residual."""
-        x = self._add(
-            x, self._attention(self._norm(x, f"{name}.input_layernorm.weight"), f"{name}.self_attn", cos, sin)
-        )
-        return self._add(x, self._feed_forward(self._norm(x, f"{name}.post_attention_layernorm.weight"), f"{name}.mlp"))
+        def made(which: int) -> Tensor:
+            key = f"{name}.{('cos', 'sin')[which]}"
+            turns = self.tensors.computed(
+                key, shape, lambda: rotary_tables(self.config, self.bounds.context, local)[which]
+            )
+            return self.graph.prepacked(turns)
 
-    def _attention(self, x: Tensor, name: str, cos: Tensor, sin: Tensor) -> Tensor:
+        return made(0), made(1)
+
+    def _layer(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor]) -> Tensor:
+        """Attention and feed-forward, each between norms and beside a residual."""
+        name, norms = f"model.layers.{index}", self.config.norms
+        inner = self._attention(self._normed(x, name, norms.into_attention), index, tables)
+        x = self._beside(x, self._normed(inner, name, norms.out_of_attention))
+        inner = self._normed(x, name, norms.into_feed_forward)
+        experts = self.config.experts
+        if experts is not None and self.config.has_experts(index):
+            inner = mixture(inner, f"{name}.mlp", experts, self.projections, self.arithmetic, self._feed_forward)
+        else:
+            inner = self._feed_forward(inner, f"{name}.mlp")
+        return self._beside(x, self._normed(inner, name, norms.out_of_feed_forward))
+
+    def _beside(self, x: Tensor, inner: Tensor) -> Tensor:
+        return self.arithmetic.add(x, self.arithmetic.scaled(inner, self.config.residual_scale))
+
+    def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor]) -> Tensor:
         """Grouped-query attention against the caches of this layer."""
-        config = self.config
-        query = self._heads(x, f"{name}.q_proj", config.heads)
-        key = self._heads(x, f"{name}.k_proj", config.kv_heads)
+        config, name = self.config, f"model.layers.{index}.self_attn"
+        query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
+        key = self._heads(x, f"{name}.k_proj", config.kv_heads, whole=config.joint_qk_norm)
         value = self._heads(x, f"{name}.v_proj", config.kv_heads)
+        # Behind all three, which run as one where they lie side by side.
         if config.qk_norm:
-            query, key = self._norm(query, f"{name}.q_norm.weight"), self._norm(key, f"{name}.k_norm.weight")
-        query, key = self.graph.call_two(
-            "et_vk.apply_rotary_emb_hf.default",
-            *(query, key, cos, sin, self.position),
-            first=(query.shape, None),
-            second=(key.shape, None),
-        )
-        caches = self._cache(), self._cache()
-        # The live length, no mask, no dropout, causal, the usual scale.
-        rest = self.position, self.length, None, 0.0, True, None
-        mixed = self.graph.call("sdpa_with_kv_cache.default", query, key, value, *caches, *rest, shape=query.shape)
-        joined = self._view(mixed, (1, self.length, config.heads * config.head_size))
+            query, key = self._norm(query, f"{name}.q_norm"), self._norm(key, f"{name}.k_norm")
+        if config.joint_qk_norm:
+            query, key = self._apart(query, config.heads), self._apart(key, config.kv_heads)
+        if config.has_rotation(index):
+            query, key = self.graph.call_two(
+                "et_vk.apply_rotary_emb_hf.default",
+                *(query, key, *tables, self.position),
+                first=(query.shape, None),
+                second=(key.shape, None),
+            )
+        mixed = self.attention.mixed(query, key, value, near=config.has_window(index))
+        joined = self.arithmetic.view(mixed, (1, self.length, config.heads * config.head_size))
         return self.projections.linear(joined, f"{name}.o_proj")
 
-    def _heads(self, x: Tensor, name: str, heads: int) -> Tensor:
-        return self.projections.linear(x, name, apart=(heads, self.config.head_size))  # (1, S, heads, size)
+    def _heads(self, x: Tensor, name: str, heads: int, whole: bool = False) -> Tensor:
+        """(1, S, heads, size), or (1, S, heads * size) as a whole."""
+        return self.projections.linear(x, name, apart=None if whole else (heads, self.config.head_size))
 
-    def _cache(self) -> Tensor:
-        shape = 1, self.bounds.context, self.config.kv_heads, self.config.head_size
-        empty = self.tensors.computed(f"cache.{shape[1]}", shape, lambda: np.zeros(shape, np.float32))
-        return self.graph.state(empty)
+    def _apart(self, x: Tensor, heads: int) -> Tensor:
+        return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
 
     def _feed_forward(self, x: Tensor, name: str) -> Tensor:
-        """SwiGLU."""
+        """A gate with an activation, times what it lets through."""
         gate = self.projections.linear(x, f"{name}.gate_proj")
-        gate = self._mul(gate, self.graph.call("aten.sigmoid.default", gate, shape=gate.shape))
-        return self.projections.linear(
-            self._mul(gate, self.projections.linear(x, f"{name}.up_proj")), f"{name}.down_proj"
-        )
+        if self.config.activation == "silu":
+            gate = self.arithmetic.mul(gate, self.graph.call("aten.sigmoid.default", gate, shape=gate.shape))
+        else:
+            gate = self.graph.call("aten.gelu.default", gate, "tanh", shape=gate.shape)
+        up = self.projections.linear(x, f"{name}.up_proj")
+        return self.projections.linear(self.arithmetic.mul(gate, up), f"{name}.down_proj")
+
+    def _normed(self, x: Tensor, layer: str, norm: str | None) -> Tensor:
+        """Through a norm of a layer, where the family has one."""
+        return x if norm is None else self._norm(x, f"{layer}.{norm}")
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         """The scaled inverse root mean square."""
         # As the number that the kernels compute with.
         eps = float(np.float32(self.config.norm_eps))
-        return self.graph.call(
-            "et_vk.rms_norm.default", x, self.graph.constant(self.tensors.plain(name)), eps, shape=x.shape
-        )
-
-    def _add(self, one: Tensor, other: Tensor) -> Tensor:
-        return self.graph.call("aten.add.Tensor", one, other, 1, shape=one.shape)
-
-    def _mul(self, one: Tensor, other: Tensor) -> Tensor:
-        return self.graph.call("aten.mul.Tensor", one, other, shape=one.shape)
-
-    def _view(self, x: Tensor, shape: Shape) -> Tensor:
-        return self.graph.call("aten.view_copy.default", x, shape, shape=shape)
+        weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
+        return self.graph.call("et_vk.rms_norm.default", x, weight, eps, shape=x.shape)

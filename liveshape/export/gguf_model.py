@@ -13,8 +13,11 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint, generation_config
-from liveshape.export.config import ModelConfig, from_gguf, token_of
+from liveshape.export.config import ModelConfig
+from liveshape.export.families import FAMILIES, Norms
+from liveshape.export.fused import parts
 from liveshape.export.gguf import GgufFile
+from liveshape.export.gguf_config import from_gguf, token_of
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
 from liveshape.export.weights import Grouped, Layout
 
@@ -24,35 +27,44 @@ _OUTER = {
     "output": "lm_head",
 }
 _INNER = {
-    "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
+    "attn_qkv": "self_attn.qkv_proj",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 _LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_LLAMA = Norms()
 _FACTORS = "rope_freqs.weight"
+_LONG_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 
 
 def open_gguf(path: Path) -> Checkpoint:
-    """A GGUF file of the llama, qwen2 or qwen3 architecture.
+    """A GGUF file of a family that is known.
 
     Example: `open_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))`.
     """
     file = GgufFile(path)
-    config = from_gguf(file.metadata, _vocabulary_size(file), tied="output.weight" not in file.tensors)
+    config = from_gguf(
+        file.metadata, _vocabulary_size(file), tied="output.weight" not in file.tensors, factors=_long_factors(file)
+    )
     if _FACTORS in file.tensors:
         config = replace(config, rope_factors=tuple(file.read(_FACTORS).tolist()))
-    names = {hugging_face_name(name): name for name in file.tensors if name != _FACTORS}
-    if len(names) < len(file.tensors) - (_FACTORS in file.tensors):
+    _take_apart(file, config)
+    matrices = [name for name in file.tensors if name not in (_FACTORS, *_LONG_FACTORS)]
+    names = {hugging_face_name(name, config.norms): name for name in matrices}
+    if len(names) < len(matrices):
         raise FormatError(f"{path}: two of its tensors are the same one under two names")
-    permuted = config.family == "llama"
+    permuted = FAMILIES[config.family].neighbours
     if permuted and config.rotary_size != config.head_size:
         raise UnsupportedError(
             f"{path}: only {config.rotary_size} of {config.head_size} dims of a head are rotated, "
@@ -80,14 +92,38 @@ def open_gguf(path: Path) -> Checkpoint:
     return Checkpoint(config, shapes, read, files, read, stored, grouped)
 
 
-def hugging_face_name(name: str) -> str:
+def _long_factors(file: GgufFile) -> tuple[list[float], list[float]] | None:
+    if not all(name in file.tensors for name in _LONG_FACTORS):
+        return None
+    short, long = (file.read(name).tolist() for name in _LONG_FACTORS)
+    return short, long
+
+
+def _take_apart(file: GgufFile, config: ModelConfig) -> None:
+    """Give each matrix of a tensor that holds several a name of its own."""
+    for name, tensor in list(file.tensors.items()):
+        found = list(parts(config, hugging_face_name(name, config.norms), tensor.shape, tensor.nbytes))
+        if len(found) > 1:
+            del file.tensors[name]
+            for part, shape, start in found:
+                file.tensors[part] = replace(tensor, name=part, shape=shape, offset=tensor.offset + start)
+
+
+def hugging_face_name(name: str, norms: Norms = _LLAMA) -> str:
     """The name that transformers gives a tensor; those unknown here keep their own.
 
     >>> hugging_face_name("blk.3.attn_q.weight"), hugging_face_name("output_norm.weight")
     ('model.layers.3.self_attn.q_proj.weight', 'model.norm.weight')
     """
-    if (match := _LAYER.fullmatch(name)) and match[2] in _INNER:
-        return f"model.layers.{match[1]}.{_INNER[match[2]]}.{match[3]}"
+    inner = {
+        **_INNER,
+        "attn_norm": norms.into_attention,
+        "post_attention_norm": norms.out_of_attention,
+        "ffn_norm": norms.into_feed_forward,
+        "post_ffw_norm": norms.out_of_feed_forward,
+    }
+    if (match := _LAYER.fullmatch(name)) and (found := inner.get(match[2])):
+        return f"model.layers.{match[1]}.{found}.{match[3]}"
     stem, _, ending = name.rpartition(".")
     return f"{_OUTER[stem]}.{ending}" if stem in _OUTER else name
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint, generation_config
-from liveshape.export.config import from_hugging_face
-from liveshape.export.safetensors import SafetensorsFolder
+from liveshape.export.families import FAMILIES
+from liveshape.export.fused import parts
+from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.safetensors import SafetensorsFolder, StoredTensor
 
 _TAKEN_ALONG = (
     "tokenizer.json",
@@ -19,6 +25,8 @@ _TAKEN_ALONG = (
     "chat_template.jinja",
     "generation_config.json",
 )
+_PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
+_MIXTRAL = {".block_sparse_moe.": ".mlp.", ".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}
 
 
 def open_folder(folder: Path) -> Checkpoint:
@@ -30,11 +38,25 @@ def open_folder(folder: Path) -> Checkpoint:
     generation = _json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     config = from_hugging_face(found, generation)
     tensors = SafetensorsFolder(folder)
+    names = {name: own_name(name) for name in tensors.tensors if not (config.text_only and _PICTURES.match(name))}
     # Checkpoints of bare models leave the prefix out.
-    prefix = "" if any(name.startswith("model.") for name in tensors.tensors) else "model."
-    stored = {name if name == "lm_head.weight" else prefix + name: name for name in tensors.tensors}
+    prefix = "" if any(name.startswith("model.") for name in names.values()) else "model."
+    matrices: dict[str, StoredTensor] = {}
+    for name, own in names.items():
+        tensor, whole = tensors.tensors[name], own if own == "lm_head.weight" else prefix + own
+        for part, shape, start in parts(config, whole, tensor.shape, tensor.nbytes):
+            if part in matrices:
+                raise FormatError(f"{folder}: {name} has {part}, which is in another tensor as well")
+            matrices[part] = replace(tensor, shape=shape, offset=tensor.offset + start)
+    tensors.tensors = matrices
     if "tie_word_embeddings" not in found:
-        config = replace(config, tied="lm_head.weight" not in stored)
+        config = replace(config, tied="lm_head.weight" not in matrices)
+    less_one = FAMILIES[config.family].norms_less_one
+
+    def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+        stored = tensors.read(name, rows)
+        return stored + np.float32(1) if less_one and name.endswith("norm.weight") else stored
+
     files = {name: (folder / name).read_bytes() for name in _TAKEN_ALONG if (folder / name).exists()}
     if "tokenizer.json" not in files:
         raise FormatError(
@@ -42,13 +64,24 @@ def open_folder(folder: Path) -> Checkpoint:
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     files.setdefault("generation_config.json", generation_config(config))
-    return Checkpoint(
-        config,
-        {name: tensors.tensors[own].shape for name, own in stored.items()},
-        lambda name: tensors.read(stored[name]),
-        files,
-        lambda name, rows: tensors.read(stored[name], rows),
-    )
+    shapes = {name: tensor.shape for name, tensor in matrices.items()}
+    return Checkpoint(config, shapes, read, files, read)
+
+
+def own_name(name: str) -> str:
+    """The name that a tensor has here: Mixtral's experts are called like those of others, and text is all there is.
+
+    >>> own_name("model.layers.0.block_sparse_moe.experts.3.w2.weight")
+    'model.layers.0.mlp.experts.3.down_proj.weight'
+    >>> own_name("language_model.model.norm.weight"), own_name("model.language_model.norm.weight")
+    ('model.norm.weight', 'model.norm.weight')
+    """
+    name = name.removeprefix("language_model.").replace("model.language_model.", "model.")
+    if ".block_sparse_moe." not in name:
+        return name
+    for theirs, ours in _MIXTRAL.items():
+        name = name.replace(theirs, ours)
+    return name
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class Projections:
             out = self._first(out, count)
         return self._shaped(out, (*x.shape[:-1], *(apart or (count,))))
 
+    def exact_linear(self, x: Tensor, name: str) -> Tensor:
+        """The same with floats, however others are stored: for matrices that are small and decide much."""
+        weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
+        return self._shaped(self._plain_linear(x, weight, None), (*x.shape[:-1], weight.shape[0]))
+
     def embedding(self, tokens: Tensor, name: str) -> Tensor:
         """The row of each token, (..., K)."""
         weight = f"{name}.weight"

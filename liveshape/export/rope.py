@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +13,31 @@ from liveshape.export.config import ModelConfig, RopeScaling
 Array = npt.NDArray[np.float32]
 
 
-def rotary_tables(config: ModelConfig, length: int) -> tuple[Array, Array]:
+def rotary_tables(config: ModelConfig, length: int, local: bool = False) -> tuple[Array, Array]:
     """Cosines and sines, each (length, rotary size): a pair of a head finds its angle in both halves of a row.
+
+    With `local`, those of layers with a sliding window.
 
     Example: `cos, sin = rotary_tables(config, 2048)`.
     """
-    frequencies = inverse_frequencies(config)
+    scaling = config.rope_scaling
+    frequencies = inverse_frequencies(_local(config) if local else config, length)
     # In float32 like the model's training code: the same rounding, the same logits.
     angles = np.outer(np.arange(length, dtype=np.float32), frequencies).astype(np.float32)
     both = np.concatenate([angles, angles], axis=1)
-    return np.cos(both), np.sin(both)
+    factor = np.float32(scaling.factor if scaling is not None and scaling.kind == "longrope" else 1.0)
+    return np.cos(both) * factor, np.sin(both) * factor
 
 
-def inverse_frequencies(config: ModelConfig) -> Array:
-    """The angle of each pair at position 1, (rotary size / 2).
+def _local(config: ModelConfig) -> ModelConfig:
+    """The model as layers with a window turn: by a base of their own, if it has one, and not stretched."""
+    if config.local_theta is None:
+        return config
+    return replace(config, rope_theta=config.local_theta, rope_scaling=None, rope_factors=None)
+
+
+def inverse_frequencies(config: ModelConfig, length: int = 0) -> Array:
+    """The angle of each pair at position 1, (rotary size / 2), in a context of this length.
 
     Example: `inverse_frequencies(config)[0] == 1.0` for a model without scaling.
     """
@@ -37,6 +49,10 @@ def inverse_frequencies(config: ModelConfig) -> Array:
         return frequencies
     if config.rope_scaling.kind == "linear":
         return (frequencies / np.float32(config.rope_scaling.factor)).astype(np.float32)
+    if config.rope_scaling.kind == "longrope":
+        scaling = config.rope_scaling
+        factors = scaling.short if length <= scaling.original_context else scaling.long
+        return (frequencies / np.asarray(factors, dtype=np.float32)).astype(np.float32)
     return _llama3(frequencies, config.rope_scaling)
 
 

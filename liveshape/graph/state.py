@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.graph.graph import Graph, Node, Tensor
+from liveshape.graph.graph import Graph, Node, SymInt, Tensor
+
+_SLICES = ("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out")
+_SUMS = ("add", "executorch_prim::add.Scalar")
+_SIZES = ("sym_size.int", "aten::sym_size.int")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ def states_of(graph: Graph) -> tuple[State, ...]:
 def _state(graph: Graph, tensor: Tensor) -> State:
     nodes = [graph.nodes[index] for index in sorted({*graph.consumers[tensor], *graph.writers[tensor]})]
     axes = {axis for node in nodes for axis in _axes(node, tensor)}
+    if None in axes:
+        axes = {axis for node in nodes for axis in _rows_so_far(graph, node, nodes[0]) or _axes(node, tensor)}
     # A call must write its rows before it reads them, and do so each time; the caller sees more than rows.
     opaque = tensor in graph.outputs or tensor not in nodes[0].written or bool(graph.controls)
     (axis,) = axes if len(axes) == 1 and not opaque else (None,)
@@ -59,3 +65,26 @@ def _axes(node: Node, tensor: Tensor) -> set[int | None]:
         if argument is tensor or (isinstance(argument, tuple) and tensor in argument)
     )
     return {declared.get(place) for place in places}
+
+
+def _rows_so_far(graph: Graph, node: Node, writer: Node) -> set[int | None]:
+    """The axis of a slice that ends with the new rows of the node that wrote them, which says so in live scalars."""
+    if node.name not in _SLICES or writer.begins is None:
+        return set()
+    _, axis, _, end, *_ = node.args
+    add = _maker(graph, end)
+    if add is None or add.name not in _SUMS or writer.args[writer.begins] not in add.args[:2]:
+        return set()
+    new = [value for value in writer.inputs if value not in writer.written]
+    for count in add.args[:2]:
+        size = _maker(graph, count)
+        # As many as a tensor has that is written: its rows lie along the same axis.
+        if size is not None and size.name in _SIZES and size.args[0] in new and size.args[1] == axis:
+            return {axis}
+    return set()
+
+
+def _maker(graph: Graph, value: Any) -> Node | None:
+    """The one node that makes a live scalar."""
+    makers = graph.writers.get(value, ()) if isinstance(value, SymInt) else ()
+    return graph.nodes[next(iter(makers))] if len(makers) == 1 else None

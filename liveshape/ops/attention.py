@@ -168,7 +168,7 @@ def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None
     check_room(cache, value.shape[1], position)
 
 
-# A mask may be as long as the cache, and then every row of it counts, written or not.
+# A mask may be as long as the cache, and then every row of it counts, written or not; but none behind a causal query.
 @op(
     "sdpa_with_kv_cache.default",
     "llama::sdpa_with_kv_cache.out",
@@ -176,6 +176,7 @@ def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None
     along={"k_cache": 1, "v_cache": 1},
     begins="input_pos",
     unless="attn_mask",
+    still="is_causal",
 )
 def sdpa_with_kv_cache(
     q: LiveTensor,
@@ -217,6 +218,7 @@ def new_rows(
     along={"k_cache": 1, "v_cache": 1},
     begins="start_pos",
     unless="attn_mask",
+    still="is_causal",
 )
 def custom_sdpa(
     q: LiveTensor,

@@ -51,6 +51,7 @@ class Op:
     along: tuple[tuple[int, int], ...] = ()
     begins: int | None = None
     unless: int | None = None
+    still: int | None = None
     masks: int | None = None
 
     @property
@@ -88,9 +89,14 @@ class Op:
             control=self.control,
             mutates=self.mutates,
             gathers=self.gathers,
-            along=() if self.unless is not None and read[self.unless] is not None else self.along,
+            along=self.along if self._in_rows(read) else (),
             begins=self.begins,
         )
+
+    def _in_rows(self, args: tuple[Any, ...]) -> bool:
+        """Whether what it declares of rows holds for a call."""
+        given = self.unless is not None and args[self.unless] is not None
+        return not given or (self.still is not None and args[self.still] is True)
 
     def _counts(self, args: tuple[Any, ...]) -> bool:
         """Whether an index is a mask, of which only the data knows how much it selects."""
@@ -120,6 +126,7 @@ def op(
     along: Mapping[str, int] | None = None,
     begins: str | None = None,
     unless: str | None = None,
+    still: str | None = None,
     masks: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
@@ -127,7 +134,8 @@ def op(
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
     looks at values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
     `along`: parameters, each with an axis of positions, of which it writes new rows from the one that the parameter
-    `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given.
+    `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given, but it does
+    so `still` if that one is true.
     `masks`: a list of indices; one of booleans makes the operator look at data.
 
     >>> @op("aten.neg.default")
@@ -144,6 +152,7 @@ def op(
             tuple((places[name], axis) for name, axis in (along or {}).items()),
             None if begins is None else places[begins],
             None if unless is None else places[unless],
+            None if still is None else places[still],
             None if masks is None else places[masks],
         )
         for name in names:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from liveshape.export import checkpoint, config, folder, lower, rope
+from liveshape.export import checkpoint, config, families, folder, huggingface_config, lower, rope
 from liveshape.formats import Program, open_program, parse_vkgraph
 from liveshape.metadata import is_constant
 from tests.export import tiny
@@ -33,7 +33,8 @@ def exported_by_torch(name: str, settings: dict[str, Any], options: folder.Setti
     """The same, by way of torch."""
     from tests.export import torch_decoder, torch_road, torch_weights
 
-    sources = (torch_decoder, torch_road, torch_weights, lower, rope, config, checkpoint, tiny)
+    sources = (torch_decoder, torch_road, torch_weights, lower, rope, config, huggingface_config, families)
+    sources += (checkpoint, tiny)
     key = (*(Path(str(each.__file__)).read_text() for each in sources), repr(settings), repr(options))
 
     def make() -> bytes:

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.export.config import RopeScaling, check_context, from_gguf, from_hugging_face
+from liveshape.export.checkpoint import Checkpoint, check_tensors
+from liveshape.export.config import RopeScaling, check_context
+from liveshape.export.families import FAMILIES
+from liveshape.export.gguf_config import from_gguf
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.rope import inverse_frequencies, rotary_tables
 from tests.export.reference import frequencies
 from tests.export.tiny import LLAMA, QWEN2, QWEN3
@@ -61,7 +65,7 @@ def test_rope_parameters_of_transformers_5() -> None:
 def test_all_reasons_at_once() -> None:
     other = {
         **LLAMA,
-        "architectures": ["MixtralForCausalLM"],
+        "architectures": ["MambaForCausalLM"],
         "num_local_experts": 8,
         "hidden_act": "gelu",
         "rope_scaling": {"type": "yarn", "factor": 4.0},
@@ -69,7 +73,7 @@ def test_all_reasons_at_once() -> None:
     }
     with pytest.raises(UnsupportedError) as refusal:
         from_hugging_face(other)
-    for word in ("MixtralForCausalLM", "LlamaForCausalLM", "num_local_experts = 8", "gelu", "yarn", "awq"):
+    for word in ("MambaForCausalLM", "LlamaForCausalLM", "num_local_experts = 8", "gelu", "yarn", "awq"):
         assert word in str(refusal.value)
     assert len(refusal.value.details) == 5
 
@@ -88,11 +92,104 @@ def test_broken_configs(change: dict[str, Any], message: str) -> None:
         from_hugging_face({**LLAMA, **change})
 
 
-def test_a_sliding_window_is_refused_only_beyond_it() -> None:
-    config = from_hugging_face({**LLAMA, "architectures": ["MistralForCausalLM"], "sliding_window": 64})
-    check_context(config, 16, 64)
-    with pytest.raises(UnsupportedError, match="--max-context 64 or less"):
-        check_context(config, 16, 128)
+NEAR, FULL = "sliding_attention", "full_attention"
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "windows"),
+    [
+        ("mistral", {"sliding_window": 9}, [True] * 4),
+        ("mistral", {"sliding_window": None}, [False] * 4),
+        ("llama", {"sliding_window": 9}, [False] * 4),  # which transformers does not look at
+        ("qwen2", {"sliding_window": 9}, [False] * 4),
+        (
+            "qwen3",
+            {"sliding_window": 9, "use_sliding_window": True, "layer_types": [FULL, NEAR] * 2},
+            [False, True] * 2,
+        ),
+        ("phi3", {"sliding_window": 9}, [True] * 4),
+        ("gemma2", {}, [True, False] * 2),
+        ("gemma2", {"layer_types": [NEAR, NEAR, FULL, FULL]}, [True, True, False, False]),
+        ("gemma3", {}, [True] * 4),
+        ("gemma3", {"sliding_window_pattern": 2}, [True, False] * 2),
+    ],
+)
+def test_which_layers_have_a_window(family: str, change: dict[str, Any], windows: list[bool]) -> None:
+    settings = {**LLAMA, "rope_scaling": None, "num_hidden_layers": 4, **change}
+    config = from_hugging_face({**settings, "architectures": [FAMILIES[family].architecture]})
+    assert [config.has_window(layer) for layer in range(4)] == windows
+
+
+def test_windows_that_are_not_known() -> None:
+    settings = {**QWEN2, "use_sliding_window": True}
+    with pytest.raises(UnsupportedError, match="use_sliding_window without layer_types"):
+        from_hugging_face(settings)
+    with pytest.raises(UnsupportedError, match="layer type chunked_attention"):
+        from_hugging_face({**settings, "layer_types": [FULL, "chunked_attention"]})
+    with pytest.raises(FormatError, match="3 layer_types for 2 layers"):
+        from_hugging_face({**settings, "layer_types": [FULL, NEAR, NEAR]})
+
+
+def test_settings_of_one_family_are_refused_in_another() -> None:
+    granite = {**LLAMA, "architectures": ["GraniteForCausalLM"], "residual_multiplier": 0.22, "logits_scaling": 4.0}
+    config = from_hugging_face(granite)
+    assert (config.residual_scale, config.logit_scale, config.attention_scale) == (0.22, 0.25, 1.0)
+    with pytest.raises(UnsupportedError, match=r"residual_multiplier = 0\.22"):
+        from_hugging_face({**granite, "architectures": ["LlamaForCausalLM"]})
+    with pytest.raises(UnsupportedError, match=r"attn_logit_softcapping = 50\.0"):
+        from_hugging_face({**granite, "attn_logit_softcapping": 50.0})
+    with pytest.raises(UnsupportedError, match="use_bidirectional_attention"):
+        from_hugging_face({**LLAMA, "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True})
+
+
+def test_gemma_where_a_config_says_little() -> None:
+    gemma = {**LLAMA, "architectures": ["Gemma2ForCausalLM"], "rope_scaling": None}
+    del gemma["tie_word_embeddings"]
+    config = from_hugging_face(gemma)
+    assert (config.head_size, config.activation, config.tied, config.embedding_scale) == (256, "gelu_tanh", True, 8.0)
+    assert (config.attention_cap, config.logit_cap, config.attention_scale) == (50.0, 30.0, 1 / 16)
+    assert from_hugging_face({**gemma, "attn_logit_softcapping": None}).attention_cap is None
+
+
+def test_ropes_of_gemma_3_as_transformers_4_and_5_write_them() -> None:
+    gemma = {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "rope_theta": 1e6}
+    linear = {"rope_type": "linear", "factor": 8.0}
+    old = from_hugging_face({**gemma, "rope_scaling": linear, "rope_local_base_freq": 500.0})
+    ropes = {FULL: {**linear, "rope_theta": 1e6}, NEAR: {"rope_type": "default", "rope_theta": 500.0}}
+    new = from_hugging_face({**gemma, "rope_scaling": None, "rope_parameters": ropes})
+    assert old == new
+    assert (new.rope_theta, new.local_theta, new.rope_scaling) == (1e6, 500.0, RopeScaling("linear", 8.0))
+    with pytest.raises(UnsupportedError, match="rope scaling linear of layers with a sliding window"):
+        from_hugging_face({**gemma, "rope_scaling": None, "rope_parameters": {FULL: linear, NEAR: linear}})
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"type": "longrope", "short_factor": [1.0] * 8},
+        {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 7},
+        {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [0.0] * 8},
+        {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": ["a"] * 8},
+    ],
+)
+def test_longropes_that_are_not_whole(rope: dict[str, Any]) -> None:
+    phi = {**LLAMA, "architectures": ["Phi3ForCausalLM"], "original_max_position_embeddings": 64}
+    with pytest.raises(FormatError, match="long"):
+        from_hugging_face({**phi, "rope_scaling": rope})
+
+
+def test_experts() -> None:
+    moe = {**LLAMA, "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 2}
+    moe |= {"moe_intermediate_size": 16, "decoder_sparse_step": 2, "mlp_only_layers": [3], "num_hidden_layers": 6}
+    config = from_hugging_face(moe)
+    assert [config.has_experts(layer) for layer in range(6)] == [False, True, False, False, False, True]
+    plain = from_hugging_face({**moe, "architectures": ["Qwen3ForCausalLM"], "num_experts": None})
+    assert config.parameters - plain.parameters == 2 * 3 * 64 * (8 * 16 - 96)
+    with pytest.raises(FormatError, match="uses 9 of 8 experts"):
+        from_hugging_face({**moe, "num_experts_per_tok": 9})
+    many = from_hugging_face({**moe, "num_experts": 1000000})
+    with pytest.raises(FormatError, match="1000000 experts, 9 tensors"):
+        check_tensors(Checkpoint(many, dict.fromkeys(map(str, range(9)), ()), np.zeros))
 
 
 @pytest.mark.parametrize(("max_seq", "max_context"), [(1, 64), (65, 64)])
@@ -108,10 +205,18 @@ def test_gguf_metadata() -> None:
 
 
 def test_gguf_refusals() -> None:
-    with pytest.raises(UnsupportedError, match=r"(?s)architecture gemma3.*llama, qwen2, qwen3"):
-        from_gguf({**GGUF, "general.architecture": "gemma3"}, 100, True)
-    with pytest.raises(UnsupportedError, match="8 experts"):
-        from_gguf({**GGUF, "llama.expert_count": 8}, 100, True)
+    with pytest.raises(UnsupportedError, match=r"(?s)architecture mamba.*llama, qwen2, qwen3"):
+        from_gguf({**GGUF, "general.architecture": "mamba"}, 100, True)
+    for key, value in (
+        ("expert_shared_count", 1),
+        ("attn_logit_softcapping", 50.0),
+        ("residual_scale", 0.5),
+        ("rope.scaling.type", "longrope"),
+    ):
+        with pytest.raises(UnsupportedError, match=str(value)):
+            from_gguf({**GGUF, f"llama.{key}": value}, 100, True)
+    with pytest.raises(UnsupportedError, match="softmax"):
+        from_gguf({**GGUF, "llama.expert_gating_func": 2}, 100, True)
     with pytest.raises(FormatError, match="not complete"):
         from_gguf({"general.architecture": "llama"}, 100, True)
 

@@ -20,11 +20,14 @@ import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import from_gguf, from_hugging_face
+from liveshape.export.families import FAMILIES
+from liveshape.export.gguf_config import from_gguf
 from liveshape.export.gguf_model import open_gguf
 from liveshape.export.huggingface import open_folder
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.llama2c import open_llama2c
 from liveshape.export.safetensors import SafetensorsFolder
+from tests.export.family_models import MODELS
 from tests.export.test_readers import WEIGHTS, gguf_of_weights, write_llama2c
 from tests.export.tiny import LLAMA, QWEN3, write_folder, write_safetensors
 from tests.formats.test_fuzz import SEED, Region, check_mutants, mutants
@@ -200,13 +203,15 @@ def test_billions_of_layers_cost_nothing() -> None:
 JSON: list[Any] = [
     *(None, True, False, 0, 1, -1, 3, 10**12, 10**400, 0.5, -0.5, 1e300, float("nan"), float("inf"), "", "a", "\ud800"),
     *([], [1], ["a"], [[]], [None], {}, {"a": 1}, {"rope_type": "linear"}, {"rope_type": "llama3", "factor": "x"}),
-    *({"rope_type": ["linear"]}, {"rope_type": "linear", "factor": 0}),
+    *({"rope_type": ["linear"]}, {"rope_type": "linear", "factor": 0}, {"rope_type": "longrope"}, {"type": "su"}),
+    *({"full_attention": 5}, {"full_attention": {}, "sliding_attention": [1]}),
 ]
 
 
-@pytest.mark.parametrize("settings", [LLAMA, QWEN3], ids=["llama", "qwen3"])
+@pytest.mark.parametrize("settings", [LLAMA, QWEN3, *MODELS.values()], ids=["llama", "qwen3", *MODELS])
 def test_a_config_with_any_value_anywhere(settings: dict[str, Any]) -> None:
     more = ("head_dim", "partial_rotary_factor", "rope_parameters", "layer_types", "use_sliding_window", "num_experts")
+    more += ("no_rope_layer_interval", "sliding_window_pattern", "decoder_sparse_step", "hidden_activation")
     accepted = 0
     for key, value in itertools.product(
         {*settings, *more, "sliding_window", "hidden_act", "quantization_config"}, JSON
@@ -220,22 +225,28 @@ def test_a_config_with_any_value_anywhere(settings: dict[str, Any]) -> None:
     assert accepted
 
 
-def test_metadata_with_any_value_anywhere() -> None:
-    metadata = {
-        "general.architecture": "llama",
-        "llama.attention.head_count": 4,
-        "llama.embedding_length": 64,
-        "llama.block_count": 2,
-        "llama.feed_forward_length": 96,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.gguf])
+def test_metadata_with_any_value_anywhere(family: str) -> None:
+    needed = {
+        "attention.head_count": 4,
+        "embedding_length": 64,
+        "block_count": 2,
+        "feed_forward_length": 96,
+        "attention.layer_norm_rms_epsilon": 1e-5,
     }
     more = (
-        "llama.attention.head_count_kv", "llama.attention.key_length", "llama.rope.freq_base", "llama.context_length",
-        "llama.rope.dimension_count", "llama.rope.scaling.type", "llama.rope.scaling.factor", "llama.expert_count",
-        "llama.attention.sliding_window", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+        "attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length",
+        "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "expert_count", "expert_used_count",
+        "expert_feed_forward_length", "expert_gating_func", "attention.sliding_window", "attention.scale",
+        "attention.sliding_window_pattern", "attn_logit_softcapping", "residual_scale", "logit_scale",
+        "embedding_scale", "rope.freq_base_swa",
     )  # fmt: skip
+    metadata = {"general.architecture": family, **{f"{family}.{key}": value for key, value in needed.items()}}
+    keys = [f"{family}.{key}" for key in (*needed, *more)]
     accepted = 0
-    for key, value in itertools.product((*metadata, *more), JSON):
+    for key, value in itertools.product(
+        ("general.architecture", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", *keys), JSON
+    ):
         try:
             from_gguf({**metadata, key: value}, 130, True)
             accepted += 1

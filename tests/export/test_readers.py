@@ -14,9 +14,9 @@ import pytest
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.blocks import FORMATS
 from liveshape.export.checkpoint import check_tensors
-from liveshape.export.config import from_hugging_face
 from liveshape.export.gguf import GgufFile
 from liveshape.export.gguf_model import open_gguf, pairs_to_halves
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.llama2c import open_llama2c
 from liveshape.export.safetensors import SafetensorsFolder
 from liveshape.export.sources import call_function, is_function, open_checkpoint

@@ -28,10 +28,11 @@ class Attention(Chain):
         self.caches = [self.constant(np.ones((1, CONTEXT, HEADS, SIZE), np.float32)) for _ in range(2)]
         self.begin = self.node("et_vk.select_as_symint.default", self.position, 0, 0, self.scalar())
 
-    def attend(self, begin: Any = None, mask: Any = None) -> Tensor:
+    def attend(self, begin: Any = None, mask: Any = None, causal: bool | None = None) -> Tensor:
         begin = self.begin if begin is None else begin
+        causal = mask is None if causal is None else causal
         out = self.tensor((1, ROWS, HEADS, SIZE))
-        args = (*self.given, *self.caches, begin, 1, mask, 0.0, mask is None, None, out)
+        args = (*self.given, *self.caches, begin, 1, mask, 0.0, causal, None, out)
         return self.node("sdpa_with_kv_cache.default", *args)  # type: ignore[no-any-return]
 
     def states(self, *outputs: Any) -> tuple[State, ...]:
@@ -70,6 +71,35 @@ def test_a_mask_may_look_at_every_row() -> None:
     chain = Attention()
     mask = chain.input((ROWS, CONTEXT))
     assert chain.axes(chain.attend(mask=mask)) == [None, None]
+
+
+def test_a_mask_of_causal_attention_looks_at_no_row_behind() -> None:
+    chain = Attention()
+    mask = chain.input((ROWS, CONTEXT))
+    assert chain.axes(chain.attend(mask=mask, causal=True)) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sized", "begin", "axis", "found"),
+    [
+        ("rows", "position", 1, 1),
+        ("rows", "elsewhere", 1, None),
+        ("others", "position", 1, None),
+        ("cache", "position", 1, None),
+        ("rows", "position", 2, None),
+    ],
+)
+def test_a_slice_that_ends_with_the_new_rows(sized: str, begin: str, axis: int, found: int | None) -> None:
+    """It is known only where its end is the position plus the size of what was written, along the rows."""
+    chain = Attention()
+    rows, cache = chain.given[0], chain.caches[0]
+    chain.node("update_cache.default", rows, cache, chain.begin, chain.tensor((1,)))
+    elsewhere = chain.node("add", chain.begin, 1, chain.scalar())
+    tensor = {"rows": rows, "others": chain.given[1], "cache": cache}[sized]
+    count = chain.node("sym_size.int", tensor, 1, chain.scalar())
+    end = chain.node("add", {"position": chain.begin, "elsewhere": elsewhere}[begin], count, chain.scalar())
+    out = chain.node("aten.slice_copy.Tensor", cache, axis, 0, end, 1, chain.tensor((1, CONTEXT, HEADS, SIZE)))
+    assert chain.axes(out) == [found]
 
 
 @pytest.mark.parametrize("operator", ["mod", "sub", "add"])

@@ -29,7 +29,7 @@ class Tiny:
 
 
 def config_of(tiny: Tiny) -> Any:
-    from liveshape.export.config import from_hugging_face
+    from liveshape.export.huggingface_config import from_hugging_face
 
     return from_hugging_face(
         {

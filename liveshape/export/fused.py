@@ -1,0 +1,36 @@
+"""Stored tensors that are several matrices of a decoder on top of each other, and where each of them lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liveshape.export.config import ModelConfig
+
+Shape = tuple[int, ...]
+
+
+def parts(config: ModelConfig, name: str, shape: Shape, nbytes: int) -> Iterator[tuple[str, Shape, int]]:
+    """The matrices of a tensor under Hugging Face's names, each with its shape and the byte that it begins at.
+
+    A tensor that is one matrix, or that does not fit the config, is given as it is.
+
+    Example: `list(parts(config, "model.layers.0.self_attn.qkv_proj.weight", (96, 64), 24576))`.
+    """
+    stem, _, ending = name.rpartition(".")
+    owner, _, layer = stem.rpartition(".")
+    query, pair = config.heads * config.head_size, config.kv_heads * config.head_size
+    rows: dict[str, int] = {}
+    if layer == "qkv_proj":
+        rows = {"q_proj": query, "k_proj": pair, "v_proj": pair}
+    elif layer == "gate_up_proj" or (layer == "up_proj" and config.family == "phi3"):  # as GGUF files call it
+        rows = {"gate_proj": config.feed_forward, "up_proj": config.feed_forward}
+    elif owner.endswith(".experts") and len(shape) == 3:
+        rows = {f"{number}.{layer}": shape[1] for number in range(shape[0])}
+        shape = (shape[0] * shape[1], shape[2])
+    if not rows or sum(rows.values()) != shape[0]:
+        yield name, shape, 0
+        return
+    row, start = nbytes // shape[0], 0
+    for part, count in rows.items():
+        yield f"{owner}.{part}.{ending}", (count, *shape[1:]), start * row
+        start += count

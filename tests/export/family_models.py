@@ -1,0 +1,127 @@
+"""Tiny models of every family: their config.json, and random weights in the form in which checkpoints store them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liveshape.export.huggingface_config import from_hugging_face
+from tests.export.tiny import Arrays, random_weights, write_folder
+
+CONTEXT = 64
+BASE: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "max_position_embeddings": CONTEXT,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+FACTORS = {
+    "rope_scaling": {
+        "type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+        "long_factor": [1.0, 2.0, 3.0, 4.0, 6.0, 8.0],
+    },
+    "partial_rotary_factor": 0.75,
+}
+
+
+def settings_of(architecture: str, kind: str, **changes: Any) -> dict[str, Any]:
+    return {**BASE, "architectures": [architecture], "model_type": kind, **changes}
+
+
+GEMMA: dict[str, Any] = {
+    "head_dim": 24,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 20,
+    "sliding_window": 9,
+    "tie_word_embeddings": True,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "mistral": settings_of("MistralForCausalLM", "mistral", sliding_window=9),
+    "qwen2": settings_of(
+        "Qwen2ForCausalLM",
+        "qwen2",
+        use_sliding_window=True,
+        sliding_window=7,
+        max_window_layers=1,
+        layer_types=["full_attention", "sliding_attention"],
+    ),
+    "phi3": settings_of("Phi3ForCausalLM", "phi3", sliding_window=13),
+    "phi4_mini": settings_of(
+        "Phi3ForCausalLM", "phi3", tie_word_embeddings=True, original_max_position_embeddings=CONTEXT, **FACTORS
+    )
+    | {"max_position_embeddings": 4 * CONTEXT},
+    "phi4_mini_long": settings_of("Phi3ForCausalLM", "phi3", original_max_position_embeddings=16, **FACTORS),
+    "gemma2": settings_of("Gemma2ForCausalLM", "gemma2", **GEMMA)
+    | {"num_hidden_layers": 3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 3.0},
+    "gemma3": settings_of(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        **GEMMA,
+        sliding_window_pattern=3,
+        rope_local_base_freq=100.0,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    )
+    | {"num_hidden_layers": 4, "num_key_value_heads": 1},
+    "olmo2": settings_of("Olmo2ForCausalLM", "olmo2"),
+    "granite": settings_of(
+        "GraniteForCausalLM",
+        "granite",
+        embedding_multiplier=12.0,
+        residual_multiplier=0.22,
+        attention_multiplier=0.4,
+        logits_scaling=8.0,
+    ),
+    "smollm3": settings_of("SmolLM3ForCausalLM", "smollm3", tie_word_embeddings=True, no_rope_layers=[1, 0, 1])
+    | {"num_hidden_layers": 3},
+    "mixtral": settings_of("MixtralForCausalLM", "mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "qwen3moe": settings_of(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        head_dim=16,
+        num_experts=5,
+        num_experts_per_tok=3,
+        moe_intermediate_size=32,
+        norm_topk_prob=False,
+        mlp_only_layers=[0],
+    ),
+}
+
+
+def as_stored(settings: dict[str, Any], weights: Arrays) -> Arrays:
+    """Weights as a checkpoint of this family has them: some on top of each other, norms of Gemma less one."""
+    kind = settings["model_type"]
+    made: Arrays = {}
+    for name, weight in weights.items():
+        whole = name
+        if kind == "phi3":
+            whole = (
+                whole.replace(".q_proj", ".qkv_proj").replace(".k_proj", ".qkv_proj").replace(".v_proj", ".qkv_proj")
+            )
+            whole = whole.replace(".gate_proj", ".gate_up_proj").replace(".up_proj", ".gate_up_proj")
+        if kind == "mixtral" and ".mlp." in name:
+            whole = whole.replace(".mlp.", ".block_sparse_moe.").replace("gate_proj", "w1")
+            whole = whole.replace("up_proj", "w3").replace("down_proj", "w2")
+        less = np.float32(1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0)
+        made[whole] = np.concatenate([made[whole], weight]) if whole in made else weight - less
+    return made
+
+
+def folder_of(path: Path, settings: dict[str, Any]) -> tuple[Path, Arrays]:
+    """A Hugging Face folder of a model, and its weights."""
+    weights = as_stored(settings, random_weights(from_hugging_face(settings)))
+    write_folder(path, settings, weights)
+    return path, weights
