@@ -23,12 +23,16 @@ var<workgroup> tile: array<vec4<f32>, 2 * STEP * PITCH>;
 // include q4_put
 // include q4_put_block
 
-// Four places of the depth of four rows or of four columns, as they lie in memory.
-struct Next {
+// Four places of the depth of four rows, as they lie in memory.
+struct Rows {
     a: V,
     b: V,
     c: V,
     d: V,
+}
+
+// And of four columns.
+struct Columns {
     words: vec4<u32>,
     scale: vec4<f32>,
     minimum: vec4<f32>,
@@ -45,29 +49,20 @@ fn x_at(row: u32, k: u32) -> V {
     return x[(min(row, params.rows - 1u) * params.depth + k) / V_lanes];
 }
 
-fn fetch(lane: u32, first_row: u32, first_column: u32, first_k: u32) -> Next {
-    let k = first_k + lane % 4u * 4u;
-    let four = lane % LOADERS / 4u * 4u;
-    var next = Next();
-    if (lane < LOADERS) {
-        let row = first_row + four;
-        next.a = x_at(row, k);
-        next.b = x_at(row + 1u, k);
-        next.c = x_at(row + 2u, k);
-        next.d = x_at(row + 3u, k);
-    } else {
-        let last = params.columns - 1u;
-        let column = min(first_column + four, last);
-        next.words = vec4<u32>(
-            four_at(column, k),
-            four_at(min(column + 1u, last), k),
-            four_at(min(column + 2u, last), k),
-            four_at(min(column + 3u, last), k),
-        );
-        next.scale = scale_four(column, k);
-        next.minimum = minimum_four(column, k);
-    }
-    return next;
+fn rows_at(row: u32, k: u32) -> Rows {
+    return Rows(x_at(row, k), x_at(row + 1u, k), x_at(row + 2u, k), x_at(row + 3u, k));
+}
+
+fn columns_at(first: u32, k: u32) -> Columns {
+    let last = params.columns - 1u;
+    let column = min(first, last);
+    let words = vec4<u32>(
+        four_at(column, k),
+        four_at(min(column + 1u, last), k),
+        four_at(min(column + 2u, last), k),
+        four_at(min(column + 3u, last), k),
+    );
+    return Columns(words, scale_four(column, k), minimum_four(column, k));
 }
 
 // Fours of neighbours of the depth lie in turned order, so that those which are stored together are in different banks.
@@ -75,33 +70,32 @@ fn turned_by(four: u32) -> u32 {
     return four % 4u * 2u;
 }
 
-fn store(lane: u32, next: Next, first: u32) {
-    var place = first + lane % 4u * 4u * PITCH + (lane % LOADERS / 4u ^ turned_by(lane));
-    var block: mat4x4<f32>;
-    if (lane < LOADERS) {
-        block = transpose(mat4x4<f32>(
-            vec4<f32>(V_math(next.a)), vec4<f32>(V_math(next.b)), vec4<f32>(V_math(next.c)), vec4<f32>(V_math(next.d)),
-        ));
-    } else {
-        place += ROWS;
-        let k = lane % 4u * 4u; // and a multiple of a step
-        let numbers = transpose(mat4x4<f32>(
-            codes_of(next.words.x, k),
-            codes_of(next.words.y, k),
-            codes_of(next.words.z, k),
-            codes_of(next.words.w, k),
-        ));
-        let scale = next.scale;
-        let minimum = next.minimum;
-        block = mat4x4<f32>(
-            weighed(numbers[0], scale, minimum), weighed(numbers[1], scale, minimum),
-            weighed(numbers[2], scale, minimum), weighed(numbers[3], scale, minimum),
-        );
-    }
+fn store(place: u32, block: mat4x4<f32>) {
     tile[place] = block[0];
     tile[place + PITCH] = block[1];
     tile[place + 2u * PITCH] = block[2];
     tile[place + 3u * PITCH] = block[3];
+}
+
+fn store_rows(place: u32, rows: Rows) {
+    store(place, transpose(mat4x4<f32>(
+        vec4<f32>(V_math(rows.a)), vec4<f32>(V_math(rows.b)), vec4<f32>(V_math(rows.c)), vec4<f32>(V_math(rows.d)),
+    )));
+}
+
+fn store_columns(place: u32, columns: Columns, k: u32) {
+    let codes = transpose(mat4x4<f32>(
+        codes_of(columns.words.x, k),
+        codes_of(columns.words.y, k),
+        codes_of(columns.words.z, k),
+        codes_of(columns.words.w, k),
+    ));
+    let scale = columns.scale;
+    let minimum = columns.minimum;
+    store(place + ROWS, mat4x4<f32>(
+        weighed(codes[0], scale, minimum), weighed(codes[1], scale, minimum),
+        weighed(codes[2], scale, minimum), weighed(codes[3], scale, minimum),
+    ));
 }
 
 fn plus_one(sums: Sums, row: u32, column: u32) -> Sums {
@@ -131,18 +125,39 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_s
     let column = lane / 32u % 2u * 8u + lane % 8u;
     let row = lane / 64u * 4u + lane % 32u / 8u;
     let last_k = params.depth - STEP;
+    // What a thread brings: a variable for each kind, as one that both meet in is more registers.
+    let brings_rows = lane < LOADERS;
+    let four = lane % LOADERS / 4u;
+    let inner_k = lane % 4u * 4u;
+    let place = inner_k * PITCH + (four ^ turned_by(lane));
+    var rows = Rows();
+    var columns = Columns();
     var sums = Sums();
     var first = 0u;
-    store(lane, fetch(lane, first_row, first_column, min(first_step * STEP, last_k)), first);
+    let start = min(first_step * STEP, last_k) + inner_k;
+    if (brings_rows) {
+        store_rows(place, rows_at(first_row + four * 4u, start));
+    } else {
+        store_columns(place, columns_at(first_column + four * 4u, start), inner_k);
+    }
     workgroupBarrier();
     for (var step = first_step; step < last_step; step++) {
-        let next = fetch(lane, first_row, first_column, min((step + 1u) * STEP, last_k));
+        let k = min((step + 1u) * STEP, last_k) + inner_k;
+        if (brings_rows) {
+            rows = rows_at(first_row + four * 4u, k);
+        } else {
+            columns = columns_at(first_column + four * 4u, k);
+        }
         sums = plus_four(sums, first, row, column, 0u);
         sums = plus_four(sums, first, row, column, 1u);
         sums = plus_four(sums, first, row, column, 2u);
         sums = plus_four(sums, first, row, column, 3u);
         first = STEP * PITCH - first;
-        store(lane, next, first);
+        if (brings_rows) {
+            store_rows(first + place, rows);
+        } else {
+            store_columns(first + place, columns, inner_k);
+        }
         workgroupBarrier();
     }
     let top = first_row + row * 4u;
