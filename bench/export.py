@@ -1,9 +1,9 @@
-"""What `liveshape export` takes: seconds and host memory, for SmolLM2-135M and for a model of Llama-3.2-1B's shape.
+"""What `liveshape export` takes: seconds and host memory, for two small models and one of Llama-3.2-1B's shape.
 
 The 1B has random weights in bfloat16, made on the spot in a folder as the Hub has them. Each export is a process of its
 own, as a user runs it. Seconds of the processor stand beside those of the clock: on a busy machine only they are right.
 
-Run: python -m bench.export [smollm2] [1b] [--quant 4w]
+Run: python -m bench.export [smollm2] [stories15M] [1b] [--quant auto]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from liveshape.export.checkpoint import expected_tensors
 from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.sources import open_checkpoint
 from liveshape.tools.console import size_text
 
 LLAMA_1B = {
@@ -45,7 +46,7 @@ LLAMA_1B = {
     "eos_token_id": 128001,
 }
 _POOL = 1 << 22  # random weights, which come again and again
-MODELS = ("smollm2", "1b")
+MODELS = ("smollm2", "stories15M", "1b")
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,18 @@ def write_1b(folder: Path) -> None:
 
 @contextmanager
 def source_of(model: str) -> Iterator[Path]:
-    if model == "smollm2":
-        from tests.export.real_models import smollm2
+    from tests.export.real_models import smollm2, stories15m
 
-        yield smollm2()
+    if model != "1b":
+        yield smollm2() if model == "smollm2" else stories15m()
         return
     with tempfile.TemporaryDirectory() as folder:
         write_1b(Path(folder))
         yield Path(folder)
+
+
+def parameters_of(source: Path) -> int:
+    return open_checkpoint(str(source)).config.parameters
 
 
 def measure(source: Path, quantization: str) -> Cost:
@@ -118,7 +123,7 @@ def measure(source: Path, quantization: str) -> Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="|".join(MODELS))
-    parser.add_argument("--quant", default="4w")
+    parser.add_argument("--quant", default="auto")
     options = parser.parse_args()
     table = Table("model", "seconds", "of the processor", "peak of the host", "model.pte", title=f"{options.quant}")
     for model in options.models:

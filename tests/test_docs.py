@@ -43,3 +43,16 @@ def test_the_readme_names_only_commands_that_exist() -> None:
     assert used <= known, f"{used - known} are in README.md, not in the command"
     for example in re.findall(r"examples/[\w/]+\.py", readme):
         assert (ROOT / example).exists(), example
+
+
+def test_the_page_of_models_is_that_of_what_was_measured() -> None:
+    import json
+
+    from bench.models import EXPORTS, MEASURED, PAGE, RECIPES, TEXTS, page
+
+    measured = json.loads(MEASURED.read_text())
+    assert PAGE.read_text() == page(measured)
+    assert [(row["model"], row["quant"]) for row in measured["exports"]] == EXPORTS
+    found = {(row["text"], row["quant"]): row["perplexity"] for row in measured["perplexities"]}
+    assert list(found) == [(text, mode) for text in TEXTS for mode in RECIPES]
+    assert all(found[text, "auto"] <= 1.05 * found[text, "none"] for text in TEXTS)

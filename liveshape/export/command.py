@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from liveshape.errors import InputError
+from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
+from liveshape.export.recipe import rounded_again, table_needs_floats
 from liveshape.export.sources import call_function, is_function, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
@@ -33,13 +35,16 @@ def export(
     full_logits: bool = False,
     allow_split: bool = False,
     force: bool = False,
+    adapter: str | None = None,
 ) -> int:
-    """Export a model or a module of the user's own, and say what was made.
+    """Export a model or a module of the user's own, and say what was made. `adapter` is a folder of peft.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
+    if adapter is not None and is_function(source):
+        raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
     checkpoint = None if is_function(source) else open_checkpoint(source)
     _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
     start = time.monotonic()
@@ -51,7 +56,9 @@ def export(
             from liveshape.export.folder import MODEL, Settings, export_folder
 
             settings = Settings(quantization, max_seq, max_context, half, full_logits)
-            _say(_notes(checkpoint.config, settings))
+            if adapter is not None:
+                checkpoint = _with_adapter(checkpoint, Path(adapter))
+            _say(_notes(checkpoint, settings))
             export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
             path = Path(out) / MODEL
             hint = f'liveshape generate {out} -p "Once upon a time"'
@@ -71,10 +78,23 @@ def _export_function(source: str, out: Path, half: bool, allow_split: bool, step
     return path
 
 
-def _notes(config: Any, settings: Any) -> list[str]:
+def _with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    from liveshape.export.lora import with_adapter
+
+    merged = with_adapter(checkpoint, folder)
+    changed = [name for name in checkpoint.shapes if checkpoint.stored(name) != merged.stored(name)]
+    if changed:
+        print(
+            f"note: the adapter makes floats of {counted(len(changed), 'layer')} that the source stores in fewer bits"
+        )
+    return merged
+
+
+def _notes(checkpoint: Checkpoint, settings: Any) -> list[str]:
     """What a user may not expect of this model with these settings."""
+    config, quantization = checkpoint.config, settings.quantization
     max_seq, max_context = settings.bounds(config.context)
-    kind = settings.quantization.mode
+    kind = quantization.mode
     notes = [
         f"{config.family}, {config.parameters / 1e6:,.0f} M parameters, {counted(config.layers, 'layer')}; "
         f"{'float16' if settings.half else 'float32'}, weights {'unquantized' if kind == 'none' else kind}, "
@@ -95,6 +115,13 @@ def _notes(config: Any, settings: Any) -> list[str]:
             f"note: each token is computed by all {config.experts.count} experts and the {config.experts.used} that it "
             "chose count: the results are exact, the work is that of all of them"
         )
+    again = rounded_again(checkpoint, quantization)
+    if again:
+        notes.append(
+            f"note: {counted(len(again), 'layer')} of 8 bits will be rounded a second time; --quant auto does not"
+        )
+    if table_needs_floats(checkpoint, quantization):
+        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
     return notes
 
 

@@ -20,7 +20,7 @@ def write_gguf(
     """`tensors` gives each name its ggml type, its shape with rows first, and its bytes."""
     head = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata))
     head += b"".join(string(key) + value(content) for key, content in metadata.items())
-    body = b""
+    body = bytearray()
     for name, (kind, shape, content) in tensors.items():
         head += string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, len(body))
         body += content + bytes(-len(content) % ALIGNMENT)

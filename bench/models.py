@@ -1,0 +1,160 @@
+"""docs/models.md: which models there are, what each recipe makes of two of them, and what exporting takes.
+
+What is measured is kept in docs/models.json, a row at a time: a run that was stopped goes on where it was.
+
+Run: python -m bench.models [--again] [--page]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from bench import export
+from liveshape.export.blocks import FORMATS
+from liveshape.export.config import FAMILIES, GGUF_FAMILIES, Mode, Quantization
+from liveshape.tools.console import size_text
+
+DOCS = Path(__file__).parent.parent / "docs"
+MEASURED, PAGE = DOCS / "models.json", DOCS / "models.md"
+# The weights of 8da4w are those of 4w.
+RECIPES: tuple[Mode, ...] = ("none", "8w", "auto", "4w")
+EXPORTS = [*((model, mode) for model in ("smollm2", "stories15M") for mode in RECIPES), ("1b", "auto"), ("1b", "4w")]
+NAMES = {
+    "smollm2": "SmolLM2-135M-Instruct, GGUF of Q4_1 and Q8_0",
+    "stories15M": "stories15M, llama2.c, float32",
+    "1b": "random weights of Llama-3.2-1B's shape, bfloat16",
+}
+TEXTS = {
+    "stories15M": "stories15M, stories",
+    "smollm2-stories": "SmolLM2-135M, stories",
+    "smollm2-prose": "SmolLM2-135M, prose",
+}
+Row = dict[str, Any]
+
+
+def page(measured: dict[str, list[Row]]) -> str:
+    """The document, of what was measured and of what the code says.
+
+    Example: `PAGE.write_text(page(json.loads(MEASURED.read_text())))`.
+    """
+    families = [
+        f"| {name} | {family} | {'yes' if family in GGUF_FAMILIES else ''} |" for name, family in FAMILIES.items()
+    ]
+    formats = [
+        f"| {form.name} | {form.layout.bits} | {form.layout.group} | {'yes' if form.layout.minima else ''} |"
+        for form in FORMATS.values()
+        if form.layout is not None
+    ]
+    plain = {row["text"]: row["perplexity"] for row in measured["perplexities"] if row["quant"] == "none"}
+    texts = [
+        f"| {TEXTS[row['text']]} | {row['quant']} | {row['bits']:.2f} | {row['perplexity']:.3f} | "
+        f"{100 * (row['perplexity'] / plain[row['text']] - 1):+.1f}% |"
+        for row in measured["perplexities"]
+    ]
+    exports = [
+        f"| {NAMES[row['model']]} | {row['quant']} | {size_text(row['bytes'])} | {row['bits']:.2f} | "
+        f"{row['processor']:.1f} | {row['seconds']:.1f} | {row['load']:.1f} / {row['cores']} | "
+        f"{size_text(row['peak'])} |"
+        for row in measured["exports"]
+    ]
+    return "\n".join(
+        [
+            "# Models",
+            "",
+            "Written by `python -m bench.models`, which measures everything below; the numbers are in `models.json`.",
+            "",
+            "## Families",
+            "",
+            "By `architectures` of a config.json, and which of them GGUF files are read of. Every family is held to",
+            "transformers and to a decoder of the tests on small random weights.",
+            "",
+            "| architecture | family | GGUF |",
+            "| --- | --- | --- |",
+            *families,
+            "",
+            "## What a source keeps",
+            "",
+            "`--quant auto`, the default, writes what is stored as whole numbers exactly as it is: no weight changes.",
+            "",
+            "| format | stored in bits | weights of a group | with minima |",
+            "| --- | --- | --- | --- |",
+            *formats,
+            "",
+            "Greedy text of SmolLM2's Q4_1 file equals torch's on its dequantized weights, token for token; logits of",
+            "the same model as Q8_0 and as Q4_K_M agree to 1e-3 (`tests/export/test_real_models.py`).",
+            "",
+            "## What rounding floats costs",
+            "",
+            "Perplexity of the weights that a recipe makes, with torch in float32, on texts of our own",
+            "(`python -m tests.export.perplexity`). The channels of SmolLM2 are put in another order first, which",
+            "changes no output and leaves nothing of the 4-bit grid of its file. `8da4w` has the weights of `4w`.",
+            "",
+            "| model and text | recipe | bits a weight | perplexity | against floats |",
+            "| --- | --- | --- | --- | --- |",
+            *texts,
+            "",
+            "## What exporting takes",
+            "",
+            "With a context of 2048 tokens, or the model's, each in a process of its own (`bench/export.py`). Where",
+            "the load was above the number of cores, only the seconds of the processor can be compared. Bits are",
+            "those of the whole file.",
+            "",
+            "| source | recipe | model.pte | bits a weight | processor s | clock s | load / cores | host memory |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            *exports,
+            "",
+        ]
+    )
+
+
+def measure(measured: dict[str, list[Row]]) -> None:
+    """Add the rows that are not there."""
+    from tests.export.perplexity import SUBJECTS, evaluated
+
+    done = {(row["model"], row["quant"]) for row in measured["exports"]}
+    for model, mode in EXPORTS:
+        if (model, mode) not in done:
+            with export.source_of(model) as source:
+                load, cost = os.getloadavg()[0], export.measure(source, mode)
+                parameters = export.parameters_of(source)
+            row = {"seconds": cost.seconds, "processor": cost.processor, "peak": cost.peak, "bytes": cost.file}
+            row |= {"bits": 8 * cost.file / parameters, "load": load, "cores": os.cpu_count()}
+            _keep(measured, "exports", {"model": model, "quant": mode, **row})
+    told = {(row["text"], row["quant"]) for row in measured["perplexities"]}
+    for text, subject in SUBJECTS.items():
+        checkpoint = subject.open()
+        for mode in RECIPES:
+            if (text, mode) not in told:
+                found, bits = evaluated(checkpoint, subject, Quantization(mode))
+                row = {"bits": bits, "tokens": found.counted, "perplexity": found.perplexity}
+                _keep(measured, "perplexities", {"text": text, "quant": mode, **row})
+
+
+def _keep(measured: dict[str, list[Row]], kind: str, row: Row) -> None:
+    print(row, flush=True)
+    measured[kind].append({key: round(each, 4) if isinstance(each, float) else each for key, each in row.items()})
+    measured["exports"].sort(key=lambda each: EXPORTS.index((each["model"], each["quant"])))
+    order = [(text, mode) for text in TEXTS for mode in RECIPES]
+    measured["perplexities"].sort(key=lambda each: order.index((each["text"], each["quant"])))
+    MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
+    PAGE.write_text(page(measured))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--again", action="store_true", help="measure what was measured before as well")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    options = parser.parse_args()
+    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"exports": [], "perplexities": []}
+    if not options.page:
+        measure({"exports": [], "perplexities": []} if options.again else measured)
+    else:
+        PAGE.write_text(page(measured))
+
+
+if __name__ == "__main__":
+    main()
