@@ -19,7 +19,7 @@ from liveshape.errors import (
     UnsupportedError,
 )
 from liveshape.tools import measuring_words, text_words
-from liveshape.tools.flags import add_activations, positive
+from liveshape.tools.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
 from liveshape.tools.wrapping import HelpFormatter, wrapped
 
 _ABOUT = """\
@@ -32,7 +32,7 @@ examples:
   liveshape ops conv                                 which operators there are
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
   liveshape generate model-folder -p "Once upon"     text from a language model
-  liveshape chat model-folder                        talk to one
+  liveshape chat model.gguf                          talk to one, converted at its first use
   liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (the extra `llm`)
   liveshape perplexity model-folder book.txt         how well it foretells a text
   liveshape bench --shape 1b                         tokens per second
@@ -68,15 +68,25 @@ examples:
   liveshape ops softmax aten::mm.out
   liveshape ops --json | jq -r '.[] | select(.kind == "portable").name'"""
 
-_RUN = """\
+_RUN = f"""\
 Inputs are random unless given: floats are normal, integers small and not negative, single integers 0.
 Shapes are one per input, sizes joined by x, inputs by commas; without them every input has its largest shape.
+{SOURCES}
 
 examples:
   liveshape run model.pte
   liveshape run model.pte --input-shapes 1x7x64,1 --repeat 20
   liveshape run model.pte --inputs tokens.npy position.npy --output-file logits.npz --print none
   liveshape run model.pte --method get_max_seq_len"""
+
+_CACHE = """\
+Commands that take a model convert a GGUF file or a Hugging Face folder at its first use, and keep the result here:
+LIVESHAPE_CACHE, or where the system keeps such things. One is stale if its source is gone or was changed, or if it was
+made by another version of liveshape: nothing uses it again.
+
+examples:
+  liveshape cache
+  liveshape cache --clear stale"""
 
 _EXPORT = """\
 SOURCE is one of
@@ -211,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     names.add_argument("--markdown", action="store_true", help="print docs/operators.md")
 
     running = add("run", "run a program on given or random inputs", _RUN, _run_run)
-    _add_program(running)
+    _add_program(running, "a .pte file, a folder with one, or what is converted")
     running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
     running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz, or raw .bin files, in order")
     running.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
@@ -219,6 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
     add_activations(running)
+    add_conversion(running)
     running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
@@ -250,14 +261,20 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="write into an OUT that exists, over files of the same names"
     )
 
+    keeping = add("cache", "list or remove the models that were converted", _CACHE, _run_cache, False)
+    keeping.add_argument(
+        "--clear", choices=("all", "stale"), nargs="?", const="all", help="remove all of them, or those that are stale"
+    )
+    keeping.add_argument("--json", action="store_true", help="print JSON")
+
     measuring_words.add_commands(add)
 
     add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
     return parser
 
 
-def _add_program(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", metavar="PROGRAM", help="a .pte file")
+def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file") -> None:
+    parser.add_argument("program", metavar="PROGRAM", help=what)
     parser.add_argument(
         "--data", "--data-path", metavar="FILE", action="append", default=[], help="a .ptd file of it; may be repeated"
     )
@@ -309,12 +326,13 @@ def _run_run(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         strict=arguments.strict,
         activations=arguments.activations,
+        conversion=conversion_of(arguments),
     )
 
 
 def _run_export(arguments: argparse.Namespace) -> int:
-    from liveshape.export.command import export
     from liveshape.export.config import Quantization
+    from liveshape.tools.export import export
 
     return export(
         arguments.source,
@@ -327,6 +345,12 @@ def _run_export(arguments: argparse.Namespace) -> int:
         allow_split=arguments.allow_split,
         force=arguments.force,
     )
+
+
+def _run_cache(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.cache import cache
+
+    return cache(arguments.clear, as_json=arguments.json)
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import counted, print_json, work_bar
-from liveshape.tools.generate import open_model, read_text, shipped_model
+from liveshape.tools.generate import AS_USUAL, open_model, read_text, shipped_model
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
@@ -55,13 +56,14 @@ def perplexity(
     half_cache: bool = False,
     device: str | None = None,
     as_json: bool = False,
+    conversion: Conversion = AS_USUAL,
 ) -> int:
     """Print the perplexity of a model on the text of a file, `-` for stdin; 0 if it could be measured.
 
     Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
     """
     text = read_text(file)
-    loaded, tokenizer = open_model(model, device, half_cache, activations)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
     with loaded:
         found = measure(loaded, tokenizer, text, context)
         about = {

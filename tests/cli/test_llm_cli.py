@@ -185,7 +185,7 @@ def test_the_shipped_model_is_the_default(capsys: Capture, monkeypatch: pytest.M
 
 
 def test_missing_packages_are_named(capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liveshape.llm.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("liveshape.packages.find_spec", lambda name: None)
     code, _, err = call(capsys, "generate", folder, "-p", "how?")
     assert code == 1
     assert "pip install 'liveshape[llm]'" in err

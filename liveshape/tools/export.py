@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
-from liveshape.export.sources import call_function, is_function, open_checkpoint
+from liveshape.export.sources import call_function, is_function, located, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
+from liveshape.packages import need
 from liveshape.tools.console import counted, print_table, size_text
 
 # What a module of the user's own is lowered by, and what a checkpoint is written by.
@@ -40,8 +41,13 @@ def export(
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
-    checkpoint = None if is_function(source) else open_checkpoint(source)
-    _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
+    if is_function(source):
+        need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
+        checkpoint = None
+    else:
+        path = located(source)
+        need(*_FOR_CHECKPOINTS, what=f"exporting {source}")
+        checkpoint = open_checkpoint(path)
     start = time.monotonic()
     with _steps() as steps:
         if checkpoint is None:
@@ -103,16 +109,6 @@ def _report(path: Path, seconds: float) -> None:
 def _check_output(out: Path, force: bool) -> None:
     if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
-
-
-def _require(extra: str, packages: Sequence[str]) -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"exporting this needs {', '.join(missing)}, which running does not: pip install 'liveshape[{extra}]'"
-        )
 
 
 class _Steps:
