@@ -258,6 +258,14 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
     exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
     exporting.add_argument(
+        "--evaluate",
+        metavar="TEXT",
+        nargs="?",
+        const="",
+        help="measure what rounding cost on a file with a text, or on one that liveshape brings",
+    )
+    exporting.add_argument("--device", metavar="WHICH", help="what --evaluate runs on, by index or a part of its name")
+    exporting.add_argument(
         "--force", action="store_true", help="write into an OUT that exists, over files of the same names"
     )
 
@@ -344,6 +352,8 @@ def _run_export(arguments: argparse.Namespace) -> int:
         full_logits=arguments.full_logits,
         allow_split=arguments.allow_split,
         force=arguments.force,
+        evaluate=arguments.evaluate,
+        device=arguments.device,
     )
 
 

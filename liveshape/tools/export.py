@@ -17,11 +17,14 @@ from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
 from liveshape.packages import need
-from liveshape.tools.console import counted, print_table, size_text
+from liveshape.tools.console import counted, print_table, print_text, size_text
+from liveshape.tools.generate import read_text
 
 # What a module of the user's own is lowered by, and what a checkpoint is written by.
 _FOR_MODULES = ("torch", "torchao", "executorch")
 _FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
+# The text of `--evaluate` where none is named.
+EVALUATION = Path(__file__).with_name("evaluation.txt")
 
 
 def export(
@@ -34,35 +37,43 @@ def export(
     full_logits: bool = False,
     allow_split: bool = False,
     force: bool = False,
+    evaluate: str | None = None,
+    device: str | None = None,
 ) -> int:
-    """Export a model or a module of the user's own, and say what was made.
+    """Export a model or a module of the user's own, and say what was made and what it cost.
+
+    `evaluate` is a file with a text, or "" for the one that the package carries.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
+    text = _evaluation_text(evaluate, source)
     if is_function(source):
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
-        checkpoint = None
-    else:
-        path = located(source)
-        need(*_FOR_CHECKPOINTS, what=f"exporting {source}")
-        checkpoint = open_checkpoint(path)
+        start = time.monotonic()
+        with _steps() as steps:
+            path = _export_function(source, Path(out), half, allow_split, steps)
+        _report(path, time.monotonic() - start)
+        print(f"next: liveshape run {path}")
+        return 0
+    place = located(source)
+    need(*_FOR_CHECKPOINTS, what=f"exporting {source}")
+    from liveshape.export.folder import MODEL, Settings, export_folder
+
+    checkpoint = open_checkpoint(place)
+    settings = Settings(quantization, max_seq, max_context, half, full_logits)
+    _say(_notes(checkpoint.config, settings))
     start = time.monotonic()
     with _steps() as steps:
-        if checkpoint is None:
-            path = _export_function(source, Path(out), half, allow_split, steps)
-            hint = f"liveshape run {path}"
-        else:
-            from liveshape.export.folder import MODEL, Settings, export_folder
+        size = export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
+    _report(Path(out) / MODEL, time.monotonic() - start)
+    print(f"{8 * size / checkpoint.config.parameters:.2f} bits per weight")
+    if text is not None:
+        from liveshape.tools.evaluating import evaluate as evaluated
 
-            settings = Settings(quantization, max_seq, max_context, half, full_logits)
-            _say(_notes(checkpoint.config, settings))
-            export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
-            path = Path(out) / MODEL
-            hint = f'liveshape generate {out} -p "Once upon a time"'
-    _report(path, time.monotonic() - start)
-    print(f"next: {hint}")
+        print_text(str(evaluated(checkpoint, Path(out), settings, text, device)))
+    print(f'next: liveshape generate {out} -p "Once upon a time"')
     return 0
 
 
@@ -104,6 +115,15 @@ def _report(path: Path, seconds: float) -> None:
         _, problems = examine(program, "forward", {})
     for lack in by_operator(problems):
         print(f"warning: no kernel of liveshape runs this yet: {lack}")
+
+
+def _evaluation_text(file: str | None, source: str) -> str | None:
+    """The text to evaluate on, if that is asked for: before anything is made."""
+    if file is None:
+        return None
+    if is_function(source):
+        raise InputError(f"--evaluate is for language models, {source} is a module: leave it out")
+    return read_text(file or str(EVALUATION))
 
 
 def _check_output(out: Path, force: bool) -> None:

@@ -61,7 +61,7 @@ def test_text_to_stdout_and_speed_to_stderr(capsys: Capture, folder: Path, model
     assert "prompt:" in err
     assert "generation:" in err
     assert err.count("tokens/s") == 2
-    assert (models[0].path, models[0].asked) == (str(folder), "nvidia")
+    assert (models[0].path, models[0].asked) == (folder, "nvidia")
     assert models[0].computed == [chatty().apply_chat_template([{"role": "user", "content": "how are you?"}])]
 
 

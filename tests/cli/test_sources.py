@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,21 @@ def test_options_are_checked_before_anything_is_converted(gguf: Path, capsys: Ca
         assert code == 2
         assert message in err
     assert not (tmp_path / "cache").exists()
+
+
+def test_an_export_tells_what_it_cost(gguf: Path, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("<s></s></s><s>" * 20)
+    arguments = ("export", gguf, "--max-context", 32, "--max-seq-len", 16, "--evaluate", tmp_path / "text.txt")
+    divergences = {}
+    for quant in ("none", "4w"):
+        code, out, _ = call(capsys, *arguments, "-o", tmp_path / quant, "--quant", quant)
+        assert code == 0
+        found = re.search(r"perplexity (\S+), the source's (\S+) .*; divergence (\S+);", out)
+        assert found is not None
+        divergences[quant] = float(found[3])
+        assert (found[1] == found[2]) == (quant == "none")
+    assert divergences["none"] == 0 < divergences["4w"] < 0.5
+    code, _, _ = call(capsys, *arguments[:-1], tmp_path / "nowhere.txt", "-o", tmp_path / "other")
+    assert code == 2
+    assert not (tmp_path / "other").exists()
+    assert "leave it out" in call(capsys, "export", "my:module", "-o", tmp_path / "other", "--evaluate")[2]
