@@ -43,8 +43,8 @@ def fetched(name: str) -> Path:
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(
             f"{name}: there is no such folder or file here, and the Hub does not give it "
-            f"({type(error).__name__}: {reason}); without a network, copy the model here and name its folder; "
-            "for one that is private or gated: hf auth login"
+            f"({type(error).__name__}: {reason}); where there is a network: hf download {name} --local-dir "
+            f"{name.split('/')[1]}, and name that folder; for a model that is private or gated: hf auth login"
         ) from error
 
 

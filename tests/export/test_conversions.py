@@ -231,7 +231,9 @@ def test_no_network_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     hub = Hub({}, ConnectionError("unreachable\nlong story"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    with pytest.raises(InputError, match=r"owner/name: .*ConnectionError: unreachable\); without a network"):
+    with pytest.raises(
+        InputError, match=r"owner/name: .*ConnectionError: unreachable\); .*hf download owner/name --local-dir name"
+    ):
         located("owner/name")
     # A folder that is here, a file by its ending, a path: none of these asks the Hub.
     (tmp_path / "models").mkdir()
