@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import get_args
 
 from liveshape import __version__
 from liveshape.errors import (
@@ -18,6 +19,7 @@ from liveshape.errors import (
     ShapeError,
     UnsupportedError,
 )
+from liveshape.export.config import Mode
 from liveshape.tools import measuring_words, text_words
 from liveshape.tools.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
 from liveshape.tools.wrapping import HelpFormatter, wrapped
@@ -91,19 +93,25 @@ examples:
 _EXPORT = """\
 SOURCE is one of
   a Hugging Face folder    config.json, safetensors, tokenizer.json: Llama, Mistral, Qwen2 and Qwen3 families
-  a GGUF file              the same families; weights are read and quantized anew, tokenizer and chat template kept
+  a GGUF file              the same families; weights, tokenizer and chat template are kept as they are
   a llama2.c checkpoint    a .bin with its tokenizer.bin beside it
+  owner/name               a model of the Hugging Face Hub (the extra `hub`)
   module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
 
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
 One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens.
-Weights: 4w is 4 bits in groups, 8da4w the same on 8-bit activations, none keeps them. A model of a billion
-parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra `export`).
+Weights: auto keeps whole numbers of 4 or 8 bits exactly as the source stores them, and gives floats 4 bits, or 8
+where 4 would cost; 4w is 4 bits everywhere, 8da4w the same on 8-bit activations, 8w is 8 bits, none is floats. A model
+of a billion parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra
+`export`). --evaluate also writes the source's own weights, for a while, and compares: perplexity, and the divergence of
+what both expect next.
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm
   liveshape export model.Q8_0.gguf -o model --max-context 8192
-  liveshape export Qwen3-0.6B -o qwen --group-size 64 --dtype fp16
+  liveshape export Qwen3-0.6B -o qwen --quant 8w --evaluate book.txt
+  liveshape export Qwen3-0.6B -o qwen --quant 4w --group-size 64 --dtype fp16
+  liveshape export SmolLM2-135M-Instruct -o mine --adapter my-lora
   liveshape export mymodel:build -o mymodel.pte"""
 
 _DEMO = """\
@@ -241,12 +249,11 @@ def _parser() -> argparse.ArgumentParser:
     exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
     exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
     exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    exporting.add_argument(
-        "--quant", choices=("auto", "4w", "8da4w", "8w", "none"), default="auto", help="of the weights (default auto)"
-    )
+    exporting.add_argument("--quant", choices=get_args(Mode), default="auto", help="of the weights (default auto)")
     exporting.add_argument(
         "--group-size", metavar="N", type=positive, help="weights that share a scale (default 32, of 8 bits 128)"
     )
+    exporting.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of peft, merged into the weights")
     exporting.add_argument("--keep-embedding", action="store_true", help="do not quantize the embedding")
     exporting.add_argument(
         "--max-seq-len", metavar="S", type=positive, help="tokens of a prompt in one call (default 512)"
@@ -354,6 +361,7 @@ def _run_export(arguments: argparse.Namespace) -> int:
         force=arguments.force,
         evaluate=arguments.evaluate,
         device=arguments.device,
+        adapter=arguments.adapter,
     )
 
 

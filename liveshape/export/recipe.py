@@ -8,6 +8,9 @@ from liveshape.export.config import Quantization
 from liveshape.export.rounding import group_of
 from liveshape.export.weights import Layout
 
+TABLE = "model.embed_tokens.weight"
+# What the width of a 4-bit table is a multiple of.
+_TABLE_BLOCK = 32
 # Of 8 bits, groups of 128 and of 32 are equally good, and scales take place.
 _GROUPS = {4: 32, 8: 128}
 # What `auto` gives 8 bits, by the last name of the layer: most of the loss comes from these.
@@ -34,6 +37,15 @@ def layout_of(checkpoint: Checkpoint, name: str, quantization: Quantization) -> 
             f"groups of {stored.group}, and other groups would round it a second time; leave --group-size out"
         )
     return stored
+
+
+def table_needs_floats(checkpoint: Checkpoint, quantization: Quantization, name: str = TABLE) -> bool:
+    """Whether an embedding cannot be what it was to be: the delegate has 4-bit tables only of whole blocks.
+
+    Example: `table_needs_floats(open_checkpoint("model.gguf"), Quantization("4w"))`.
+    """
+    found = layout_of(checkpoint, name, quantization) if quantization.embedding else None
+    return found is not None and found.bits == 4 and checkpoint.shapes[name][1] % _TABLE_BLOCK != 0
 
 
 def rounded_layout(name: str, width: int, quantization: Quantization, parameters: int) -> Layout:

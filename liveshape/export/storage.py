@@ -11,11 +11,9 @@ import numpy as np
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
-from liveshape.export.recipe import layout_of
+from liveshape.export.recipe import layout_of, table_needs_floats
 from liveshape.export.rounding import rounded
 from liveshape.export.weights import Array, Grouped, Layout
-
-_TABLE_BLOCK = 32
 
 
 class Storage(Protocol):
@@ -49,13 +47,10 @@ class RoundedStorage:
         return self.checkpoint.shapes
 
     def layout(self, name: str, lookup: bool) -> Layout | None:
-        if lookup and not self.quantization.embedding:
+        chosen = self.quantization
+        if lookup and (not chosen.embedding or table_needs_floats(self.checkpoint, chosen, name)):
             return None
-        found = layout_of(self.checkpoint, name, self.quantization)
-        # The delegate has tables of 4 bits only with rows of whole blocks.
-        if lookup and found is not None and found.bits == 4 and self.shapes[name][1] % _TABLE_BLOCK:
-            return None
-        return found
+        return layout_of(self.checkpoint, name, chosen)
 
     def floats(self, name: str, rows: slice = slice(None)) -> Array:
         return self.checkpoint.read_rows(name, rows)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from liveshape.errors import InputError
+from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
+from liveshape.export.recipe import rounded_again, table_needs_floats
 from liveshape.export.sources import call_function, is_function, located, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
@@ -39,15 +41,18 @@ def export(
     force: bool = False,
     evaluate: str | None = None,
     device: str | None = None,
+    adapter: str | None = None,
 ) -> int:
     """Export a model or a module of the user's own, and say what was made and what it cost.
 
-    `evaluate` is a file with a text, or "" for the one that the package carries.
+    `evaluate` is a file with a text, or "" for the one that the package carries; `adapter` is a folder of peft.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
     # What is asked for is looked at before anything is loaded or made.
     _check_output(Path(out), force)
+    if adapter is not None and is_function(source):
+        raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
     text = _evaluation_text(evaluate, source)
     if is_function(source):
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
@@ -62,8 +67,10 @@ def export(
     from liveshape.export.folder import MODEL, Settings, export_folder
 
     checkpoint = open_checkpoint(place)
+    if adapter is not None:
+        checkpoint = _with_adapter(checkpoint, Path(adapter))
     settings = Settings(quantization, max_seq, max_context, half, full_logits)
-    _say(_notes(checkpoint.config, settings))
+    _say(_notes(checkpoint, settings))
     start = time.monotonic()
     with _steps() as steps:
         size = export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
@@ -88,10 +95,23 @@ def _export_function(source: str, out: Path, half: bool, allow_split: bool, step
     return path
 
 
-def _notes(config: Any, settings: Any) -> list[str]:
+def _with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    from liveshape.export.lora import with_adapter
+
+    merged = with_adapter(checkpoint, folder)
+    changed = [name for name in checkpoint.shapes if checkpoint.stored(name) != merged.stored(name)]
+    if changed:
+        print(
+            f"note: the adapter makes floats of {counted(len(changed), 'layer')} that the source stores in fewer bits"
+        )
+    return merged
+
+
+def _notes(checkpoint: Checkpoint, settings: Any) -> list[str]:
     """What a user may not expect of this model with these settings."""
+    config, quantization = checkpoint.config, settings.quantization
     max_seq, max_context = settings.bounds(config.context)
-    kind = settings.quantization.mode
+    kind = quantization.mode
     notes = [
         f"{config.family}, {config.parameters / 1e6:,.0f} M parameters, {counted(config.layers, 'layer')}; "
         f"{'float16' if settings.half else 'float32'}, weights {'unquantized' if kind == 'none' else kind}, "
@@ -99,6 +119,13 @@ def _notes(config: Any, settings: Any) -> list[str]:
     ]
     if max_context > config.context:
         notes.append(f"note: the model was trained for {config.context} tokens; text beyond that will be poor")
+    again = rounded_again(checkpoint, quantization)
+    if again:
+        notes.append(
+            f"note: {counted(len(again), 'layer')} of 8 bits will be rounded a second time; --quant auto does not"
+        )
+    if table_needs_floats(checkpoint, quantization):
+        notes.append(f"note: the embedding stays in float32: rows of {config.hidden} are no multiple of 32")
     return notes
 
 

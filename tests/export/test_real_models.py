@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import pytest
 import torch
 
 import liveshape
-from liveshape.export.config import Quantization
+from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import Settings, export_folder
+from liveshape.export.gguf import GgufFile
 from liveshape.export.sources import open_checkpoint
+from tests.export import reference
+from tests.export.gguf_files import q4_k_m, rewritten
+from tests.export.perplexity import settings_of
 from tests.export.real_models import smollm2, stories15m
 from tests.export.torch_road import build_decoder
 
@@ -46,9 +51,10 @@ def test_tokenizer(name: str) -> None:
         assert tokenizer.encode(case["prompt"]).ids == case["ids"]
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_unquantized_text_is_that_of_torch(name: str, tmp_path: Path) -> None:
-    settings = Settings(Quantization("none"), max_seq=64, max_context=128)
+@pytest.mark.parametrize(("name", "quantization"), [("stories15M", "none"), ("smollm2", "none"), ("smollm2", "auto")])
+def test_text_is_that_of_torch(name: str, quantization: Mode, tmp_path: Path) -> None:
+    """Of floats, and by default of a file whose weights are 4 bits already: each keeps what it has."""
+    settings = Settings(Quantization(quantization), max_seq=64, max_context=128)
     export_folder(open_checkpoint(str(SOURCES[name]())), tmp_path, settings)
     model = liveshape.load(tmp_path / "model.pte")
     for case in expected(name):
@@ -64,11 +70,33 @@ def test_unquantized_text_is_that_of_torch(name: str, tmp_path: Path) -> None:
         assert found == case["greedy"], case["prompt"]
 
 
+@pytest.mark.parametrize(("name", "format_of"), [("Q8_0", lambda _: "Q8_0"), ("Q4_K_M", q4_k_m)])
+def test_logits_of_blocks_are_those_of_torch(name: str, format_of: Callable[[str], str], tmp_path: Path) -> None:
+    """SmolLM2 in other formats, by default, against torch on the weights that they mean."""
+    rewritten(smollm2(), tmp_path / "model.gguf", format_of)
+    checkpoint = open_checkpoint(str(tmp_path / "model.gguf"))
+    found = {tensor.format.name for tensor in GgufFile(tmp_path / "model.gguf").tensors.values()}
+    # Rows of 576 weights have no blocks of 256.
+    assert found == {"F32", "Q8_0"} if name == "Q8_0" else {"F32", "Q8_0", "Q5_0", "Q4_K", "Q6_K"}
+    export_folder(checkpoint, tmp_path, Settings(max_seq=64, max_context=128, full_logits=True))
+    model = liveshape.load(tmp_path / "model.pte")
+    weights = {tensor: checkpoint.read(tensor) for tensor in checkpoint.shapes}
+    for case in expected("smollm2"):
+        ids = [*case["ids"], *case["greedy"]]
+        wanted = reference.logits(settings_of(checkpoint.config), weights, ids)
+        got = np.asarray(model(np.array([ids[:-1]]), np.array([0])))[0]
+        np.testing.assert_allclose(got, wanted[:-1], rtol=0, atol=1e-3)
+        # The last token alone, at its position.
+        got = np.asarray(model(np.array([ids[-1:]]), np.array([len(ids) - 1])))[0]
+        np.testing.assert_allclose(got, wanted[-1:], rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_perplexity_of_4_bits(name: str, tmp_path: Path) -> None:
     """That of torch with the same quantized weights, and not far from that of the weights as they were."""
     tokenizers = pytest.importorskip("tokenizers")
-    checkpoint = open_checkpoint(str(SOURCES[name]()))
+    # As floats, which is what torch's quantizer takes.
+    checkpoint = replace(open_checkpoint(str(SOURCES[name]())), stored=lambda _: None)
     ids = tokenizers.Tokenizer.from_str(checkpoint.files["tokenizer.json"].decode()).encode(TEXT).ids
     settings = Settings(Quantization("4w"), max_seq=64, max_context=160, full_logits=True)
     export_folder(checkpoint, tmp_path, settings)
