@@ -94,7 +94,12 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
 
 def add_conversion(parser: argparse.ArgumentParser) -> None:
     """How a source that is no program yet is converted."""
-    parser.add_argument("--quant", choices=get_args(Mode), help="weights of a MODEL that is converted, as of `export`")
+    parser.add_argument(
+        "--quant",
+        metavar="HOW",
+        choices=get_args(Mode),
+        help=f"weights of a MODEL that is converted, as of `export`: {', '.join(get_args(Mode))} (default auto)",
+    )
     parser.add_argument(
         "--max-context", metavar="C", type=positive, help="tokens that its cache holds (default 2048, or the model's)"
     )
