@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import get_args
 
 from liveshape import __version__
 from liveshape.errors import (
@@ -18,8 +19,9 @@ from liveshape.errors import (
     ShapeError,
     UnsupportedError,
 )
+from liveshape.export.config import Mode
 from liveshape.tools import measuring_words, text_words
-from liveshape.tools.flags import add_activations, positive
+from liveshape.tools.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
 from liveshape.tools.wrapping import HelpFormatter, wrapped
 
 _ABOUT = """\
@@ -32,7 +34,7 @@ examples:
   liveshape ops conv                                 which operators there are
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
   liveshape generate model-folder -p "Once upon"     text from a language model
-  liveshape chat model-folder                        talk to one
+  liveshape chat model.gguf                          talk to one, converted at its first use
   liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (the extra `llm`)
   liveshape perplexity model-folder book.txt         how well it foretells a text
   liveshape bench --shape 1b                         tokens per second
@@ -68,9 +70,10 @@ examples:
   liveshape ops softmax aten::mm.out
   liveshape ops --json | jq -r '.[] | select(.kind == "portable").name'"""
 
-_RUN = """\
+_RUN = f"""\
 Inputs are random unless given: floats are normal, integers small and not negative, single integers 0.
 Shapes are one per input, sizes joined by x, inputs by commas; without them every input has its largest shape.
+{SOURCES}
 
 examples:
   liveshape run model.pte
@@ -78,11 +81,21 @@ examples:
   liveshape run model.pte --inputs tokens.npy position.npy --output-file logits.npz --print none
   liveshape run model.pte --method get_max_seq_len"""
 
+_CACHE = """\
+Commands that take a model convert a GGUF file or a Hugging Face folder at its first use, and keep the result here:
+LIVESHAPE_CACHE, or where the system keeps such things. One is stale if its source is gone or was changed, or if it was
+made by another version of liveshape: nothing uses it again.
+
+examples:
+  liveshape cache
+  liveshape cache --clear stale"""
+
 _EXPORT = """\
 SOURCE is one of
   a Hugging Face folder    config.json, safetensors, tokenizer.json: Llama, Mistral, Qwen2 and Qwen3 families
   a GGUF file              the same families; weights, tokenizer and chat template are kept as they are
   a llama2.c checkpoint    a .bin with its tokenizer.bin beside it
+  owner/name               a model of the Hugging Face Hub (the extra `hub`)
   module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
 
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
@@ -90,11 +103,13 @@ One graph takes any number of tokens up to --max-seq-len at any position of a co
 Weights: auto keeps whole numbers of 4 or 8 bits exactly as the source stores them, and gives floats 4 bits, or 8
 where 4 would cost; 4w is 4 bits everywhere, 8da4w the same on 8-bit activations, 8w is 8 bits, none is floats. A model
 of a billion parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra
-`export`).
+`export`). --evaluate also writes the source's own weights, for a while, and compares: perplexity, and the divergence of
+what both expect next.
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm
   liveshape export model.Q8_0.gguf -o model --max-context 8192
+  liveshape export Qwen3-0.6B -o qwen --quant 8w --evaluate book.txt
   liveshape export Qwen3-0.6B -o qwen --quant 4w --group-size 64 --dtype fp16
   liveshape export SmolLM2-135M-Instruct -o mine --adapter my-lora
   liveshape export mymodel:build -o mymodel.pte"""
@@ -214,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     names.add_argument("--markdown", action="store_true", help="print docs/operators.md")
 
     running = add("run", "run a program on given or random inputs", _RUN, _run_run)
-    _add_program(running)
+    _add_program(running, "a .pte file, a folder with one, or what is converted")
     running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
     running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz, or raw .bin files, in order")
     running.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
@@ -222,6 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
     add_activations(running)
+    add_conversion(running)
     running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
@@ -233,9 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
     exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
     exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    exporting.add_argument(
-        "--quant", choices=("auto", "4w", "8da4w", "8w", "none"), default="auto", help="of the weights (default auto)"
-    )
+    exporting.add_argument("--quant", choices=get_args(Mode), default="auto", help="of the weights (default auto)")
     exporting.add_argument(
         "--group-size", metavar="N", type=positive, help="weights that share a scale (default 32, of 8 bits 128)"
     )
@@ -251,8 +265,22 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
     exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
     exporting.add_argument(
+        "--evaluate",
+        metavar="TEXT",
+        nargs="?",
+        const="",
+        help="measure what rounding cost on a file with a text, or on one that liveshape brings",
+    )
+    exporting.add_argument("--device", metavar="WHICH", help="what --evaluate runs on, by index or a part of its name")
+    exporting.add_argument(
         "--force", action="store_true", help="write into an OUT that exists, over files of the same names"
     )
+
+    keeping = add("cache", "list or remove the models that were converted", _CACHE, _run_cache, False)
+    keeping.add_argument(
+        "--clear", choices=("all", "stale"), nargs="?", const="all", help="remove all of them, or those that are stale"
+    )
+    keeping.add_argument("--json", action="store_true", help="print JSON")
 
     measuring_words.add_commands(add)
 
@@ -260,8 +288,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_program(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", metavar="PROGRAM", help="a .pte file")
+def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file") -> None:
+    parser.add_argument("program", metavar="PROGRAM", help=what)
     parser.add_argument(
         "--data", "--data-path", metavar="FILE", action="append", default=[], help="a .ptd file of it; may be repeated"
     )
@@ -313,12 +341,13 @@ def _run_run(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         strict=arguments.strict,
         activations=arguments.activations,
+        conversion=conversion_of(arguments),
     )
 
 
 def _run_export(arguments: argparse.Namespace) -> int:
-    from liveshape.export.command import export
     from liveshape.export.config import Quantization
+    from liveshape.tools.export import export
 
     return export(
         arguments.source,
@@ -330,8 +359,16 @@ def _run_export(arguments: argparse.Namespace) -> int:
         full_logits=arguments.full_logits,
         allow_split=arguments.allow_split,
         force=arguments.force,
+        evaluate=arguments.evaluate,
+        device=arguments.device,
         adapter=arguments.adapter,
     )
+
+
+def _run_cache(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.cache import cache
+
+    return cache(arguments.clear, as_json=arguments.json)
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:

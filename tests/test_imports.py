@@ -18,7 +18,7 @@ ROOT = Path(liveshape.__file__).parent
 
 # From the ground up: a module imports from its own line and from the lines above it.
 ORDER = [
-    ("errors",),
+    ("errors", "packages"),
     ("formats",),
     ("graph",),
     ("kernels",),
@@ -31,9 +31,9 @@ ORDER = [
     ("runtime",),
     ("model",),
     ("demo",),
+    ("export",),
     ("llm",),
     ("tools",),
-    ("export",),
     ("cli",),
     ("__main__",),
 ]

@@ -11,9 +11,10 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from liveshape.device.adapters import Adapter
+if TYPE_CHECKING:
+    from liveshape.device.adapters import Adapter
 
 
 def cache_folder() -> Path:

@@ -60,8 +60,8 @@ def open_folder(folder: Path) -> Checkpoint:
     files = {name: (folder / name).read_bytes() for name in _TAKEN_ALONG if (folder / name).exists()}
     if "tokenizer.json" not in files:
         raise FormatError(
-            f"{folder} has no tokenizer.json; transformers writes one: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            f'{folder} has no tokenizer.json; transformers writes one: python -c "from transformers '
+            f"import AutoTokenizer as T; T.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     files.setdefault("generation_config.json", generation_config(config))
     shapes = {name: tensor.shape for name, tensor in matrices.items()}

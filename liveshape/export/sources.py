@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,11 +13,12 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.gguf_model import open_gguf
+from liveshape.export.hub import fetched, is_hub_name
 from liveshape.export.huggingface import open_folder
 from liveshape.export.llama2c import open_llama2c
 
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_MAGIC = 8  # bytes at the start of a file that say what it is
 
 
 def is_function(source: str) -> bool:
@@ -27,35 +30,59 @@ def is_function(source: str) -> bool:
     return bool(_FUNCTION.fullmatch(source)) and not Path(source).exists()
 
 
-def open_checkpoint(source: str) -> Checkpoint:
+def located(source: str) -> Path:
+    """Where a source lies: the path itself, or what the Hub has under this name.
+
+    Example: `located("HuggingFaceTB/SmolLM2-135M-Instruct")`.
+    """
+    path = Path(source)
+    if path.exists():
+        return path
+    if is_hub_name(source):
+        return fetched(source)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+
+
+def runs_as_it_is(path: Path) -> bool:
+    """Whether there is a program at a path already; if not, it may be a checkpoint.
+
+    Example: `runs_as_it_is(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))`.
+    """
+    if path.is_dir():
+        return any(path.glob("*.pte")) or not ((path / "config.json").exists() or any(path.glob("*.gguf")))
+    with open(path, "rb") as file:
+        magic = file.read(_MAGIC)
+    is_program = path.suffix == ".pte" or magic[4:6] == b"ET"
+    return is_program or not (magic[:4] == b"GGUF" or path.suffix in (".safetensors", ".bin"))
+
+
+def open_checkpoint(source: str | Path) -> Checkpoint:
     """The checkpoint at a path, by what is there.
 
     Example: `open_checkpoint("SmolLM2-135M-Instruct.Q4_1.gguf")`.
     """
-    path = Path(source)
+    path = located(str(source))
     if path.is_dir():
         if (path / "config.json").exists():
             return open_folder(path)
         files = sorted(path.glob("*.gguf"))
         if len(files) == 1:
             return open_gguf(files[0])
+        if files:
+            raise InputError(f"{path} has {len(files)} GGUF files: name one of them, such as {files[0]}")
         raise InputError(f"{path} has no config.json: it is not a Hugging Face folder")
-    if not path.exists():
-        hint = ""
-        if _REPOSITORY.fullmatch(source):
-            hint = f"; for a model of the Hub: hf download {source} --local-dir {path.name}"
-        raise InputError(f"{source}: there is no such folder or file{hint}")
     with open(path, "rb") as file:
-        magic = file.read(4)
-    if magic == b"GGUF":
+        magic = file.read(_MAGIC)
+    if magic[:4] == b"GGUF":
         return open_gguf(path)
     if path.suffix == ".bin":
         return open_llama2c(path)
     if path.suffix == ".safetensors":
         return open_folder(path.parent)
+    made = "; it is a program already: liveshape inspect shows it" if magic[4:6] == b"ET" else ""
     raise InputError(
         f"{path} is not of a kind that can be exported: a folder with config.json and safetensors, a .gguf file, "
-        "a llama2.c .bin, or module:function"
+        f"a llama2.c .bin, or module:function{made}"
     )
 
 

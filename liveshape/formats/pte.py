@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from types import TracebackType
 
-from liveshape.errors import InputError, UnsupportedError
+from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.dtypes import ITEM_SIZES, tensor_size
 from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
 from liveshape.formats.plan import PLAN, ExecutionPlan, TensorSpec, read_plan
@@ -110,6 +110,11 @@ def open_program(source: FileSource) -> Program:
 
 
 def _read_program(source: Source) -> Program:
+    if bytes(source.view[:4]) == b"GGUF":
+        raise FormatError(
+            "this is a GGUF file, no program yet; make one of it: liveshape export FILE -o FOLDER, "
+            "or talk to it at once: liveshape chat FILE"
+        )
     flatbuffer, data = _split(source.view)
     root = Reader(flatbuffer).root(b"ET12", "Program", PROGRAM)
     version = root.u32("version")

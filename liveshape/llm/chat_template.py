@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from liveshape.errors import FormatError, InputError, LiveshapeError
-from liveshape.llm.packages import need
+from liveshape.packages import need
 
 Message = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ import numpy as np
 from liveshape.errors import InputError
 from liveshape.llm.arguments import text_of
 from liveshape.llm.host_sampling import Logits
-from liveshape.llm.packages import need
+from liveshape.packages import need
 
 if TYPE_CHECKING:
     from liveshape.llm.tokenizer import Tokenizer

@@ -9,7 +9,6 @@ for response in stream_generate(model, tokenizer, [{"role": "user", "content": "
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
+    from liveshape.export.config import Mode
     from liveshape.llm.model import LanguageModel
     from liveshape.runtime import Progress
 
@@ -59,22 +59,30 @@ def load(
     progress: Progress | None = None,
     half_cache: bool = False,
     activations: str = "float32",
+    quant: Mode | None = None,
+    max_context: int | None = None,
+    cache: bool = True,
 ) -> tuple[LanguageModel, Tokenizer]:
-    """A model and its tokenizer, from a folder or from a `.pte` with a tokenizer beside it.
+    """A model and its tokenizer: a folder or a `.pte` with a tokenizer beside it, or a model that is converted first.
 
+    That is a GGUF file, a Hugging Face folder, or the name of one on the Hub (owner/name). What is made of it is kept
+    for the next time, in LIVESHAPE_CACHE or where the system keeps such things; without `cache` it is not.
+    `quant` and `max_context` say how it is converted, as of `liveshape export`.
+    `progress(done, total)` is told the bytes that are written, if they are, and then those that are uploaded.
     `half_cache` keeps a float32 cache as float16: half of its memory, a little less exact.
     `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
 
-    Example: `model, tokenizer = load("SmolLM2-135M-Instruct")`.
+    Example: `model, tokenizer = load("SmolLM2-135M-Instruct.Q4_1.gguf", max_context=4096)`.
     """
-    if not path_of(path).exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+    from liveshape.export.runnable import Conversion, runnable
     from liveshape.llm.model import LanguageModel
 
-    tokenizer = Tokenizer.load(path)  # first: it is cheap, and fails without any weight uploaded
-    return LanguageModel.load(
-        path, device=device, progress=progress, half_cache=half_cache, activations=activations
-    ), tokenizer
+    conversion = Conversion(quant, max_context, cache)
+    with runnable(str(path_of(path)), conversion, progress or (lambda done, total: None)) as folder:
+        tokenizer = Tokenizer.load(folder)  # first: it is cheap, and fails without any weight uploaded
+        return LanguageModel.load(
+            folder, device=device, progress=progress, half_cache=half_cache, activations=activations
+        ), tokenizer
 
 
 @overload

@@ -379,4 +379,7 @@ def program_file(path: Path) -> Path:
     if usual in found or len(found) == 1:
         return usual if usual in found else found[0]
     names = ", ".join(file.name for file in found) or "none at all"
-    raise FormatError(f"{path} must hold a model.pte or a single .pte, it has {names}")
+    raise FormatError(
+        f"{path} must hold a model.pte or a single .pte, it has {names}; a GGUF file or a Hugging Face folder "
+        f"(config.json, safetensors) becomes such a folder: liveshape export SOURCE -o {path.name}-pte"
+    )

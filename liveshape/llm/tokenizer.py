@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.chat_template import ChatTemplate, Message
-from liveshape.llm.packages import need
 from liveshape.llm.settings import GenerationSettings, read_json
+from liveshape.packages import need
 
 if TYPE_CHECKING:
     import tokenizers
@@ -67,8 +67,8 @@ class Tokenizer:
         file = path if path.suffix == ".json" else home / "tokenizer.json"
         if not file.exists():
             raise InputError(
-                f"{file} does not exist: text needs the tokenizer.json of the model beside it; "
-                "`liveshape run` runs a program without one"
+                f"{file} does not exist: text needs the tokenizer.json of the model beside it; copy it there, or make "
+                "both anew: liveshape export SOURCE -o FOLDER; `liveshape run` runs a program without one"
             )
         with _library(FormatError, f"{file}"):
             backend = tokenizers.Tokenizer.from_file(str(file))

@@ -104,7 +104,7 @@ def find_on_host(name: str) -> HostOperator | str:
         from liveshape.run.torch_host import torch_operator
     except ImportError:
         if name.startswith(("aten.", "aten::")):
-            return "torch, which could compute it on the host, is not installed"
+            return "torch, which could compute it on the host, is not installed: pip install torch"
         return "nothing on the host knows it"
     return torch_operator(name)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,13 +20,14 @@ from liveshape import __version__
 from liveshape.device.protocol import Device
 from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
 from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
+from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, is_program, works
 
 WARM = 0.3  # seconds of work before a row counts
 
@@ -78,6 +78,7 @@ def bench(
     method: str = "forward",
     input_shapes: Sequence[str] = (),
     input_files: Sequence[str] | None = None,
+    conversion: Conversion | None = None,
 ) -> int:
     """Print a row for each test; 0 if all of them ran.
 
@@ -85,15 +86,16 @@ def bench(
     """
     if plot is not None and not plot.lower().endswith(".svg"):
         raise InputError(f"--plot {plot}: the plot is an .svg file")
-    if model is not None and os.path.isfile(model):
+    if model is not None and is_program(model):
         about, rows = _of_program(model, data, method, device, input_shapes, input_files, repeats)
     else:
         if input_shapes or input_files or data:
             raise InputError(
                 "--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d"
             )
-        subject = Subject(model, shape, half_cache, activations)
-        about, rows = _of_language_model(subject, works(prompts, tokens, depths), device, repeats)
+        tests = works(prompts, tokens, depths)
+        with Subject(model, shape, half_cache, activations).converted(conversion or Conversion()) as subject:
+            about, rows = _of_language_model(subject, tests, device, repeats)
     _PRINTERS[output](about, rows)
     if plot is not None:
         Path(plot).write_text(drawn(about["model"], about["device"], rows), encoding="utf-8")

@@ -8,12 +8,21 @@ from contextlib import suppress
 from typing import Any
 
 from liveshape.errors import InputError, counted
+from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
 from liveshape.llm.responses import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
 from liveshape.tools.console import has_colours
-from liveshape.tools.generate import check_form, check_options, open_lookahead, open_model, read_schema, say
+from liveshape.tools.generate import (
+    AS_USUAL,
+    check_form,
+    check_options,
+    open_lookahead,
+    open_model,
+    read_schema,
+    say,
+)
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 from liveshape.tools.wrapping import wrapped
@@ -46,6 +55,7 @@ def chat(
     prompt_cache: str | None = None,
     json_schema: str | None = None,
     regex: str | None = None,
+    conversion: Conversion = AS_USUAL,
 ) -> int:
     """Talk until `q` or the end of the input; 0 always, as a wrong turn does not end a conversation.
 
@@ -55,9 +65,9 @@ def chat(
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
     check_form(schema, regex, lookahead)
-    loaded, tokenizer = open_model(model, device, half_cache, activations)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
     talk = Conversation(loaded, tokenizer, system=system)
-    guesser = open_lookahead(lookahead, device, half_cache, activations)
+    guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
     take_prompt_cache(loaded, prompt_cache)
     ahead = {"lookahead": guesser, "lookahead_tokens": lookahead_tokens}
     form = {"json_schema": schema, "regex": regex}

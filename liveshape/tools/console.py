@@ -91,8 +91,8 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def upload_bar() -> Iterator[Progress]:
-    """A callback for weight uploads: a passing bar on a terminal's stderr, once they take longer than a second.
+def upload_bar(what: str = "weights") -> Iterator[Progress]:
+    """A callback for bytes on their way: a passing bar on a terminal's stderr, once they take longer than a second.
 
     Example: `with upload_bar() as progress: load("model.pte", progress=progress)`.
     """
@@ -102,9 +102,9 @@ def upload_bar() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("weights", total=None)
+    task = bar.add_task(what, total=None)
     start = time.monotonic()
 
     def advance(done: int, total: int) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, get_args
+
+from liveshape.export.config import Mode
+
+if TYPE_CHECKING:
+    from liveshape.export.runnable import Conversion
+
+# What the help of several commands says below their flags.
+SOURCES = """\
+A GGUF file, a Hugging Face folder, a llama2.c .bin, or the name of a model on the Hub (owner/name, the extra `hub`) is
+converted at its first use, as `liveshape export` does, and kept in the cache folder: `liveshape cache` lists it."""
 
 
 class Add(Protocol):
@@ -80,3 +90,24 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="of 4-bit layers; int8 rounds them: faster on a GPU, a little less exact (default float32)",
     )
+
+
+def add_conversion(parser: argparse.ArgumentParser) -> None:
+    """How a source that is no program yet is converted."""
+    parser.add_argument(
+        "--quant",
+        metavar="HOW",
+        choices=get_args(Mode),
+        help=f"weights of a MODEL that is converted, as of `export`: {', '.join(get_args(Mode))} (default auto)",
+    )
+    parser.add_argument(
+        "--max-context", metavar="C", type=positive, help="tokens that its cache holds (default 2048, or the model's)"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="convert it for this time alone")
+
+
+def conversion_of(arguments: argparse.Namespace) -> Conversion:
+    """The same, read."""
+    from liveshape.export.runnable import Conversion
+
+    return Conversion(arguments.quant, arguments.max_context, not arguments.no_cache)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
+from liveshape.export.sources import located, runs_as_it_is
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
 from liveshape.llm.constraint import grammar_of
 from liveshape.llm.generate import load, stream_generate
@@ -23,12 +23,14 @@ from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import print_json, upload_bar
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
+from liveshape.tools.sources import runnable_model
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
 
 STDIN = "-"
 NGRAM = "ngram"
+AS_USUAL = Conversion()
 _LEAST_LIKELY = -9999.0  # what OpenAI writes for the logarithm of 0
 
 
@@ -52,6 +54,7 @@ def generate(
     regex: str | None = None,
     logprobs: int | None = None,
     as_json: bool = False,
+    conversion: Conversion = AS_USUAL,
 ) -> int:
     """Print the text to stdout and the speed to stderr; 0 if it was generated, 130 if Ctrl-C ended it.
 
@@ -67,8 +70,8 @@ def generate(
         raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
-    loaded, tokenizer = open_model(model, device, half_cache, activations)
-    guesser = open_lookahead(lookahead, device, half_cache, activations)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
+    guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)
     # The seed is drawn here where none is given, so that the JSON can name it.
@@ -119,15 +122,20 @@ def generate(
 
 
 def open_model(
-    path: str | None, device: str | None, half_cache: bool = False, activations: str = "float32"
+    source: str | None,
+    device: str | None,
+    half_cache: bool = False,
+    activations: str = "float32",
+    conversion: Conversion = AS_USUAL,
 ) -> tuple[LanguageModel, Tokenizer]:
-    """A model and its tokenizer, with a bar for long uploads; None is the model that the package carries.
+    """A model and its tokenizer, with bars for what takes long; None is the model that the package carries.
 
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
-    with upload_bar() as progress:
+    given = str(shipped_model()) if source is None else source
+    with runnable_model(given, conversion) as path, upload_bar() as progress:
         return load(
-            shipped_model() if path is None else path,
+            path,
             device=device,
             progress=progress,
             half_cache=half_cache,
@@ -136,13 +144,22 @@ def open_model(
 
 
 def open_lookahead(
-    wanted: str | None, device: str | None, half_cache: bool = False, activations: str = "float32"
+    wanted: str | None,
+    device: str | None,
+    half_cache: bool = False,
+    activations: str = "float32",
+    conversion: Conversion = AS_USUAL,
 ) -> Any:
-    """What `--lookahead` names, for `stream_generate`: "ngram", or the model of a folder with its tokenizer.
+    """What `--lookahead` names, for `stream_generate`: "ngram", or a smaller model with its tokenizer.
+
+    One that is converted has a context as large as the other's; its weights are as usual.
 
     Example: `open_lookahead("SmolLM2-135M-Instruct", "nvidia")`.
     """
-    return wanted if wanted in (None, NGRAM) else open_model(wanted, device, half_cache, activations)
+    if wanted is None or wanted == NGRAM:
+        return wanted
+    asked = AS_USUAL if runs_as_it_is(located(wanted)) else replace(conversion, quant=None)
+    return open_model(wanted, device, half_cache, activations, asked)
 
 
 def shipped_model() -> Path:
@@ -151,7 +168,7 @@ def shipped_model() -> Path:
 
     folder = Path(liveshape.demo.__file__).parent / "story"
     if not folder.is_dir():
-        raise InputError("this installation carries no model of its own: name a folder or a .pte file")
+        raise InputError("this installation carries no model of its own: name a folder, a .pte or a .gguf file")
     return folder
 
 
@@ -210,8 +227,8 @@ def check_options(
     token_limit(max_tokens)
     stop_strings(stop)
     guess_limit(guesses)
-    if lookahead not in (None, NGRAM) and not path_of(lookahead).exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), lookahead)
+    if lookahead is not None and lookahead != NGRAM:
+        located(str(path_of(lookahead)))
 
 
 def make_prompt(tokenizer: Tokenizer, text: str, system: str | None, raw: bool) -> Prompt:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from liveshape.tools.flags import Add, add_activations, counts, positive
+from liveshape.tools.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, counts, positive
 
-_BENCH = """\
-MODEL is the folder of a language model, or a .pte file, which is timed per call at the shapes given; without it, the
-shipped model. --shape takes random 4-bit weights of a known size instead: no file, no download.
+_BENCH = f"""\
+MODEL is a language model, or a .pte file, which is timed per call at the shapes given; without it, the shipped model.
+{SOURCES} --shape takes random 4-bit weights of a known size instead: no file, no download.
 Rows have the names of llama-bench: pp512 is a prompt of 512 tokens, tg128 the generation of 128, @ d4096 after as many
 tokens. Each is mean and deviation over -r runs, after one that is not counted. -p, -n and -d take several, by commas.
 
@@ -50,7 +50,7 @@ def add_commands(add: Add) -> None:
 
 def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
     """What `bench` and `profile` measure."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder of a language model, or a .pte file")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a language model, or a .pte file")
     parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
     parser.add_argument(
         "-p", "--prompt", metavar="N,..", type=counts, default=[512], help="tokens of a prompt, 0: none (default 512)"
@@ -77,6 +77,7 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
     parser.add_argument(
         "--inputs", metavar="FILE", nargs="+", help="its inputs: .npy, .npz, or raw .bin files, in order"
     )
+    add_conversion(parser)
 
 
 def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -94,6 +95,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "input_shapes": arguments.input_shapes,
         "input_files": arguments.inputs,
         "device": arguments.device,
+        "conversion": conversion_of(arguments),
     }
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import counted, print_json, work_bar
-from liveshape.tools.generate import open_model, read_text, shipped_model
+from liveshape.tools.generate import AS_USUAL, open_model, read_text, shipped_model
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
@@ -55,13 +56,14 @@ def perplexity(
     half_cache: bool = False,
     device: str | None = None,
     as_json: bool = False,
+    conversion: Conversion = AS_USUAL,
 ) -> int:
     """Print the perplexity of a model on the text of a file, `-` for stdin; 0 if it could be measured.
 
     Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
     """
     text = read_text(file)
-    loaded, tokenizer = open_model(model, device, half_cache, activations)
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
     with loaded:
         found = measure(loaded, tokenizer, text, context)
         about = {
@@ -86,6 +88,21 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int 
     Example: `measure(*load("SmolLM2-135M-Instruct"), text, 256).perplexity`.
     """
     context = min(CONTEXT, model.max_context) if context is None else context
+    windows = windows_of(model, tokenizer, text, context)
+    start = time.perf_counter()
+    losses: list[Any] = []
+    with work_bar(len(windows)) as progress:
+        for number, window in enumerate(windows):
+            progress(f"{_perplexity_text(losses)} window {number + 1}")
+            losses += [losses_of(*piece) for piece in foretold(model, window)]
+    return measured(np.concatenate(losses), context, len(windows), time.perf_counter() - start)
+
+
+def windows_of(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int) -> list[list[int]]:
+    """The tokens of a text in whole windows of a context, each begun as the tokenizer begins texts.
+
+    Example: `windows_of(model, tokenizer, text, 256)`.
+    """
     if not 4 <= context <= model.max_context:
         raise InputError(f"a context of {context} tokens: 4 to {model.max_context:,} are possible with this model")
     ids = tokenizer.encode(text)
@@ -97,13 +114,7 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int 
         )
     # A tokenizer that begins a text with a token begins an empty one with it, too.
     begin = tokenizer.encode("")[:1]
-    start = time.perf_counter()
-    losses: list[Any] = []
-    with work_bar(len(windows)) as progress:
-        for number, window in enumerate(windows):
-            progress(f"{_perplexity_text(losses)} window {number + 1}")
-            losses.append(_losses(model, [*begin, *window[len(begin) :]]))
-    return measured(np.concatenate(losses), context, len(windows), time.perf_counter() - start)
+    return [[*begin, *window[len(begin) :]] for window in windows]
 
 
 def measured(losses: Any, context: int, windows: int, seconds: float) -> Measured:
@@ -117,19 +128,29 @@ def measured(losses: Any, context: int, windows: int, seconds: float) -> Measure
     return Measured(value, value * spread, len(losses), windows * context, windows, context, seconds)
 
 
-def _losses(model: LanguageModel, ids: Sequence[int]) -> Any:
-    """Of the tokens in the second half of a window, which the logits before each of them foretell."""
-    first = len(ids) // 2
+def foretold(model: LanguageModel, window: Sequence[int]) -> Iterator[tuple[Any, Sequence[int]]]:
+    """The second half of a window in pieces: logarithms of all probabilities, a row a token, and the tokens that came.
+
+    Example: `for rows, tokens in foretold(model, window): rows[range(len(tokens)), tokens]`.
+    """
+    place = len(window) // 2
     model.reset()
-    model.prefill(ids[:first])
-    found, place = [], first
-    for rows in model.evaluate_chunks(ids[first:-1]):
+    model.prefill(window[:place])
+    for rows in model.evaluate_chunks(window[place:-1]):
         wide = rows.astype(np.float64)
-        top = wide.max(-1)
-        total = top + np.log(np.exp(wide - top[:, None]).sum(-1))
-        found.append(total - wide[np.arange(len(rows)), ids[place + 1 : place + 1 + len(rows)]])
+        wide -= wide.max(-1, keepdims=True)
+        wide -= np.log(np.exp(wide).sum(-1, keepdims=True))
+        yield wide, window[place + 1 : place + 1 + len(rows)]
         place += len(rows)
-    return np.concatenate(found)
+
+
+def losses_of(rows: Any, tokens: Sequence[int]) -> Any:
+    """Minus the logarithms of the probabilities of the tokens that came.
+
+    >>> losses_of(np.array([[-1.0, -2.0]]), [1])
+    array([2.])
+    """
+    return -rows[np.arange(len(tokens)), tokens]
 
 
 def _perplexity_text(losses: list[Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from liveshape.device.webgpu import WebGpuDevice, open_device
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from liveshape.runtime import Runtime, tell_host
@@ -20,7 +20,7 @@ from liveshape.tools.devices import rate_text
 from liveshape.tools.profiling import AGREES, PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, works
+from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, is_program, works
 from liveshape.tools.trace import trace as trace_of
 
 
@@ -42,22 +42,23 @@ def profile(
     method: str = "forward",
     input_shapes: Sequence[str] = (),
     input_files: Sequence[str] | None = None,
+    conversion: Conversion | None = None,
 ) -> int:
     """Print where time goes; 0 if everything ran.
 
     Example: `profile(shape="1b", prompts=[512], tokens=[32], trace="trace.json")`.
     """
-    is_program = model is not None and os.path.isfile(model)
-    if not is_program and (input_shapes or input_files or data):
+    if (model is None or not is_program(model)) and (input_shapes or input_files or data):
         raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
-    if model is not None and is_program:
+    if model is not None and is_program(model):
         opened, rates = _opened(device, remeasure)
         found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
     else:
-        subject, rows = Subject(model, shape, half_cache, activations), works(prompts, tokens, depths)
-        subject.check(rows)
-        opened, rates = _opened(device, remeasure)
-        found = list(_of_language_model(subject, rows, opened, repeats))
+        rows = works(prompts, tokens, depths)
+        with Subject(model, shape, half_cache, activations).converted(conversion or Conversion()) as subject:
+            subject.check(rows)
+            opened, rates = _opened(device, remeasure)
+            found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:
         Path(trace).write_text(trace_of(found), encoding="utf-8")
     if as_json:

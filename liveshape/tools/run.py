@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
 from liveshape.formats.dtypes import ITEM_SIZES
+from liveshape.llm.model import program_file
 from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model
 from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
+from liveshape.tools.sources import runnable_model
 
 _SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
 _SCALAR = "scalar"
@@ -45,16 +48,22 @@ def run(
     as_json: bool = False,
     strict: bool = False,
     activations: str = "float32",
+    conversion: Conversion | None = None,
 ) -> int:
     """Run a method `repeat` times and print what came out of the last run; 0 if it ran.
 
-    Where `strict`, a program with an operator that only the host computes is refused.
+    Where `strict`, a program with an operator that only the host computes is refused. A model that is no program yet is
+    converted as `conversion` says.
 
     Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
     """
     _check_output_file(output_file)
     runtime = Runtime(device, strict=strict, activations=activations)
-    with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
+    with (
+        runnable_model(program, conversion or Conversion()) as path,
+        upload_bar() as progress,
+        runtime.load_program(program_file(path), data_path=list(data), progress=progress) as opened,
+    ):
         # A wrong shape is told before any weight is uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
         start = time.perf_counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError, UnsupportedError
+from liveshape.export.hub import is_hub_name
+from liveshape.export.runnable import Conversion
+from liveshape.export.sources import runs_as_it_is
 from liveshape.llm.engine import Engine
 from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.model import LanguageModel, program_file
@@ -22,6 +26,7 @@ from liveshape.metadata import shape_text
 from liveshape.runtime import Progress, Runtime
 from liveshape.tools.generate import shipped_model
 from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
+from liveshape.tools.sources import runnable_model
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,14 @@ def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) 
     return tests
 
 
+def is_program(model: str) -> bool:
+    """Whether a model is timed by calls: a program, and no folder or source of a language model.
+
+    Example: `is_program("model.pte")`.
+    """
+    return Path(model).is_file() and runs_as_it_is(Path(model))
+
+
 def call_name(method: str, inputs: Sequence[Any]) -> str:
     """A call by the shapes of its inputs.
 
@@ -83,6 +96,7 @@ class Subject:
     shape: str | None = None
     half_cache: bool = False
     activations: str = "float32"
+    title: str | None = None
 
     def __post_init__(self) -> None:
         if self.path is not None and self.shape is not None:
@@ -93,12 +107,26 @@ class Subject:
     @property
     def name(self) -> str:
         """What a table calls it."""
-        return self.shape or self.folder.name
+        return self.title or self.shape or self.folder.name
 
     @property
     def folder(self) -> Path:
         """Where it lies."""
         return shipped_model() if self.path is None else Path(self.path)
+
+    @contextmanager
+    def converted(self, conversion: Conversion) -> Iterator[Subject]:
+        """The same as something that runs: what is no program yet is converted, and keeps its name.
+
+        Example: `with Subject("model.gguf").converted(Conversion()) as subject: subject.check(rows)`.
+        """
+        if self.path is None:
+            yield self
+            return
+        if not self.folder.exists() and not is_hub_name(self.path):
+            raise InputError(f"{self.path}: there is no such folder; --shape takes random weights of a known size")
+        with runnable_model(self.path, conversion) as path:
+            yield replace(self, path=str(path), title=self.folder.name)
 
     def check(self, rows: Sequence[Work]) -> int:
         """The tokens of context that works need, unless the file says that it has less: no weight is read for that.
@@ -107,10 +135,6 @@ class Subject:
         """
         longest = max(rows, key=lambda work: work.context)
         if self.shape is None:
-            if not self.folder.exists():
-                raise InputError(
-                    f"{self.folder}: there is no such folder; --shape takes random weights of a known size"
-                )
             self._check_context(longest, _context_of(self.folder))
         return longest.context
 
@@ -138,7 +162,7 @@ class Subject:
         if context is not None and work.context > context:
             raise InputError(
                 f"{work.name} takes {work.context:,} tokens of context, {self.name} has {context:,}: give a smaller "
-                "-p, -n or -d, or export the model with a larger --max-context"
+                "-p, -n or -d, or make the model with a larger --max-context"
             )
 
 

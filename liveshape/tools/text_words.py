@@ -5,10 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from liveshape.tools.flags import Add, add_activations, natural, positive, positive_or_all, seed
+from liveshape.tools.flags import (
+    SOURCES,
+    Add,
+    add_activations,
+    add_conversion,
+    conversion_of,
+    natural,
+    positive,
+    positive_or_all,
+    seed,
+)
 
-_GENERATE = """\
+_GENERATE = f"""\
 MODEL is a folder with model.pte and tokenizer.json, or a .pte beside its tokenizer; without it, the shipped one.
+{SOURCES}
 What is not given is as the model's generation_config.json recommends.
 Text goes to stdout as it comes, tokens per second to stderr.
 --prompt-cache FILE is made if it is not there. What it and the prompt begin with alike is not computed again, and at
@@ -23,12 +34,14 @@ examples:
   liveshape generate model-folder -p "A cat, as JSON." --json-schema cat.json
   liveshape generate model-folder -f code.py --lookahead ngram       the same text, sooner where it repeats itself"""
 
-_CHAT = """\
+_CHAT = f"""\
+MODEL is as of `liveshape generate`. {SOURCES}
 Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
 --prompt-cache FILE is as of `liveshape generate`, saved when you leave: the system prompt is there at once next time.
 
 examples:
   liveshape chat SmolLM2-135M-Instruct
+  liveshape chat SmolLM2-135M-Instruct.Q4_1.gguf --max-context 4096
   liveshape chat model-folder --system "You are a pirate." --temp 0.8 --top-p 0.9"""
 
 _PERPLEXITY = """\
@@ -62,19 +75,20 @@ def add_commands(add: Add) -> None:
     _add_language_model(chatting, max_tokens=-1)
 
     foretelling = add("perplexity", "measure how well a model foretells a text", _PERPLEXITY, _run_perplexity)
-    foretelling.add_argument("model", metavar="MODEL", help="a folder or a .pte file")
+    foretelling.add_argument("model", metavar="MODEL", help="a folder, a .pte, or what is converted")
     foretelling.add_argument("file", metavar="FILE", help="a text; - is stdin")
     foretelling.add_argument(
         "-c", "--context", metavar="N", type=positive, help="tokens of a window (default 512, or the model's)"
     )
     foretelling.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
     add_activations(foretelling)
+    add_conversion(foretelling)
     foretelling.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     most = "while there is context" if max_tokens < 0 else max_tokens
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder or a .pte file")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or what is converted")
     parser.add_argument(
         "-n",
         "--max-tokens",
@@ -100,6 +114,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument("--regex", metavar="TEXT", help="what this regular expression matches alone (the same extra)")
     parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
     add_activations(parser)
+    add_conversion(parser)
     parser.add_argument(
         "--lookahead", metavar="HOW", help="guess ahead: ngram, or the folder of a smaller model with this tokenizer"
     )
@@ -122,6 +137,7 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
         "prompt_cache": arguments.prompt_cache,
         "json_schema": arguments.json_schema,
         "regex": arguments.regex,
+        "conversion": conversion_of(arguments),
         "sampling": {
             "temperature": arguments.temp,
             "top_k": arguments.top_k,
@@ -167,4 +183,5 @@ def _run_perplexity(arguments: argparse.Namespace) -> int:
         half_cache=arguments.half_cache,
         device=arguments.device,
         as_json=arguments.json,
+        conversion=conversion_of(arguments),
     )

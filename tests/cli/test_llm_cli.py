@@ -61,7 +61,7 @@ def test_text_to_stdout_and_speed_to_stderr(capsys: Capture, folder: Path, model
     assert "prompt:" in err
     assert "generation:" in err
     assert err.count("tokens/s") == 2
-    assert (models[0].path, models[0].asked) == (str(folder), "nvidia")
+    assert (models[0].path, models[0].asked) == (folder, "nvidia")
     assert models[0].computed == [chatty().apply_chat_template([{"role": "user", "content": "how are you?"}])]
 
 
@@ -185,7 +185,7 @@ def test_the_shipped_model_is_the_default(capsys: Capture, monkeypatch: pytest.M
 
 
 def test_missing_packages_are_named(capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liveshape.llm.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("liveshape.packages.find_spec", lambda name: None)
     code, _, err = call(capsys, "generate", folder, "-p", "how?")
     assert code == 1
     assert "pip install 'liveshape[llm]'" in err

@@ -14,7 +14,7 @@ import pytest
 from liveshape import llm
 from liveshape.errors import InputError
 from liveshape.llm.constraint import grammar_of
-from liveshape.llm.packages import MissingPackageError
+from liveshape.packages import MissingPackageError
 from tests.llm.texts import END, FakeModel, chatty, plain
 
 PROMPT = "Once upon a time"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from liveshape import packages
 from liveshape.errors import FormatError, InputError
-from liveshape.llm import packages
 from liveshape.llm.chat_template import ChatTemplate
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.tokenizer import StreamDecoder, Tokenizer

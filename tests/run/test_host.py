@@ -389,7 +389,7 @@ def test_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not isinstance(found, str)
         assert found.library == "numpy"
         assert find_on_host("aten::linalg_inv_ex.inverse") == (
-            "torch, which could compute it on the host, is not installed"
+            "torch, which could compute it on the host, is not installed: pip install torch"
         )
         assert find_on_host("mine::own.out") == "nothing on the host knows it"
         with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.inverse .*no kernel, and torch, .*is not installed"):

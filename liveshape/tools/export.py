@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,19 @@ from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
 from liveshape.export.log import quiet_imports
 from liveshape.export.recipe import rounded_again, table_needs_floats
-from liveshape.export.sources import call_function, is_function, open_checkpoint
+from liveshape.export.sources import call_function, is_function, located, open_checkpoint
 from liveshape.formats import open_program
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
-from liveshape.tools.console import counted, print_table, size_text
+from liveshape.packages import need
+from liveshape.tools.console import counted, print_table, print_text, size_text
+from liveshape.tools.generate import read_text
 
 # What a module of the user's own is lowered by, and what a checkpoint is written by.
 _FOR_MODULES = ("torch", "torchao", "executorch")
 _FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
+# The text of `--evaluate` where none is named.
+EVALUATION = Path(__file__).with_name("evaluation.txt")
 
 
 def export(
@@ -35,9 +39,13 @@ def export(
     full_logits: bool = False,
     allow_split: bool = False,
     force: bool = False,
+    evaluate: str | None = None,
+    device: str | None = None,
     adapter: str | None = None,
 ) -> int:
-    """Export a model or a module of the user's own, and say what was made. `adapter` is a folder of peft.
+    """Export a model or a module of the user's own, and say what was made and what it cost.
+
+    `evaluate` is a file with a text, or "" for the one that the package carries; `adapter` is a folder of peft.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
@@ -45,25 +53,34 @@ def export(
     _check_output(Path(out), force)
     if adapter is not None and is_function(source):
         raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
-    checkpoint = None if is_function(source) else open_checkpoint(source)
-    _require(*(("export", _FOR_MODULES) if checkpoint is None else ("llm", _FOR_CHECKPOINTS)))
+    text = _evaluation_text(evaluate, source)
+    if is_function(source):
+        need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
+        start = time.monotonic()
+        with _steps() as steps:
+            path = _export_function(source, Path(out), half, allow_split, steps)
+        _report(path, time.monotonic() - start)
+        print(f"next: liveshape run {path}")
+        return 0
+    place = located(source)
+    need(*_FOR_CHECKPOINTS, what=f"exporting {source}")
+    from liveshape.export.folder import MODEL, Settings, export_folder
+
+    checkpoint = open_checkpoint(place)
+    if adapter is not None:
+        checkpoint = _with_adapter(checkpoint, Path(adapter))
+    settings = Settings(quantization, max_seq, max_context, half, full_logits)
+    _say(_notes(checkpoint, settings))
     start = time.monotonic()
     with _steps() as steps:
-        if checkpoint is None:
-            path = _export_function(source, Path(out), half, allow_split, steps)
-            hint = f"liveshape run {path}"
-        else:
-            from liveshape.export.folder import MODEL, Settings, export_folder
+        size = export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
+    _report(Path(out) / MODEL, time.monotonic() - start)
+    print(f"{8 * size / checkpoint.config.parameters:.2f} bits per weight")
+    if text is not None:
+        from liveshape.tools.evaluating import evaluate as evaluated
 
-            settings = Settings(quantization, max_seq, max_context, half, full_logits)
-            if adapter is not None:
-                checkpoint = _with_adapter(checkpoint, Path(adapter))
-            _say(_notes(checkpoint, settings))
-            export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
-            path = Path(out) / MODEL
-            hint = f'liveshape generate {out} -p "Once upon a time"'
-    _report(path, time.monotonic() - start)
-    print(f"next: {hint}")
+        print_text(str(evaluated(checkpoint, Path(out), settings, text, device)))
+    print(f'next: liveshape generate {out} -p "Once upon a time"')
     return 0
 
 
@@ -140,19 +157,18 @@ def _report(path: Path, seconds: float) -> None:
         print(f"warning: no kernel of liveshape runs this yet: {lack}")
 
 
+def _evaluation_text(file: str | None, source: str) -> str | None:
+    """The text to evaluate on, if that is asked for: before anything is made."""
+    if file is None:
+        return None
+    if is_function(source):
+        raise InputError(f"--evaluate is for language models, {source} is a module: leave it out")
+    return read_text(file or str(EVALUATION))
+
+
 def _check_output(out: Path, force: bool) -> None:
     if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
-
-
-def _require(extra: str, packages: Sequence[str]) -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"exporting this needs {', '.join(missing)}, which running does not: pip install 'liveshape[{extra}]'"
-        )
 
 
 class _Steps:

@@ -1,4 +1,4 @@
-"""The packages of the extras `llm` and `constrain`: text needs them, running programs does not."""
+"""The packages of the extras: text, constraints, export and the Hub need them, running programs does not."""
 
 from __future__ import annotations
 

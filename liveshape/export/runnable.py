@@ -1,0 +1,86 @@
+"""A source as a folder that runs: as it is, as it was converted before, or converted now."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from liveshape.errors import InputError
+from liveshape.export.config import Mode, Quantization
+from liveshape.export.sources import located, runs_as_it_is
+from liveshape.packages import need
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How a source is converted, if it must be: what is None is as `liveshape export` does it unasked.
+
+    Without `cache` the folder is a temporary one.
+
+    Example: `Conversion(quant="none", max_context=4096)`.
+    """
+
+    quant: Mode | None = None
+    max_context: int | None = None
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        if self.quant not in (None, *get_args(Mode)):
+            raise InputError(f"quant {self.quant!r}: {', '.join(get_args(Mode))} are possible")
+        if self.max_context is not None and self.max_context < 1:
+            raise InputError(f"max_context {self.max_context}: a context holds at least one token")
+
+
+@contextmanager
+def runnable(
+    source: str,
+    conversion: Conversion,
+    progress: Progress = lambda done, total: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Path]:
+    """The path to load a source from: a program or its folder as it is, and else a folder that it is converted into.
+
+    `tell` is given a line about what happens, `progress` the bytes that are written. Temporary folders go at the end.
+
+    Example: `with runnable("model.gguf", Conversion()) as folder: model = LanguageModel.load(folder)`.
+    """
+    path = located(source)
+    if runs_as_it_is(path):
+        _check_nothing_asked(source, conversion)
+        yield path
+        return
+    need("flatbuffers", "tokenizers", what=f"converting {source}")
+    from liveshape.export.conversions import convert, entry_folder, find
+    from liveshape.export.folder import Settings, export_folder
+    from liveshape.export.sources import open_checkpoint
+
+    quantization = Quantization() if conversion.quant is None else Quantization(conversion.quant)
+    settings = Settings(quantization, max_context=conversion.max_context)
+    if conversion.cache:
+        if found := find(path, settings):
+            tell(f"{source}, as converted before in {found}")
+        else:
+            tell(f"converting {source} once, into {entry_folder(path, settings)}")
+        yield found or convert(path, settings, progress)
+        return
+    with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
+        tell(f"converting {source} for this time alone")
+        folder = Path(home) / "model"
+        export_folder(open_checkpoint(path), folder, settings, progress=progress)
+        yield folder
+
+
+def _check_nothing_asked(source: str, conversion: Conversion) -> None:
+    asked = {"--quant": conversion.quant, "--max-context": conversion.max_context}
+    given = " and ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
+    if given:
+        raise InputError(
+            f"{source} is a program already, and {given} cannot change it: name the model that it was made of, "
+            "a GGUF file or a Hugging Face folder"
+        )
