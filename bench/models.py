@@ -15,7 +15,8 @@ from typing import Any
 
 from bench import export
 from liveshape.export.blocks import FORMATS
-from liveshape.export.config import FAMILIES, GGUF_FAMILIES, Mode, Quantization
+from liveshape.export.config import Mode, Quantization
+from liveshape.export.families import FAMILIES
 from liveshape.tools.console import size_text
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -42,7 +43,7 @@ def page(measured: dict[str, list[Row]]) -> str:
     Example: `PAGE.write_text(page(json.loads(MEASURED.read_text())))`.
     """
     families = [
-        f"| {name} | {family} | {'yes' if family in GGUF_FAMILIES else ''} |" for name, family in FAMILIES.items()
+        f"| {family.architecture} | {name} | {'yes' if family.gguf else ''} |" for name, family in FAMILIES.items()
     ]
     formats = [
         f"| {form.name} | {form.layout.bits} | {form.layout.group} | {'yes' if form.layout.minima else ''} |"

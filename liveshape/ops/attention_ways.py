@@ -31,7 +31,7 @@ LEAST_THREADS = 32
 WALK_SPLITS = 128  # of the context at most
 WALK_SPLIT_KEYS = 32  # in a split at least: what a workgroup asks for at once
 WALK_GROUPS = 528  # of splits: four for each of 132 multiprocessors
-ALONE_FOURS = 640 * 16  # of a head's keys: up to here a row alone is done before a split one is combined
+ALONE_FOURS = 384 * 16  # of a head's keys: up to here a row alone is done before a split one is combined
 
 COMBINERS = 16  # threads that share what the splits found for an element, each a few of them
 
@@ -115,7 +115,7 @@ def walk_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> W
 
     >>> walk_of(8, 4, 64, 8192, Limits(subgroup=32))
     Walk(rows=4, lanes=16, threads=128, ahead=4, mergers=2, splits=66)
-    >>> walk_of(8, 4, 64, 512, Limits(subgroup=32, max_invocations=1024))
+    >>> walk_of(8, 4, 64, 256, Limits(subgroup=32, max_invocations=1024))
     Walk(rows=1, lanes=16, threads=512, ahead=4, mergers=16, splits=1)
     """
     lanes = min(MOST_LANES, limits.subgroup)

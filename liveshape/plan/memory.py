@@ -145,6 +145,9 @@ def _lifetimes(
         use(value, -1)
     for node in graph.nodes:
         numbers = node.written and all(isinstance(value, SymInt) for value in node.written) and not scratch[node.index]
+        numbers = numbers and node.index < min(
+            resume, default=end
+        )  # who runs again has nothing of the caller's any more
         for value in (*node.inputs, *node.written, *scratch[node.index]):
             # What only gives a number dispatches nothing, and reads what the caller gave where that is: on the host.
             if not (numbers and value in graph.given and isinstance(value, Tensor) and not graph.writers[value]):
