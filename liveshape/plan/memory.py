@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from liveshape.graph import Graph, SymInt, Tensor, Value
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.constants import address_of
 from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
@@ -132,6 +132,7 @@ def _lifetimes(
 ) -> dict[Tensor, tuple[int, int]]:
     """First and last node at which each memory must keep its contents."""
     end = len(graph.nodes)
+    first_again = min(resume, default=end)  # what runs again has nothing of the caller's any more
     first: dict[Tensor, int] = {}
     last: dict[Tensor, int] = {}
 
@@ -144,13 +145,9 @@ def _lifetimes(
     for value in graph.given:
         use(value, -1)
     for node in graph.nodes:
-        numbers = node.written and all(isinstance(value, SymInt) for value in node.written) and not scratch[node.index]
-        numbers = numbers and node.index < min(
-            resume, default=end
-        )  # who runs again has nothing of the caller's any more
+        on_host = node.index < first_again and _gives_numbers(node) and not scratch[node.index]
         for value in (*node.inputs, *node.written, *scratch[node.index]):
-            # What only gives a number dispatches nothing, and reads what the caller gave where that is: on the host.
-            if not (numbers and value in graph.given and isinstance(value, Tensor) and not graph.writers[value]):
+            if not (on_host and value in graph.given and not graph.writers[value]):
                 use(value, node.index)
     for value in graph.outputs:
         if isinstance(value, Value):
@@ -166,6 +163,11 @@ def _lifetimes(
                 first[root], last[root] = min(first[root], start), max(last[root], stop)
     # An input that no kernel reads needs no memory.
     return {root: (first[root], last[root]) for root in first if last[root] >= 0}
+
+
+def _gives_numbers(node: Node) -> bool:
+    """Whether it dispatches nothing, and reads what the caller gave where that is: on the host."""
+    return bool(node.written) and all(isinstance(value, SymInt) for value in node.written)
 
 
 def _by_size(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:

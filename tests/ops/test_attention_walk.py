@@ -161,5 +161,5 @@ def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     splits = [walk.splits for walk in walks if walk]
     assert len(splits) == len(walks)
     assert splits == sorted(splits)
-    assert [splits[context - 1] for context in (1, 640, 641, 2048, 8999)] == [1, 1, 21, 64, 66]
+    assert [splits[context - 1] for context in (1, 384, 385, 2048, 8999)] == [1, 1, 13, 64, 66]
     assert len({(walk.rows, walk.threads, walk.ahead, walk.mergers) for walk in walks if walk}) == 2, "two pipelines"
