@@ -26,6 +26,7 @@ THREE_LAYERS = Q4Kernels.putting("q4_put_three")
 GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
 GATED_IN_BYTES = Q4Kernels.putting(
     "q4_put_gated_bytes",
+    numbers=GATED_LAYERS,
     q4_put_units="q4_put_units_bytes",
     q4_row_sums="q4_row_sums_bytes",
     q4_put_block="q4_put_block_bytes",

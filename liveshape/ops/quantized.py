@@ -55,24 +55,29 @@ class Q4Kernels(NamedTuple):
     one_byte_row: Kernel  # of one row that is bytes already
 
     @classmethod
-    def putting(cls, put: str, params: str = "q4_put_params", **instead: str) -> Q4Kernels:
-        """The kernels with an include that says where the sums go, and one with the params that it needs for that."""
+    def putting(
+        cls, put: str, params: str = "q4_put_params", numbers: Q4Kernels | None = None, **instead: str
+    ) -> Q4Kernels:
+        """The kernels with an include that says where the sums go, and one with the params that it needs for that.
+
+        Those of `numbers` are for rows of numbers, where only sums of bytes are put this way.
+        """
 
         def load(name: str, **rows: str) -> Kernel:
             return Kernel.load(name, q4_put=put, q4_put_params=params, **instead, **rows)
 
         return cls(
-            load("q4_one_row"),
-            load("q4_rows"),
-            load("q4_blocks"),
+            numbers.row if numbers else load("q4_one_row"),
+            numbers.rows if numbers else load("q4_rows"),
+            numbers.blocks if numbers else load("q4_blocks"),
             load("q4_combine"),
-            load("q4_one_row", q4_row="q4_row_normed"),
+            numbers.normed if numbers else load("q4_one_row", q4_row="q4_row_normed"),
             load("q4_bytes_row"),
             load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
             load("q4_bytes_rows"),
             load("q4_bytes_blocks"),
-            load("q4_tiles"),
-            load("q4_bytes_tiles"),
+            numbers.tiles if numbers else load("q4_tiles"),
+            numbers.byte_tiles if numbers else load("q4_bytes_tiles"),
             load("q4_bytes_one"),
         )
 

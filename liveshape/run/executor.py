@@ -177,7 +177,7 @@ class Executor:
                     given.append((value, array.numpy(), None))
             else:
                 host = checked(value, array, self.plan.index_limits.get(value))
-                data = stored(host, value, self.plan.limits.half) if value in storages else None
+                data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
                 given.append((value, host, data))
         return copies, given
 

@@ -144,6 +144,7 @@ def greedy(model: Model, tokens: list[int], count: int) -> list[int]:
     return found[len(tokens) :]
 
 
+@pytest.mark.slow  # transformers comes with `make test-all`
 def test_as_transformers_computes_it(folder: tuple[str, Path, Arrays], tmp_path: Path) -> None:
     name, path, weights = folder
     pytest.importorskip("transformers")

@@ -10,7 +10,8 @@ import torch
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import Quantization, from_hugging_face
+from liveshape.export.config import Quantization
+from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.rounding import group_of, rounded
 from liveshape.export.storage import RoundedStorage
 from liveshape.export.weights import Grouped, Layout

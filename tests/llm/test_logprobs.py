@@ -51,9 +51,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "on the host": {"sampler": lambda logits: int(np.argsort(logits)[-2])},
     "processed": {"temperature": 0.0, "logits_processors": [lambda tokens, logits: -logits]},
 }
+QUICK = ("drawn", "guesses", "on the host")  # one on the device, one verified, one chosen here
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.slow]) for way in WAYS])
 def test_they_are_those_of_torch(story: Pair, way: str) -> None:
     stats = llm.Stats()
     options = {"max_tokens": 7, "stats": stats, **WAYS[way]}

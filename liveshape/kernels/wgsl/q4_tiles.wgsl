@@ -45,12 +45,12 @@ struct Sums {
     lower_right: mat4x4<f32>,
 }
 
-fn x_at(row: u32, k: u32) -> V {
+fn numbers_at(row: u32, k: u32) -> V {
     return x[(min(row, params.rows - 1u) * params.depth + k) / V_lanes];
 }
 
 fn rows_at(row: u32, k: u32) -> Rows {
-    return Rows(x_at(row, k), x_at(row + 1u, k), x_at(row + 2u, k), x_at(row + 3u, k));
+    return Rows(numbers_at(row, k), numbers_at(row + 1u, k), numbers_at(row + 2u, k), numbers_at(row + 3u, k));
 }
 
 fn columns_at(first: u32, k: u32) -> Columns {
