@@ -46,7 +46,7 @@ CASES: Mapping[str, tuple[dict[str, Any], Settings, Any]] = {
     "llama_none_full": (LLAMA, Settings(Quantization("none"), full_logits=True, **BOUNDS), SLOW),
     "deep_4w": (DEEP, Settings(Quantization("4w", 16), **BOUNDS), SLOW),
     "narrow_8da4w_full": ({**NARROW}, Settings(Quantization("8da4w"), full_logits=True, **BOUNDS), SLOW),
-    "qwen2_none": ({**QWEN2, **ONE_LAYER}, Settings(Quantization("none"), **BOUNDS), ()),
+    "qwen2_none": ({**QWEN2, **ONE_LAYER}, Settings(Quantization("none"), **BOUNDS), SLOW),
     "llama_half": ({**LLAMA, **ONE_LAYER}, Settings(Quantization("4w"), half=True, **BOUNDS), SLOW),
     "qwen3_none_half": ({**QWEN3, **ONE_LAYER}, Settings(Quantization("none"), half=True, **BOUNDS), SLOW),
 }

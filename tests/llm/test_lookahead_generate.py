@@ -36,7 +36,11 @@ def words(story: Pair, prompt: str, **options: Any) -> tuple[list[Any], Stats]:
     return [(each.text, each.token, each.generation_tokens, each.finish_reason) for each in responses], stats
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.9, "seed": 5}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"temperature": 0.0}, marks=pytest.mark.slow), {"temperature": 0.7, "top_p": 0.9, "seed": 5}],
+    ids=str,
+)
 def test_the_same_words(story: Pair, options: dict[str, Any]) -> None:
     for prompt in PROMPTS[:2]:
         expected, stats = words(story, prompt, max_tokens=14, **options)

@@ -25,7 +25,15 @@ with quiet():
     from executorch.backends.webgpu.test.ops import test_sdpa as sdpa
     from executorch.backends.webgpu.test.ops import test_update_cache as update_cache
 
-HEAVY = {"llama1b_decode_4k", "llama1b_decode_8k", "llama1b_prefill_512", "llama1b_prefill_2048", "llama3"}
+HEAVY = {
+    "small_d",
+    "seqB",
+    "llama1b_decode_4k",
+    "llama1b_decode_8k",
+    "llama1b_prefill_512",
+    "llama1b_prefill_2048",
+    "llama3",
+}
 
 
 def named(items: list[Any], key: Callable[[Any], str]) -> list[Any]:

@@ -180,7 +180,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=[pytest.mark.slow] if form == "8da4w_f16" else []) for form in FORMS]
+)
 def test_layers_of_torchao(form: str) -> None:
     make, options, atol = FORMS[form]
     model = make()

@@ -16,7 +16,7 @@ def hold(found: dict[str, Any], count: int) -> None:
     assert found["latest while the device computes"] < 1
 
 
-@pytest.mark.parametrize("way", ["raw", "public"])
+@pytest.mark.parametrize("way", ["raw", pytest.param("public", marks=pytest.mark.slow)])
 def test_interrupts_leave_nothing_behind(way: str) -> None:
     hold(apart(way, 16, seed=1, seconds=400), 16)
 
