@@ -101,6 +101,8 @@ def _layers_with_minima(search: Search, total: Node, limits: Limits) -> Sequence
     if view is None or view.name != VIEW or keepdim or dims not in ((-1,), (groups.rank - 1,)):
         return ()
     x = view.args[0]
+    if groups.rank < 2 or x.rank < 1:
+        return ()
     count, group = groups.max_shape[-2:]
     fixed = view.args[1][-2:] == (count, group) and groups.max_shape[:-2] == x.max_shape[:-1]
     # Of one size that is live, rows stay what they are, whatever the view calls them.

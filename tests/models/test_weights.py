@@ -210,3 +210,18 @@ def test_rows_become_integers_where_weights_are_nibbles() -> None:
         x = np.random.default_rng(size).standard_normal((1, size, 96)).astype(np.float32)
         expected = x.astype(np.float64) @ weight.T
         assert 0 < np.abs(executor.execute([x])[0] - expected).max() < 0.02 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("shape", "view"), [((8, 24), (-1,)), ((), (1, 1)), ((), (1,))])
+def test_sums_of_what_has_no_groups_stay(shape: tuple[int, ...], view: tuple[int, ...]) -> None:
+    """Looking for groups in them, the lowering stumbled over those without two dimensions."""
+    chain = Chain()
+    x = chain.input(shape)
+    sizes = tuple(192 if size == -1 else size for size in view)
+    rows = chain.node("aten.view_copy.default", x, view, chain.tensor(sizes))
+    total = chain.node("aten.sum.dim_IntList", rows, (len(sizes) - 1,), False, None, chain.tensor(sizes[:-1]))
+    device = open_device()
+    graph = fuse(chain.graph(total), device.limits)
+    given = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (got,) = executor_of(graph, device).execute([given])
+    np.testing.assert_allclose(got, given.reshape(sizes).sum(-1), rtol=1e-5, atol=1e-5)
