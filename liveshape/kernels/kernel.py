@@ -1,7 +1,9 @@
 """A .wgsl file as a callable: the file alone declares its bindings, its Params and its constants.
 
 Buffers are given by position, Params by name, constants by NAME in capitals. Element types such as `T` are filled in
-from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says.
+from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says. Where
+neighbouring threads can hand each other values, SUBGROUP of them, `// include this, by lanes that` takes that file;
+`// by lanes up to 128 parts` says where a kernel does not gain by it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*=\s*([^;]+);[^\n]*$", r
 _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.MULTILINE)
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
-_INCLUDE = re.compile(r"^// include (\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^// include (\w+)(?:, by lanes (\w+))?$", re.MULTILINE)
+_BY_LANES = re.compile(r"^// by lanes up to (\d+) parts", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
 _CONCRETE = frozenset({"f32", "f16", "i32", "u32"})
@@ -93,12 +96,14 @@ class Variant:
     segment_bytes: int
     group_size: int
     parts: int = 1  # threads that share a unit
+    lanes: int = 0  # neighbouring threads that hand each other values, where its kernel has another text for that
     rounds: tuple[bool, ...] = ()  # per binding, whether what is written becomes bfloat16; none if empty
     siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
 
     @property
     def label(self) -> str:
         choices = [kind for _, kind in self.types] + [f"{name}={value}" for name, value in self.constants]
+        choices += [f"lanes={self.lanes}"] if self.lanes else []
         choices += ["bfloat16"] if self.rounds else []
         return f"{self.kernel.name}<{', '.join(choices)}>"
 
@@ -120,6 +125,9 @@ class Variant:
             lines.append(_vector_prologue(width, _MATH[types["T"]]))
         lines += [f"const {name}: {kind} = {constants[name]};" for name, (kind, _) in self.kernel.constants.items()]
         text = self.kernel.text
+        if self.lanes:
+            lines.append(f"const SUBGROUP: u32 = {self.lanes}u;")
+            text = self.kernel.by_lanes
         declarations, slot = [], 0
         rounded = self.rounds or (False,) * len(self.segments)
         for binding, count, rounds in zip(self.kernel.bindings, self.segments, rounded, strict=True):
@@ -153,6 +161,8 @@ class Kernel:
 
     name: str
     text: str
+    by_lanes: str  # the text where neighbouring threads hand each other values; none if it is the same
+    lane_parts: int  # of a unit, up to which it is taken
     bindings: tuple[Binding, ...]
     fields: dict[str, tuple[str, int]]  # name -> (kind, count)
     constants: dict[str, tuple[str, Any]]  # NAME -> (type, default)
@@ -185,11 +195,11 @@ class Kernel:
         taken: set[str] = set()
         text = _text_of(name, instead, taken)
         replaced = [value for key, value in instead.items() if value != key and value in taken]
-        return cls.parse("+".join([name, *replaced]), text)
+        return cls.parse("+".join([name, *replaced]), text, _text_of(name, instead, set(), by_lanes=True))
 
     @classmethod
-    def parse(cls, name: str, source: str) -> Kernel:
-        """Read a kernel from its text."""
+    def parse(cls, name: str, source: str, by_lanes: str = "") -> Kernel:
+        """Read a kernel from its text, and from that by lanes, which declares the same."""
         declared = _BINDING.findall(source)
         if [int(number) for number, *_ in declared] != list(range(len(declared))):
             raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order")
@@ -207,7 +217,9 @@ class Kernel:
         vectored = bool(re.search(r"\bV\b", source))
         return cls(
             name=name,
-            text=_COMMENT.sub("", _OVERRIDE.sub("", _BINDING.sub("", source))),
+            text=_code_of(source),
+            by_lanes=_code_of(by_lanes) if by_lanes != source else "",
+            lane_parts=int(bound.group(1)) if (bound := _BY_LANES.search(source)) else Limits.max_parts,
             bindings=bindings,
             fields=fields,
             constants=constants,
@@ -288,6 +300,7 @@ class Kernel:
             segment_bytes(limits),
             group_size,
             parts,
+            limits.subgroup if self.by_lanes and parts <= self.lane_parts else 0,
             rounds if any(rounds) else (),
         )
 
@@ -307,14 +320,24 @@ class Kernel:
             raise PlanError(f"kernel {self.name} needs PARTS= with shared=")
 
 
-def _text_of(name: str, instead: Mapping[str, str], taken: set[str]) -> str:
+def _text_of(name: str, instead: Mapping[str, str], taken: set[str], by_lanes: bool = False) -> str:
     """A file with those that it includes; one that was `taken` before is not taken again."""
     file = instead.get(name, name)
     if file in taken:
         return ""
     taken.add(file)
     text = resources.files("liveshape.kernels.wgsl").joinpath(f"{file}.wgsl").read_text("utf-8")
-    return _INCLUDE.sub(lambda match: _text_of(match.group(1), instead, taken), text)
+
+    def included(match: re.Match[str]) -> str:
+        other = match.group(2) if by_lanes else None
+        return _text_of(other or match.group(1), instead, taken, by_lanes)
+
+    return _INCLUDE.sub(included, text)
+
+
+def _code_of(source: str) -> str:
+    """A text without what `Variant.source` declares anew."""
+    return _COMMENT.sub("", _OVERRIDE.sub("", _BINDING.sub("", source)))
 
 
 def _binding(kernel: str, row: tuple[str, ...]) -> Binding:

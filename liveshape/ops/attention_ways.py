@@ -33,7 +33,7 @@ WALK_SPLIT_KEYS = 32  # in a split at least: what a workgroup asks for at once
 WALK_GROUPS = 528  # of splits: four for each of 132 multiprocessors
 ALONE_FOURS = 384 * 16  # of a head's keys: up to here a row alone is done before a split one is combined
 
-COMBINERS = 16  # threads that share what the splits found for an element, each a few of them
+COMBINERS = 4  # threads that share what the splits found for an element, each a few of them
 
 # Where threads are there by the thousand, which Limits.max_parts tells.
 MANY_PARTS = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ PLAIN = frozenset({"f32", "f16", "i32", "u32"})
 def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> None:
     """Rewriting read comments as code: `reduce` did not parse."""
     kernel, device = KERNELS[name], open_device()
-    if "subgroup" in kernel.text:
+    if "subgroup" in kernel.text + kernel.by_lanes:
         device = Device(usable_adapters()[0], 0, limits=limits_of(device, subgroup=4))
     if kernel.needs_half and not device.limits.half:
         return  # no plan for this device has it
@@ -42,16 +43,17 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
     }
     if kernel.vectored:
         constants["VEC"] = 4 if "rms_put_bytes" in name else 1  # bytes are put by fours
-    for split in range(len(kernel.bindings)):
+    chosen = (tuple(types.items()), tuple(constants.items()))
+    for split, lanes in product(range(len(kernel.bindings)), (0, 4) if kernel.by_lanes else (0,)):
         segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
-        variant = Variant(kernel, tuple(types.items()), tuple(constants.items()), segments, 1 << 20, kernel.group_size)
+        variant = Variant(kernel, *chosen, segments, 1 << 20, kernel.group_size, lanes=lanes)
         device._device.create_shader_module(code=variant.source)
     rounds = tuple(
         binding.writes and types.get(binding.element, binding.element) == "f32" for binding in kernel.bindings
     )
     for parts in (1, 2) if any(rounds) else ():
         segments = tuple(parts if each else 1 for each in rounds)
-        row = (tuple(types.items()), tuple(constants.items()), segments, 1 << 20, kernel.group_size)
+        row = (*chosen, segments, 1 << 20, kernel.group_size)
         device._device.create_shader_module(code=Variant(kernel, *row, rounds=rounds).source)
 
 

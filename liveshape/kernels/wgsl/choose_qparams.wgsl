@@ -41,6 +41,7 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 // include parts
+// include parts_meet
 // include reduced_walk
 
 fn step_of(least: f32, most: f32) -> f32 {

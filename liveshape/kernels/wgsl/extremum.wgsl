@@ -25,6 +25,7 @@ fn combine(a: Total, b: Total) -> Total {
 
 // include element_keys
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 // include reduced_walk
 
 @compute @workgroup_size(WG)

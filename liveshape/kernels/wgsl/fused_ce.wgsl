@@ -17,6 +17,7 @@ struct Params {
 
 // include exponentials
 // include parts
+// include parts_meet
 
 @compute @workgroup_size(WG)
 fn main(

@@ -19,6 +19,7 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 // include parts
+// include parts_meet
 // include bytes
 // include weight_words
 

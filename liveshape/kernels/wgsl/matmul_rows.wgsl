@@ -16,6 +16,7 @@ fn combine(a: Total, b: Total) -> Total {
 
 // include multiply_add
 // include parts
+// include parts_meet
 // include matmul_operands
 
 @compute @workgroup_size(WG)

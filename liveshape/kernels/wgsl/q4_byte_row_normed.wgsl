@@ -2,7 +2,7 @@
 // bytes: the sums are multiplied with it in the end.
 override EPS: f32 = 0.0;
 
-// include row_total
+// include row_total, by lanes row_total_lanes
 
 fn taken(i: u32) -> vec4<f32> {
     let at = select(0u, params.columns, BIAS) + i * 4u;

@@ -15,6 +15,7 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 // include q4_bytes
 // include q4_bytes_four
 // include q4_put

@@ -23,6 +23,7 @@ fn combine(a: Total, b: Total) -> Total {
 }
 
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 @group(0) @binding(0) var<storage, read> x: array<vec4<T>>;
 // include q4_layer
 // include q4_halves

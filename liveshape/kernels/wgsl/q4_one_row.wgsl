@@ -1,4 +1,5 @@
 // A 4-bit linear layer of one row, bound by reading the weight: a unit is four columns, and PARTS threads share its depth.
+// by lanes up to 128 parts: more hand each other so much that memory is faster.
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16
@@ -15,6 +16,7 @@ fn combine(a: Total, b: Total) -> Total {
 
 // include multiply_add
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 // include q4_operands
 // include q4_row
 // include q4_put

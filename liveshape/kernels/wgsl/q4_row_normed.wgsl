@@ -5,7 +5,7 @@ override KEPT: u32 = 1; // fours of the depth, which is a multiple of 8
 
 var<workgroup> kept: array<vec4<f32>, KEPT>;
 
-// include row_total
+// include row_total, by lanes row_total_lanes
 
 fn take_row(lane: u32) {
     var squares = vec4<f32>();

@@ -45,6 +45,7 @@ fn element(i: u32) -> Total {
 }
 
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 // include reduced_walk
 
 @compute @workgroup_size(WG)

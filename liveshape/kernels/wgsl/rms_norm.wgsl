@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> weight: array<V>;
 
 // include rms_row
-// include row_total
+// include row_total, by lanes row_total_lanes
 
 @compute @workgroup_size(WG)
 fn main(

@@ -21,6 +21,7 @@ struct Params {
 
 // include best
 // include parts
+// include parts_meet
 // include float_keys
 // include score
 // include random

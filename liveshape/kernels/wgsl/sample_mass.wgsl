@@ -20,6 +20,7 @@ fn combine(a: Total, b: Total) -> Total {
 
 // include score
 // include parts
+// include parts_meet, by lanes parts_meet_lanes
 
 @compute @workgroup_size(WG)
 fn main(

@@ -11,6 +11,7 @@ struct Params {
 
 // include best
 // include parts
+// include parts_meet
 // include float_keys
 
 @compute @workgroup_size(WG)

@@ -1,0 +1,27 @@
+"""Threads that share a unit or a row, where neighbours hand each other values: by the subgroups of this device."""
+
+from __future__ import annotations
+
+import pytest
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from tests.ops.cases import CASES
+from tests.support.graphs import OpCase, sweep
+
+OPERATORS = ("rms_norm", "linear_q4gsw", "sum.dim", "argmax", "amin", "layer_norm")
+CHOSEN = [case for operator in OPERATORS for case in [each for each in CASES if operator in each.op][:3]]
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    """Workgroups of several subgroups: some units lie in one, others in several that meet in memory."""
+    limits = limits_of(open_device(), subgroup=4, max_invocations=64, max_parts=64, max_workgroup_bytes=16384)
+    return Device(usable_adapters()[0], 0, limits=limits)
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
+def test_by_lanes(case: OpCase, device: Device) -> None:
+    sweep(case, device.limits, device, rounds=1)
+    lanes = {variant.lanes for variant in device._pipelines if variant.kernel.by_lanes}
+    assert lanes <= {4}, "each that can"
