@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.device.protocol import Buffer
+from liveshape.device.worker import Job
 from liveshape.errors import DeviceError
 
 
@@ -37,6 +38,7 @@ class Memory:
         "bounds",
         "freed",
         "handle",
+        "job",
         "label",
         "lock",
         "mapped",
@@ -57,6 +59,7 @@ class Memory:
         self.wanted = 0  # bytes of that mapping
         self.submission = -1  # the last one that copies into it, where submissions have numbers
         self.submitted = 0  # the number of the submit that writes to it
+        self.job: Job | None = None  # and what submits it, where that is left to a thread
         self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
 
     def check(self) -> None:

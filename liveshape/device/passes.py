@@ -20,7 +20,12 @@ Pieces = Iterable[tuple[Memory, int, Memory, int, int]]
 class Recorder(Protocol):
     """What makes command buffers and hands them over: one of those below."""
 
-    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+    apart: bool  # whether another thread may end what one began, which takes as long again
+
+    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """One step, to be ended."""
+
+    def end(self, begun: Any) -> Any:
         """The command buffer of one step."""
 
     def submit(self, work: Any) -> int:
@@ -33,17 +38,23 @@ class Recorder(Protocol):
 class RawRecorder:
     """Through the C calls."""
 
+    apart = True
+
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device._internal, queue._internal
 
-    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The command buffer of one step."""
+    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """One step, to be ended."""
         encoder = ffi.gc(calls.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL), lib.wgpuCommandEncoderRelease)
         _copy_raw(encoder, input_copies)
         if commands:
             encode_raw(encoder, commands)
         _copy_raw(encoder, copies)
-        return ffi.gc(calls.wgpuCommandEncoderFinish(encoder, ffi.NULL), lib.wgpuCommandBufferRelease)
+        return encoder
+
+    def end(self, begun: Any) -> Any:
+        """The command buffer of one step, whose commands wgpu checks and translates only now."""
+        return ffi.gc(calls.wgpuCommandEncoderFinish(begun, ffi.NULL), lib.wgpuCommandBufferRelease)
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back."""
@@ -89,17 +100,23 @@ def encode_raw(encoder: Any, commands: Sequence[Command]) -> None:
 class PublicRecorder:
     """Through the methods of wgpu-py."""
 
+    apart = False
+
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device, queue
 
-    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The command buffer of one step."""
+    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """One step, to be ended."""
         encoder = self._device.create_command_encoder(label=what)
         copy_public(encoder, input_copies)
         if commands:
             encode_public(encoder, commands)
         copy_public(encoder, copies)
-        return encoder.finish()
+        return encoder
+
+    def end(self, begun: Any) -> Any:
+        """The command buffer of one step."""
+        return begun.finish()
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; here submissions have no numbers."""

@@ -83,6 +83,7 @@ class Device(Protocol):
     name: str
     limits: Limits
     has_clock: bool  # whether it can tell when a command began and ended
+    steps_ahead: int  # that had better be submitted while one is waited for: a GPU must not wait for the host
 
     @property
     def counters(self) -> Counters:

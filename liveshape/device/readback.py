@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from liveshape.device.library import calls, ffi, lib, wgpu
 from liveshape.device.memory import Memory
 from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
+from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError
 
 _MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to an interrupt
@@ -144,29 +143,24 @@ class PublicReader:
     def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
         self._device, self._queue, self._submitting = device, queue, submitting
         self._source = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs,), name="liveshape reader", daemon=True).start()
-        weakref.finalize(self, self._jobs.put, None)
+        self._worker = Worker("liveshape reader")
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
         """Wait for the thread; one that is interrupted leaves the reading to it."""
-        return self._job(lambda: self._read(memory, nbytes)).wait()
+        data: bytearray = self._worker.start(lambda: self._read(memory, nbytes)).wait()
+        return data
 
     async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
         """Look whether the thread is done, with other tasks between the looks."""
-        job, naps = self._job(lambda: self._read(memory, nbytes)), Naps()
-        while job.done.locked():
+        job, naps = self._worker.start(lambda: self._read(memory, nbytes)), Naps()
+        while not job.over:
             await asyncio.sleep(naps.next())
-        return job.wait()
+        data: bytearray = job.wait()
+        return data
 
     def finish(self) -> None:
         """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
-        self._job(self._finish).wait()
-
-    def _job(self, call: Callable[[], bytearray]) -> _Job:
-        job = _Job(call)
-        self._jobs.put(job)
-        return job
+        self._worker.start(self._finish).wait()
 
     def _read(self, memory: Memory, nbytes: int) -> bytearray:
         with memory.lock:
@@ -187,33 +181,3 @@ class PublicReader:
         data = self._read(memory, 4)
         memory.handle.destroy()
         return data
-
-
-class _Job:
-    """Work for the thread; `done` is locked until it has the result or the error."""
-
-    __slots__ = ("call", "done", "error", "result")
-
-    def __init__(self, call: Callable[[], bytearray]) -> None:
-        self.call = call
-        self.result = bytearray()
-        self.error: Exception | None = None
-        self.done = threading.Lock()
-        self.done.acquire()
-
-    def wait(self) -> bytearray:
-        """The result, once it is there."""
-        self.done.acquire()
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    while (job := jobs.get()) is not None:
-        try:
-            job.result = job.call()
-        except Exception as error:
-            job.error = error
-        job.done.release()
-        del job

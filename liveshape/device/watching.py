@@ -28,6 +28,8 @@ _TICK_BYTES = 8
 class WatchedRecorder:
     """Records as another does, and notes how long it took; with a clock the commands carry the device's."""
 
+    apart = False
+
     def __init__(
         self,
         device: WebGpuDevice,
@@ -41,20 +43,25 @@ class WatchedRecorder:
         self._inside = CLOCKS[1] in device._device.features and write_timestamp is not None
         self._stamps: list[_Stamps] = []
 
-    def record(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The command buffer of one step."""
+    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """One step, to be ended."""
         if self._note is not None and commands:
             self._note(commands)
         with _span(self._found, "encode"):
             if self._clock is Clock.NOTHING or not commands:
-                return self._inner.record(input_copies, commands, copies, what)
+                return self._inner.begin(input_copies, commands, copies, what)
             encoder = self._device._device.create_command_encoder(label=what)
             copy_public(encoder, input_copies)
             stamps = _Stamps(self._device, commands, 1 if self._clock is Clock.SUBMITS else len(commands), self._inside)
             self._stamps.append(stamps)
             stamps.encode(encoder)
             copy_public(encoder, copies)
-            return encoder.finish()
+            return encoder
+
+    def end(self, begun: Any) -> Any:
+        """The command buffer of one step."""
+        with _span(self._found, "encode"):
+            return self._inner.end(begun)
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device."""

@@ -31,6 +31,7 @@ from liveshape.device.shaders import create_module
 from liveshape.device.subgroups import SUBGROUPS, subgroup_size
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import CLOCKS, WatchedReader, WatchedRecorder
+from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
@@ -53,6 +54,8 @@ _LOG = logging.getLogger("liveshape")
 _SOFTWARE_INVOCATIONS = 32
 _SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
+_SMALL_WRITE = 1 << 16  # bytes of which a copy may wait for what was submitted before them
+_LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
 _LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
 _FORKED = (
@@ -68,6 +71,7 @@ class WebGpuDevice:
         self.adapter = describe(index, adapter)
         self.name = self.adapter.name
         self._dead = _FORKED if _forked_from_a_device else ""  # why nothing can be done with it any more
+        self._failed: DeviceError | None = None  # what was met with on a thread, until somebody is told
         self._check()
         required = {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
         wanted = ["shader-f16", *CLOCKS]
@@ -99,6 +103,7 @@ class WebGpuDevice:
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self.has_clock = CLOCKS[0] in features
+        self.steps_ahead = 1 if self.adapter.software else 2
         self._recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
         self._pace = Pace(self.adapter.software)
         self._reader: Reader
@@ -110,6 +115,7 @@ class WebGpuDevice:
         self._waiting = 0
         self._done = 0  # submits that are known to be done
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
+        self._worker = Worker("liveshape submits")
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
@@ -130,6 +136,9 @@ class WebGpuDevice:
     def _check(self) -> None:
         if self._dead:
             raise DeviceError(self._dead)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     def _failure(self, what: str, error: Exception) -> DeviceError:
         """What to tell the caller. A lost device is lost for good, and the next Runtime opens another."""
@@ -195,6 +204,7 @@ class WebGpuDevice:
             with memory.lock, self._lock:
                 if memory.freed:
                     continue
+                self._worker.drain()
                 memory.freed = True
                 for bound in memory.bounds:
                     bound.forget()
@@ -211,7 +221,7 @@ class WebGpuDevice:
         try:
             for memory, begin, size in ranges(buffer, offset, nbytes):
                 piece, view = view[:size], view[size:]
-                self._recorder.write(memory, begin, piece)
+                self._write(memory, begin, piece)
         except DeviceError:
             raise
         except Exception as error:
@@ -220,6 +230,16 @@ class WebGpuDevice:
             self._waiting += nbytes
         if self._waiting >= _MOST_WAITING:
             self.flush()
+
+    def _write(self, memory: Memory, begin: int, data: memoryview) -> None:
+        """Behind every submit that is left to the thread."""
+        recorder = self._recorder
+        if self._worker.busy and len(data) <= _SMALL_WRITE:
+            copied = memoryview(bytes(data))
+            self._worker.start(lambda: self._left(lambda: recorder.write(memory, begin, copied), (), "writing"))
+            return
+        self._worker.drain()
+        recorder.write(memory, begin, data)
 
     def flush(self) -> None:
         """Wait until everything written so far has arrived, and everything submitted is done."""
@@ -230,6 +250,7 @@ class WebGpuDevice:
         submitted = self._counters.submits
         if self._done >= submitted:
             return
+        self._worker.drain()
         try:
             self._reader.finish()
         except DeviceError:
@@ -322,7 +343,8 @@ class WebGpuDevice:
     ) -> None:
         """In one submit: copy what arrives, run the commands in one pass, copy results to staging.
 
-        An error of the device is raised here and names the command that caused it.
+        An error of the device is raised here and names the command that caused it. While the device is at work on what
+        was submitted before, a thread ends this and submits it; its errors are raised by `read`, or here the next time.
         """
         self._check()
         if self.adapter.software:
@@ -334,8 +356,9 @@ class WebGpuDevice:
                     raise DeviceError(
                         f"{what}: results are being read from this staging memory; free it or read it out"
                     )
+            recorder, job, submission = self._recorder, None, -1
             try:
-                work = self._recorder.record(
+                begun = recorder.begin(
                     (piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)),
                     commands,
                     (
@@ -346,9 +369,13 @@ class WebGpuDevice:
                     what,
                 )
                 self._pace.submitted(commands)
-                submission = self._pace.submission = self._recorder.submit(work)
-                for _, _, _, staging, _ in copies:
-                    only_part(staging).submission = submission
+                if recorder.apart and len(commands) >= _LONG_STEP and self._done < self._counters.submits:
+                    job = self._worker.start(
+                        lambda: self._left(lambda: recorder.submit(recorder.end(begun)), commands, what)
+                    )
+                else:
+                    self._worker.drain()
+                    submission = self._pace.submission = recorder.submit(recorder.end(begun))
             except DeviceError:
                 raise
             except Exception as error:
@@ -356,14 +383,23 @@ class WebGpuDevice:
             self._waiting = 0
             self._counters.submits += 1
             for _, _, _, staging, _ in copies:
-                only_part(staging).submitted = self._counters.submits
+                memory = only_part(staging)
+                memory.submission, memory.job, memory.submitted = submission, job, self._counters.submits
+
+    def _left(self, call: Callable[[], Any], commands: Sequence[Command], what: str) -> None:
+        """What is left to the thread; an error is kept for whoever comes next."""
+        try:
+            call()
+        except Exception as error:
+            self._failed = self._failure(self._culprit(commands, what), error)
+            raise self._failed from error
 
     def _culprit(self, commands: Sequence[Command], what: str) -> str:
         """Encode the commands one at a time, without running them, to find the one that the device refuses."""
         check_commands(commands)
         for command in commands:
             try:
-                self._recorder.record((), [command], (), what)
+                self._recorder.end(self._recorder.begin((), [command], (), what))
             except Exception:
                 return command.label
         return f"the device refused {what}"
@@ -372,6 +408,7 @@ class WebGpuDevice:
         """The first bytes of the staging buffer, after what was submitted for it."""
         self._check()
         memory = only_part(staging)
+        self._await(memory.job)
         try:
             data = self._reader.read(memory, nbytes)
         except DeviceError:
@@ -384,12 +421,22 @@ class WebGpuDevice:
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
         """The same, awaited."""
         self._check()
+        memory = only_part(staging)
+        self._await(memory.job)
         try:
-            return await self._reader.read_async(only_part(staging), nbytes)
+            return await self._reader.read_async(memory, nbytes)
         except DeviceError:
             raise
         except Exception as error:
             raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+
+    def _await(self, job: Job | None) -> None:
+        """Raise what went wrong with a submit that was left to the thread."""
+        if job is not None:
+            job.end()
+            if job.error is not None:
+                self._failed = None
+                raise job.error
 
     @contextmanager
     def watched(
@@ -397,6 +444,7 @@ class WebGpuDevice:
     ) -> Iterator[Watched]:
         """Note where time goes: what records and what reads is another while it lasts."""
         self._check()
+        self._worker.drain()
         found = Watched()
         recorder, reader = self._recorder, self._reader
         watching = WatchedRecorder(self, recorder, clock if self.has_clock else Clock.NOTHING, note, found)

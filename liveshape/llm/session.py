@@ -144,16 +144,22 @@ class Session:
         """Whether a step may be undone, so that it can be submitted before it is known to be wanted."""
         return self.engine.cache.positional
 
-    def follow(self, pending: Pending, sampling: Sampling, logits: bool = False) -> Pending:
+    @property
+    def steps_ahead(self) -> int:
+        """How many steps may be under way behind the one whose token is read."""
+        return self.engine.device.steps_ahead
+
+    def follow(self, pending: Pending, sampling: Sampling, logits: bool = False, behind: int = 0) -> Pending:
         """Submit the token of a step that may still be under way; `accept` makes it part of the text.
 
-        With `logits`, those that the token after it is chosen from come along with it.
+        It is the token after `behind` others of such steps. With `logits`, those that the token after it is chosen from
+        come along with it.
 
         Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
         """
         contents = self._ready()
         tokens = pending.on_device(TOKEN) if self.holds(pending) else [token_of(pending)]
-        return self._submit(contents, tokens, sampling, 1, logits)
+        return self._submit(contents, tokens, sampling, 1, logits, behind)
 
     def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
         """Submit a token and guesses of what follows it, and choose a token after each of them.
@@ -283,13 +289,15 @@ class Session:
     def _move(self) -> None:
         self._mark = object()
 
-    def _submit(self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool) -> Pending:
-        """Run tokens behind the text without making them part of it."""
+    def _submit(
+        self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, behind: int = 0
+    ) -> Pending:
+        """Run tokens behind the text, and so many others, without making them part of it."""
         self.engine.enter(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
         wanted = [TOKEN, LOGITS] if logits else [TOKEN]
-        return self.engine.run(tokens, len(contents.tokens), sampling, wanted, rows)
+        return self.engine.run(tokens, len(contents.tokens) + behind, sampling, wanted, rows)
 
     def _run(
         self,

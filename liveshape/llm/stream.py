@@ -1,4 +1,5 @@
-"""Token after token without waiting: each step is submitted with the token of the one before it still on the device.
+"""Token after token without waiting: each step is submitted with the token of the one before it still on the device,
+and so is the one after it where the device is a GPU, which then has work while the host records.
 
 Where guesses are made, a step that they may follow waits for its token instead, and verifies them along with it.
 """
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class _Next(NamedTuple):
     """The step whose token comes next, how many may come, and how long the text is without it.
 
-    A step with guesses has several tokens: one after each row, of which `row` is next.
+    A step with guesses has several tokens: one after each row, of which `row` is next. One without may have another
+    `behind` it already.
     """
 
     pending: Pending
@@ -31,6 +33,7 @@ class _Next(NamedTuple):
     position: int
     guesses: tuple[int, ...] = ()
     row: int = 0
+    behind: Pending | None = None
 
 
 class Stream(Iterator[int]):
@@ -77,11 +80,15 @@ class Stream(Iterator[int]):
         session.check_open()
         session.back_to(step.position)
         left = None if step.left is None else step.left - 1
-        goes_on = left != 0 and step.position < session.description.max_context
-        ahead = None
+        goes_on = self._has_room(step.left, step.position)
+        # What is behind is no part of the text: who used the model since has taken its place.
+        ahead = step.behind if step.behind is not None and session.holds(step.behind) else None
+        further = None
         if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
             # The next step is on its way before this token is read, so that the device never waits for the host.
-            ahead = session.follow(step.pending, self._sampling, self._with_logits)
+            ahead = ahead or session.follow(step.pending, self._sampling, self._with_logits)
+            if self._lookahead is None and session.steps_ahead > 1 and self._has_room(left, step.position + 1):
+                further = session.follow(ahead, self._sampling, self._with_logits, behind=1)
         chosen = tokens_of(step.pending)
         token = chosen[step.row]
         if self._with_logits:
@@ -103,10 +110,14 @@ class Stream(Iterator[int]):
             if ahead is None and self._lookahead is not None:
                 ahead = session.verify([token, *guesses], self._sampling, self._with_logits)
             ahead = ahead or session.follow(step.pending, self._sampling, self._with_logits)
-            session.accept(token, last=not guesses)
+            session.accept(token, last=not guesses and further is None)
             # Last, and at once: a step that ends before this line has not been.
-            self._next = _Next(ahead, left, step.position + 1, guesses)
+            self._next = _Next(ahead, left, step.position + 1, guesses, behind=further)
         return token
+
+    def _has_room(self, left: int | None, position: int) -> bool:
+        """Whether a token at a position is followed by another, of which so many may come."""
+        return left != 1 and position < self._session.description.max_context
 
     def _expects(self, left: int | None) -> bool:
         """Whether the next step may have guesses, and so has to wait for its token."""

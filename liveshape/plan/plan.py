@@ -15,7 +15,7 @@ from liveshape.graph.limits import binding_parts
 from liveshape.kernels import Variant
 from liveshape.plan.memory import Memory, Storage
 
-STAGING_BUFFERS = 2  # one call runs while the results of the one before it are read
+STAGING_BUFFERS = 3  # two calls are under way while the results of the one before them are read
 
 Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its tensors among those of the node
 

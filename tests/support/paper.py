@@ -25,6 +25,7 @@ class PaperDevice:
         self.name = "paper"
         self.limits = limits or Limits()
         self.has_clock = False
+        self.steps_ahead = 1
         self._note: Callable[[Sequence[Command]], None] | None = None
         self.writes: dict[str, int] = {}  # by the label of the buffer
         self.kernels: set[Variant] = set()

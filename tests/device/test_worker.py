@@ -1,0 +1,185 @@
+"""Submits that are left to a thread: in order with everything else, and what goes wrong in them is told."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device import webgpu
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device
+from liveshape.device.worker import Worker
+from liveshape.errors import DeviceError
+from liveshape.run.executor import Executor
+from tests.support.chains import Chain, executor_of
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A device that leaves every submit to its thread while it is at work, as only a GPU does."""
+    monkeypatch.setattr(webgpu, "_LONG_STEP", 1)
+    made = Device(usable_adapters()[0], 0)
+    made.adapter = replace(made.adapter, software=False)
+    return made
+
+
+class Counted:
+    """A recorder that counts on which thread it ends what it began, and may refuse to."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.apart = True
+        self.threads: list[str] = []
+        self.refuses = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def end(self, begun: Any) -> Any:
+        self.gate.wait(10)
+        self.threads.append(threading.current_thread().name)
+        if self.refuses:
+            raise ValueError("the end is refused")
+        return self._inner.end(begun)
+
+
+def counted(device: Device) -> Counted:
+    recorder = Counted(device._recorder)
+    device._recorder = recorder
+    return recorder
+
+
+def doubling(device: Device, rows: int = 9) -> Executor:
+    """x -> 2x"""
+    chain = Chain()
+    x = chain.input((rows, 3))
+    return executor_of(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((rows, 3)))), device)
+
+
+def test_calls_keep_their_order_and_their_errors() -> None:
+    worker, seen = Worker("test"), list[int]()
+    gate = threading.Event()
+    jobs = [worker.start(lambda: gate.wait(10))] + [worker.start(lambda n=n: seen.append(n)) for n in range(50)]
+    assert worker.busy
+    assert not seen
+    gate.set()
+    worker.drain()
+    assert not worker.busy
+    assert seen == list(range(50))
+    assert jobs[0].wait() is True
+    failing = worker.start(lambda: 1 // 0)
+    for _ in range(2):  # as often as it is asked for
+        with pytest.raises(ZeroDivisionError):
+            failing.wait()
+    assert worker.start(lambda: 7).wait() == 7
+
+
+def test_one_who_was_not_woken_is_woken_by_who_waits() -> None:
+    """An interrupt between putting a call and waking the thread."""
+    worker = Worker("test")
+    worker.start(lambda: None).wait()
+    wake = worker._wake
+    worker._wake = type("Lost", (), {"put": lambda self, value: None})()
+    job = worker.start(lambda: 3)
+    job._wake = worker._wake = wake
+    assert job.wait() == 3
+
+
+def test_several_wait_for_one() -> None:
+    worker, gate, found = Worker("test"), threading.Event(), list[int]()
+    job = worker.start(lambda: gate.wait(10) and 5)
+    threads = [threading.Thread(target=lambda: found.append(job.wait())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(5)
+    assert found == [5] * 4
+
+
+def test_steps_that_are_left_to_the_thread_keep_the_order_of_writes(device: Device) -> None:
+    """Inputs and params of a step must not arrive before the step before it is submitted."""
+    executor, recorder = doubling(device), counted(device)
+    for turn in range(20):
+        inputs = [np.full((size, 3), size + turn, np.float32) for size in (1, 9, 2, 8)]
+        recorder.threads.clear()
+        calls = [executor.start([inputs[0]])]
+        recorder.gate.clear()
+        threading.Timer(0.005, recorder.gate.set).start()
+        calls += [executor.start([x]) for x in inputs[1:]]
+        for x, call in zip(inputs, calls, strict=True):
+            np.testing.assert_array_equal(call.result()[0], 2 * x)
+        assert "liveshape submits" in recorder.threads, "at work, the device leaves the end to its thread"
+    executor.execute([inputs[0]])
+    recorder.threads.clear()
+    executor.execute([inputs[0]])
+    assert recorder.threads == [threading.main_thread().name], "who finds the device idle ends it at once"
+
+
+def test_what_is_freed_was_submitted_before(device: Device) -> None:
+    """wgpu-native ends the process over a submit of memory that was destroyed."""
+    recorder = counted(device)
+    for _ in range(5):
+        executor = doubling(device)
+        call, x = executor.start([np.ones((4, 3), np.float32)]), np.full((9, 3), 3, np.float32)
+        recorder.gate.clear()
+        left = executor.start([x])
+        threading.Timer(0.02, recorder.gate.set).start()
+        executor.close()
+        assert recorder.gate.is_set()
+        assert isinstance(call, type(left))
+
+
+def test_an_error_of_the_thread_is_told_by_the_one_who_reads(device: Device) -> None:
+    executor, recorder = doubling(device), counted(device)
+    x = np.ones((4, 3), np.float32)
+    first = executor.start([x])
+    recorder.refuses = True
+    second = executor.start([x])
+    with pytest.raises(DeviceError, match=r"aten.add.Tensor \(node 0\).*the end is refused"):
+        second.result()
+    recorder.refuses = False
+    np.testing.assert_array_equal(first.result()[0], 2 * x)
+    np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
+def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
+    executor, recorder = doubling(device), counted(device)
+    x = np.ones((4, 3), np.float32)
+    first = executor.start([x])
+    recorder.refuses = True
+    executor.start([x], wanted=[])
+    device._worker.drain()
+    recorder.refuses = False
+    with pytest.raises(DeviceError, match="the end is refused"):
+        executor.start([x])
+    np.testing.assert_array_equal(first.result()[0], 2 * x)
+    np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
+def test_threads_share_a_device_that_leaves_submits_to_its_own(device: Device) -> None:
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        executor = doubling(device)
+        for turn in range(15):
+            inputs = [np.full((size, 3), number * 100 + turn + size, np.float32) for size in (2, 7, 1)]
+            calls = [executor.start([x]) for x in inputs]
+            for x, call in zip(inputs, calls, strict=True):
+                if not np.array_equal(call.result()[0], 2 * x):
+                    wrong.append(f"{number} {turn}")
+        executor.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not wrong

@@ -1,0 +1,68 @@
+"""Streams two steps ahead, as on a GPU: the same tests of streams, on a device whose thread submits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from liveshape.device import webgpu
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device
+from liveshape.llm.model import LanguageModel
+from liveshape.llm.sampling import Sampling
+from tests.llm.test_model import (  # noqa: F401  its tests, with the model below
+    IDS,
+    LAST,
+    stepwise,
+    test_a_stream_can_be_left_and_the_text_goes_on,
+    test_a_stream_ends_at_a_stop_token,
+    test_a_stream_ends_with_the_context,
+    test_a_stream_equals_step_by_step,
+    test_a_token_in_steady_state_makes_nothing,
+    test_questions_between_the_tokens_of_a_stream,
+)
+from tests.llm.test_session_interrupts import (  # noqa: F401
+    test_a_stream_that_is_interrupted_anywhere_goes_on,
+    test_three_forks_in_threads_of_their_own,
+    test_two_threads_share_one_model,
+)
+from tests.support.llamas import program
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[LanguageModel]:
+    device = Device(usable_adapters()[0], 0)
+    device.adapter = replace(device.adapter, software=False)
+    device.steps_ahead = 2
+    with pytest.MonkeyPatch.context() as patch, LanguageModel.load(program(LAST), device=device) as model:
+        patch.setattr(webgpu, "_LONG_STEP", 1)
+        yield model
+
+
+@pytest.fixture
+def model(loaded: LanguageModel) -> LanguageModel:
+    loaded.reset()
+    return loaded
+
+
+def test_two_steps_are_under_way_while_a_token_is_read(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepwise(model, IDS[:3], Sampling(), 3)
+    model.reset()
+    order: list[str] = []
+    device = type(model.device)
+    submit, read = device.submit, device.read
+    monkeypatch.setattr(device, "submit", lambda *args, **named: (order.append("submit"), submit(*args, **named))[1])
+    monkeypatch.setattr(device, "read", lambda *args, **named: (order.append("read"), read(*args, **named))[1])
+    assert len(list(model.stream(IDS[:3], max_tokens=5))) == 5
+    assert order == ["submit"] * 3 + ["read", "submit", "read", "submit", "read", "read", "read"]
+
+
+def test_logits_that_a_stream_ran_past_are_made_again(model: LanguageModel) -> None:
+    from tests.llm.sessions import after
+    from tests.llm.test_model import close
+
+    stream = model.stream(IDS[:9])
+    next(stream)
+    close(model.logits(), after(model.tokens))
