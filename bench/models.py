@@ -1,4 +1,5 @@
-"""docs/models.md: which models there are, what each recipe makes of two of them, and what exporting takes.
+"""docs/models.md: which models there are, what each recipe makes of two of them, what rounded activations cost, and
+what exporting takes.
 
 What is measured is kept in docs/models.json, a row at a time: a run that was stopped goes on where it was.
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,13 @@ TEXTS = {
     "smollm2-stories": "SmolLM2-135M, stories",
     "smollm2-prose": "SmolLM2-135M, prose",
 }
+# Where there are layers of 4 bits: those of a file that has them, and those of a recipe.
+ROUNDED: tuple[tuple[str, Mode, str], ...] = (
+    ("stories15M", "4w", "stories"),
+    ("smollm2", "auto", "stories"),
+    ("smollm2", "auto", "prose"),
+)
+WINDOW = 256
 Row = dict[str, Any]
 
 
@@ -61,6 +71,14 @@ def page(measured: dict[str, list[Row]]) -> str:
         f"{row['processor']:.1f} | {row['seconds']:.1f} | {row['load']:.1f} / {row['cores']} | "
         f"{size_text(row['peak'])} |"
         for row in measured["exports"]
+    ]
+    exact = {(row["model"], row["text"]): row for row in measured["activations"] if row["activations"] == "float32"}
+    rounded = [
+        f"| {NAMES[row['model']]} | {row['quant']} | {row['text']}, {row['counted']} tokens | "
+        f"{exact[row['model'], row['text']]['perplexity']:.3f} | {row['perplexity']:.3f} | "
+        f"{100 * (row['perplexity'] / exact[row['model'], row['text']]['perplexity'] - 1):+.2f}% |"
+        for row in measured["activations"]
+        if row["activations"] == "int8" and (row["model"], row["text"]) in exact
     ]
     return "\n".join(
         [
@@ -98,6 +116,15 @@ def page(measured: dict[str, list[Row]]) -> str:
             "| --- | --- | --- | --- | --- |",
             *texts,
             "",
+            '## What `activations="int8"` costs',
+            "",
+            "Perplexity by liveshape itself, of the same file with the rows of its 4-bit layers as they are and as",
+            f"8-bit integers: `liveshape perplexity MODEL TEXT -c {WINDOW} --activations int8`, on the texts above.",
+            "",
+            "| model | recipe | text | float32 | int8 | cost |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rounded,
+            "",
             "## What exporting takes",
             "",
             "With a context of 2048 tokens, or the model's, each in a process of its own (`bench/export.py`). Where",
@@ -133,6 +160,24 @@ def measure(measured: dict[str, list[Row]]) -> None:
                 found, bits = evaluated(checkpoint, subject, Quantization(mode))
                 row = {"bits": bits, "tokens": found.counted, "perplexity": found.perplexity}
                 _keep(measured, "perplexities", {"text": text, "quant": mode, **row})
+    asked = {(row["model"], row["text"], row["activations"]) for row in measured["activations"]}
+    for model, mode, text in ROUNDED:
+        for activations in ("float32", "int8"):
+            if (model, text, activations) not in asked:
+                row = {"model": model, "quant": mode, "text": text, "activations": activations}
+                _keep(measured, "activations", row | perplexity_of(model, mode, text, activations))
+
+
+def perplexity_of(model: str, mode: Mode, text: str, activations: str) -> Row:
+    """What `liveshape perplexity` says, converting the source if nobody has yet."""
+    from tests.export.perplexity import TEXTS as FOLDER
+
+    command = [sys.executable, "-m", "liveshape", "perplexity"]
+    with export.source_of(model) as source:
+        command += [str(source), str(FOLDER / f"{text}.txt"), "-c", str(WINDOW), "--quant", mode, "--json"]
+        command += ["--activations", activations]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {key: found[key] for key in ("perplexity", "counted", "context", "device")}
 
 
 def _keep(measured: dict[str, list[Row]], kind: str, row: Row) -> None:
@@ -141,6 +186,8 @@ def _keep(measured: dict[str, list[Row]], kind: str, row: Row) -> None:
     measured["exports"].sort(key=lambda each: EXPORTS.index((each["model"], each["quant"])))
     order = [(text, mode) for text in TEXTS for mode in RECIPES]
     measured["perplexities"].sort(key=lambda each: order.index((each["text"], each["quant"])))
+    rounded = [(model, text) for model, _, text in ROUNDED]
+    measured["activations"].sort(key=lambda each: (rounded.index((each["model"], each["text"])), each["activations"]))
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
     PAGE.write_text(page(measured))
 
@@ -150,9 +197,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure what was measured before as well")
     parser.add_argument("--page", action="store_true", help="only write the page")
     options = parser.parse_args()
-    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"exports": [], "perplexities": []}
+    nothing: dict[str, list[Row]] = {"exports": [], "perplexities": [], "activations": []}
+    measured = nothing if options.again or not MEASURED.exists() else nothing | json.loads(MEASURED.read_text())
     if not options.page:
-        measure({"exports": [], "perplexities": []} if options.again else measured)
+        measure(measured)
     else:
         PAGE.write_text(page(measured))
 

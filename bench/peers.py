@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "rows_depth": options.rows_depth,
         "copy": rates_of(device).copy,
         "versions": _versions(device),
+        "cores": _cores(),
         "absent": {},
         "speeds": {},
         "rows": {},
@@ -147,6 +149,12 @@ def _add_vision(document: dict[str, Any], options: argparse.Namespace, only: Seq
     sides = [side for side, why in reasons.items() if not why]
     if sides:
         document["vision"] = {name: networks.measured(name, options.networks, sides) for name in networks.NETWORKS}
+
+
+def _cores() -> str:
+    """Of the host's, those that this process may use, such as `2 of 16`."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{allowed} of {os.cpu_count()}"
 
 
 def _versions(device: WebGpuDevice) -> dict[str, str]:

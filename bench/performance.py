@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots, from what bench.peers and bench.rows measured: no number in it is typed.
+"""docs/performance.md and its plots, from what bench.peers, bench.rows and bench.against measured: no number is typed.
 
 Run: python -m bench.performance [FILE.json ...] [--page docs/performance.md]
 
@@ -21,7 +21,7 @@ from liveshape.tools.plot import lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 FOLDER = PAGE.parent / "performance"
-SHAPES = ("1b", "8b", "135m")
+SHAPES = ("1b", "8b", "135m", "tiny")
 NOT_YET = "not measured yet"
 
 Document = Mapping[str, Any]
@@ -40,7 +40,8 @@ TAIL = """\
 - `activations="float32"`, the default: the rows of 4-bit layers stay as they are. Weights are what the file has, sums
   are float32.
 - `activations="int8"`, only where the caller asks: the rows of 4-bit layers become 8-bit integers by groups of 32, each
-  with a step of its own. Products of integers are exact; sums over groups are float32.
+  with a step of its own. Products of integers are exact; sums over groups are float32. [models.md](models.md) has what
+  that costs in perplexity.
 - `half_cache=True`, only where the caller asks: keys and values are stored as float16. llama.cpp's cache is float16
   unless it is told otherwise.
 - `torch CUDA` computes in float32, `torch CUDA, TF32` with 10 bits of each factor, which is torch's own choice.
@@ -59,6 +60,7 @@ interface does not have. The door is where a layer chooses its kernel from the r
 - `liveshape devices --measure`: that best, of a copy and of arithmetic.
 - `python -m bench.peers --shape 1b --llamacpp FOLDER --networks FOLDER --out docs/performance/NAME.json`: the tables.
 - `python -m bench.rows --shape 1b --out docs/performance/NAME.json`: a call of many rows beside a call of one.
+- `python -m bench.against COMMIT --out docs/performance/NAME.json`: this tree beside an older one.
 
 Some GPUs lower their clocks in every pause, so each number comes after 0.3 seconds of work.
 """
@@ -87,6 +89,8 @@ def plots(documents: Sequence[Document]) -> dict[str, str]:
     """
     found = {}
     for document in documents:
+        if document["kind"] == "against":
+            continue
         if document["kind"] == "rows":
             found[_file("rows", document)] = rows_bench.drawn(document)
         elif any(len(points) > 1 for points in _decode(document).values()):
@@ -119,8 +123,10 @@ def tables(document: Document) -> str:
     parts += [f"{name}: not here: {why}\n" for name, why in document["absent"].items()]
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     cache = ", float16 cache" if document["half_cache"] else ""
+    cores = f", on {document['cores']} cores of the host" if "cores" in document else ""
     parts.append(
-        f"liveshape {document['liveshape']}{cache}, {versions}; {document['test_time']}; `{document['command']}`\n"
+        f"liveshape {document['liveshape']}{cache}, {versions}{cores}; {document['test_time']}; "
+        f"`{document['command']}`\n"
     )
     return "\n".join(parts)
 
@@ -128,9 +134,9 @@ def tables(document: Document) -> str:
 def _adapter(documents: Sequence[Document]) -> Iterator[str]:
     for shape in SHAPES:
         peers = [each for each in documents if each["kind"] == "peers" and each["model"] == shape]
-        yield f"### {shape}\n"
         if not peers:
-            yield f"{NOT_YET[0].upper()}{NOT_YET[1:]}: `python -m bench.peers --shape {shape}`.\n"
+            continue
+        yield f"### {shape}\n"
         for document in peers:
             yield tables(document)
             yield from _limit(document)
@@ -139,6 +145,14 @@ def _adapter(documents: Sequence[Document]) -> Iterator[str]:
                 yield f"![{name.removesuffix('.svg')}](performance/{name})\n"
             if document["kind"] == "rows":
                 yield f"liveshape {document['liveshape']}; {document['test_time']}; `{document['command']}`\n"
+    for document in (each for each in documents if each["kind"] == "against"):
+        yield f"### Against {document['commit']}\n"
+        yield f"The shipped model, {document['prompt']} tokens of a prompt and {document['tokens']} after them.\n"
+        cells = [
+            [key, f"{then:.3f}", f"{now:.3f}", f"{now / then:.2f}"] for key, (then, now) in document["best"].items()
+        ]
+        yield _table(["seconds of the fastest turn", "then", "now", "ratio"], cells)
+        yield f"{document['test_time']}; `{document['command']}`\n"
 
 
 def _limit(document: Document) -> Iterator[str]:
@@ -172,7 +186,10 @@ def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
 
 
 def _speed(found: Sequence[float] | None) -> str:
-    return "-" if found is None else f"{found[0]:,.0f} ± {found[1]:,.0f}"
+    if found is None:
+        return "-"
+    digits = 0 if found[0] >= 100 else 2
+    return f"{found[0]:,.{digits}f} ± {found[1]:,.{digits}f}"
 
 
 def _cost(costs: Mapping[Any, float], count: int) -> str:
@@ -198,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read(files: Sequence[Path]) -> list[Document]:
-    """What the two commands wrote."""
+    """What these commands wrote."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 

@@ -27,7 +27,7 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 
 TURNED_LAYERS = Q4Kernels.putting("q4_put_turned", "q4_turned_params")
-ADDED_LAYER = Q4Kernels.putting("q4_put_added")
+ADDED_LAYER = Q4Kernels.putting("q4_put_added", q4_expect="q4_expect_added")
 
 
 @op("liveshape.added_linear_q4gsw")

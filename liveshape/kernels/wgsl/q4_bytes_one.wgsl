@@ -30,6 +30,7 @@ fn main(
     let unit = unit_of(group_index(group, grid), lane);
     let column = min(unit * 4u, params.columns - 1u);
     let part = part_of(lane);
+    expect_four(0u, column);
     var mine = Total();
     for (var i = part; i < groups(); i += SHARE) {
         mine = plus_bytes(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));

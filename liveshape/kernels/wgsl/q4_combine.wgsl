@@ -22,6 +22,7 @@ fn main(
     let row = i / fours;
     var total = vec4<f32>();
     if (row < params.rows) {
+        expect_four(row, i % fours * 4u);
         for (var part = 0u; part < params.splits; part++) {
             total += parts[part * params.rows * fours + i];
         }

@@ -20,6 +20,7 @@ fn combine(a: Total, b: Total) -> Total {
 // include q4_operands
 // include q4_row
 // include q4_put
+// include q4_expect
 // include q4_eight
 
 fn plus(sums: vec4<f32>, eight: Eight, column: u32) -> vec4<f32> {
@@ -105,6 +106,7 @@ fn main(
     // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
     var i = part * select(1u, TURNS, TOGETHER);
     var turn = ask(columns, i);
+    expect_four(0u, column);
     take_row(lane);
     loop {
         sums = plus_turn(sums, turn, column);
@@ -116,6 +118,6 @@ fn main(
     }
     let total = across_parts(lane, sums);
     if (part == 0u && unit * 4u < params.columns) {
-        put_four(0u, unit * 4u, total);
+        put_expected(0u, unit * 4u, total);
     }
 }

@@ -3,10 +3,15 @@
 @group(0) @binding(5) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(6) var<uniform> params: Params;
 
+fn put_onto(row: u32, column: u32, product: f32, other: f32) {
+    if (row < params.rows && column < params.columns) {
+        out[row * params.columns + column] = TOut(other + f32(TOut(with_bias(column, product))));
+    }
+}
+
 fn put(row: u32, column: u32, product: f32) {
     if (row < params.rows && column < params.columns) {
-        let i = row * params.columns + column;
-        out[i] = TOut(f32(residual[i]) + f32(TOut(with_bias(column, product))));
+        put_onto(row, column, product, f32(residual[row * params.columns + column]));
     }
 }
 

@@ -1,0 +1,100 @@
+"""Whether this tree is slower than a commit: prompts and generation of the shipped model, both in turns, in one run.
+
+Run: python -m bench.against COMMIT [--turns 5] [--prompt 64] [--tokens 48] [--out FILE.json]
+
+Each turn is a process of its own, so that both are measured under the same load; the ratio is of the fastest turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.rows import command_of
+from liveshape.device.webgpu import open_device
+from liveshape.tools.bench import described
+from liveshape.tools.generate import shipped_model
+
+ROOT = Path(__file__).parents[1]
+# What both trees understand.
+MEASURED = """
+import json, sys, time
+from liveshape.llm.model import LanguageModel
+from liveshape.llm.sampling import Sampling
+path, prompt, tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+begin = time.perf_counter()
+model = LanguageModel.load(path)
+loaded = time.perf_counter() - begin
+ids = [1 + i % 100 for i in range(prompt)]
+def prefill():
+    model.reset()
+    begin = time.perf_counter()
+    model.prefill(ids)
+    model.device.flush()
+    return time.perf_counter() - begin
+def decode():
+    begin = time.perf_counter()
+    for _ in model.stream([5], Sampling(), max_tokens=tokens):
+        pass
+    return time.perf_counter() - begin
+prefill(), decode()
+rows = [(prefill(), decode()) for _ in range(3)]
+print(json.dumps({"load": loaded, "prefill": min(row[0] for row in rows), "decode": min(row[1] for row in rows)}))
+"""
+
+
+def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
+    """Seconds of one turn with the package of a tree."""
+    command = [sys.executable, "-c", MEASURED, str(shipped_model()), str(prompt), str(tokens)]
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    done = subprocess.run(command, env=environment, cwd=tree, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("commit")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--out", type=Path, help="a .json file, for bench.performance")
+    options = parser.parse_args()
+    rows: dict[str, list[dict[str, float]]] = {"then": [], "now": []}
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(other), options.commit], cwd=ROOT, check=True)
+        try:
+            for _ in range(options.turns):
+                for name, tree in (("then", other), ("now", ROOT)):
+                    rows[name].append(measured(tree, options.prompt, options.tokens))
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(other)], cwd=ROOT, check=True)
+    best = {name: {key: min(row[key] for row in turns) for key in turns[0]} for name, turns in rows.items()}
+    table = Table("", options.commit, "this tree", "ratio", title="Seconds of the fastest turn")
+    for key, then in best["then"].items():
+        now = best["now"][key]
+        table.add_row(key, f"{then:.3f}", f"{now:.3f}", f"{now / then:.2f}")
+    Console().print(table)
+    if options.out is not None:
+        found = described("shipped", open_device(), options.turns) | {
+            "kind": "against",
+            "command": command_of("bench.against", None),
+            "commit": options.commit,
+            "prompt": options.prompt,
+            "tokens": options.tokens,
+            "best": {key: (then, best["now"][key]) for key, then in best["then"].items()},
+        }
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
