@@ -34,7 +34,7 @@ from liveshape.metadata import (
     is_constant,
     outputs_of,
 )
-from liveshape.plan.plan import STAGING_BUFFERS, Plan
+from liveshape.plan.plan import Plan
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -83,7 +83,7 @@ def memory_of(plan: Plan) -> Memory:
         weights=memory.persistent_bytes - plan.state_bytes,
         state=plan.state_bytes,
         activations=memory.activation_bytes,
-        staging=STAGING_BUFFERS * plan.staging_bytes,
+        staging=plan.choices.transfers * plan.staging_bytes,
         params=plan.uniform_bytes,
         unshared=memory.unshared_bytes,
         file_plan=plan.graph.planned_bytes(plan.limits.half),

@@ -83,7 +83,7 @@ class Device(Protocol):
     name: str
     limits: Limits
     has_clock: bool  # whether it can tell when a command began and ended
-    steps_ahead: int  # that had better be submitted while one is waited for: a GPU must not wait for the host
+    steps_ahead: int  # short ones that had better be submitted while one is waited for: it must not wait for the host
 
     @property
     def counters(self) -> Counters:

@@ -55,6 +55,7 @@ _SOFTWARE_INVOCATIONS = 32
 _SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _SMALL_WRITE = 1 << 16  # bytes of which a copy may wait for what was submitted before them
+_STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
 _LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
 _LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
@@ -103,7 +104,7 @@ class WebGpuDevice:
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self.has_clock = CLOCKS[0] in features
-        self.steps_ahead = 1 if self.adapter.software else 2
+        self.steps_ahead = 1 if self.adapter.software else _STEPS_AHEAD
         self._recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
         self._pace = Pace(self.adapter.software)
         self._reader: Reader

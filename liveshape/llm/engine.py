@@ -46,7 +46,13 @@ class Engine:
         most = made.description.chosen_rows
         ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]
         settings = tuple(tuple(_values(made, sampling, rows).items()) for sampling, rows in ways)
-        choices = Choices(resident=(TOKEN,), ready=(TOKEN,), resume=(made.choice,), settings=settings)
+        choices = Choices(
+            resident=(TOKEN,),
+            ready=(TOKEN,),
+            transfers=1 + device.steps_ahead,
+            resume=(made.choice,),
+            settings=settings,
+        )
         plan = compile(made.graph, device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
         self.cache = Cache(self._executor, made.states)

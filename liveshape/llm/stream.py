@@ -1,11 +1,12 @@
 """Token after token without waiting: each step is submitted with the token of the one before it still on the device,
-and so is the one after it where the device is a GPU, which then has work while the host records.
+and so are some after it where the device is a GPU and steps are short: it has work however late the host is.
 
 Where guesses are made, a step that they may follow waits for its token instead, and verifies them along with it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,11 +21,13 @@ from liveshape.run.executor import Pending
 if TYPE_CHECKING:
     from liveshape.llm.lookahead import Lookahead
 
+AHEAD_SECONDS = 0.005  # of steps that may be under way for nothing when a text ends
+
 
 class _Next(NamedTuple):
     """The step whose token comes next, how many may come, and how long the text is without it.
 
-    A step with guesses has several tokens: one after each row, of which `row` is next. One without may have another
+    A step with guesses has several tokens: one after each row, of which `row` is next. One without may have others
     `behind` it already.
     """
 
@@ -33,7 +36,7 @@ class _Next(NamedTuple):
     position: int
     guesses: tuple[int, ...] = ()
     row: int = 0
-    behind: Pending | None = None
+    behind: tuple[Pending, ...] = ()
 
 
 class Stream(Iterator[int]):
@@ -61,6 +64,8 @@ class Stream(Iterator[int]):
         self._mark = session.mark
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
+        self._last: float | None = None  # when a token came
+        self._period: float | None = None  # between two of them
         self.logits: Any = None  # that the last token was chosen from, [V], if the first ones are given
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
@@ -80,16 +85,13 @@ class Stream(Iterator[int]):
         session.check_open()
         session.back_to(step.position)
         left = None if step.left is None else step.left - 1
-        goes_on = self._has_room(step.left, step.position)
-        # What is behind is no part of the text: who used the model since has taken its place.
-        ahead = step.behind if step.behind is not None and session.holds(step.behind) else None
-        further = None
+        goes_on = self._has_room(step)
+        ahead: tuple[Pending, ...] = ()
         if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
-            # The next step is on its way before this token is read, so that the device never waits for the host.
-            ahead = ahead or session.follow(step.pending, self._sampling, self._with_logits)
-            if self._lookahead is None and session.steps_ahead > 1 and self._has_room(left, step.position + 1):
-                further = session.follow(ahead, self._sampling, self._with_logits, behind=1)
+            # The next steps are on their way before this token is read, so that the device never waits for the host.
+            ahead = self._run_ahead(step)
         chosen = tokens_of(step.pending)
+        self._note_time()
         token = chosen[step.row]
         if self._with_logits:
             rows = logits_of(step.pending, len(step.guesses) + 1)
@@ -106,18 +108,39 @@ class Stream(Iterator[int]):
             session.accept(token, last=row == len(step.guesses))
             self._next = step._replace(left=left, position=step.position + 1, row=row)
         else:
-            guesses = () if ahead is not None else self._guesses(token, left)
-            if ahead is None and self._lookahead is not None:
-                ahead = session.verify([token, *guesses], self._sampling, self._with_logits)
-            ahead = ahead or session.follow(step.pending, self._sampling, self._with_logits)
-            session.accept(token, last=not guesses and further is None)
+            guesses = () if ahead else self._guesses(token, left)
+            if not ahead and self._lookahead is not None:
+                ahead = (session.verify([token, *guesses], self._sampling, self._with_logits),)
+            ahead = ahead or (session.follow(step.pending, self._sampling, self._with_logits),)
+            session.accept(token, last=not guesses and len(ahead) == 1)
             # Last, and at once: a step that ends before this line has not been.
-            self._next = _Next(ahead, left, step.position + 1, guesses, behind=further)
+            self._next = _Next(ahead[0], left, step.position + 1, guesses, behind=ahead[1:])
         return token
 
-    def _has_room(self, left: int | None, position: int) -> bool:
-        """Whether a token at a position is followed by another, of which so many may come."""
-        return left != 1 and position < self._session.description.max_context
+    def _run_ahead(self, step: _Next) -> tuple[Pending, ...]:
+        """The steps behind one whose token is to be read, as many as the device wants."""
+        session = self._session
+        # They are no part of the text: who used the model since has taken their place.
+        ahead = step.behind if step.behind and session.holds(step.behind[-1]) else ()
+        most = session.steps_ahead if self._lookahead is None else 1
+        if self._period is not None:
+            most = min(most, int(AHEAD_SECONDS / self._period))
+        while len(ahead) < max(most, 1) and self._has_room(step, len(ahead)):
+            last = ahead[-1] if ahead else step.pending
+            ahead = (*ahead, session.follow(last, self._sampling, self._with_logits, behind=len(ahead)))
+        return ahead
+
+    def _note_time(self) -> None:
+        """How long a token takes: less as soon as it is seen, more only little by little."""
+        before, self._last = self._last, time.perf_counter()
+        if before is not None:
+            passed = self._last - before
+            self._period = passed if self._period is None else min(passed, 2 * self._period)
+
+    def _has_room(self, step: _Next, behind: int = 0) -> bool:
+        """Whether the token of a step, or of one so many behind it, is followed by another."""
+        left = step.left is None or step.left > 1 + behind
+        return left and step.position + behind < self._session.description.max_context
 
     def _expects(self, left: int | None) -> bool:
         """Whether the next step may have guesses, and so has to wait for its token."""

@@ -15,8 +15,6 @@ from liveshape.graph.limits import binding_parts
 from liveshape.kernels import Variant
 from liveshape.plan.memory import Memory, Storage
 
-STAGING_BUFFERS = 3  # two calls are under way while the results of the one before them are read
-
 Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its tensors among those of the node
 
 
@@ -28,8 +26,8 @@ class Choices:
     whenever something moved, and without `warm` kernels of smaller shapes compile when they are met.
     `resident` are the outputs that stay on the device as inputs of the next call. `resume` are nodes from which on a
     call may be run again. `ready` are the outputs that every call brings to the host, all of them if it is None; memory
-    for others comes when they are asked for. `settings` are values of live numbers that are no inputs, to look for
-    kernels at.
+    for others comes when they are asked for, and those of `transfers` calls may be on their way at once. `settings` are
+    values of live numbers that are no inputs, to look for kernels at.
     """
 
     aliasing: bool = True
@@ -39,6 +37,7 @@ class Choices:
     resident: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
     ready: tuple[int, ...] | None = None
+    transfers: int = 2
     settings: tuple[tuple[tuple[SymInt, Any], ...], ...] = ()
 
 

@@ -52,7 +52,7 @@ class Executor:
             self._allocate()
             self.encoder = Encoder(plan, device, self.buffer_of)
             self._held.callback(self.encoder.close)
-            self._staging = Staging(device, plan.limits.half, plan.staging_bytes)
+            self._staging = Staging(device, plan.limits.half, plan.staging_bytes, plan.choices.transfers)
             self._held.callback(self._staging.free)
             self._renew()
             self.encoder.warm()

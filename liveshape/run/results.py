@@ -11,7 +11,6 @@ from liveshape.device.protocol import Buffer, Command, Device, InputCopy
 from liveshape.errors import DeviceError, InputError
 from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
-from liveshape.plan.plan import STAGING_BUFFERS
 from liveshape.run.arrays import restored
 
 
@@ -147,9 +146,9 @@ def _laid_out(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) -> _La
 class Staging:
     """A ring of buffers that results are copied to; each is read before it is written again."""
 
-    def __init__(self, device: Device, half: bool, nbytes: int = 0) -> None:
+    def __init__(self, device: Device, half: bool, nbytes: int = 0, count: int = 2) -> None:
         self._device, self._half = device, half
-        self._places = [_Place(device.staging(nbytes)) if nbytes else None for _ in range(STAGING_BUFFERS)]
+        self._places = [_Place(device.staging(nbytes)) if nbytes else None for _ in range(count)]
         self._turn = 0
         self._laid_out: _LaidOut | None = None  # what was wanted last, which mostly is wanted again
         self._lock = threading.RLock()
@@ -163,7 +162,7 @@ class Staging:
         """Give the memory back; results that nobody has waited for are gone."""
         with self._lock:
             self._device.free([place.buffer for place in self._places if place is not None])
-            self._places = [None] * STAGING_BUFFERS
+            self._places = [None] * len(self._places)
 
     def start(
         self,
@@ -200,7 +199,7 @@ class Staging:
             return place.transfer
 
     def _next_place(self, nbytes: int) -> _Place:
-        self._turn = (self._turn + 1) % STAGING_BUFFERS
+        self._turn = (self._turn + 1) % len(self._places)
         place = self._places[self._turn]
         if place is not None and place.transfer is not None:
             with contextlib.suppress(DeviceError):  # whoever waits for that transfer is told

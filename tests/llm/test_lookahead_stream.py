@@ -225,10 +225,10 @@ def test_where_nothing_is_guessed_steps_run_ahead_as_ever(
     followed = 0
     follow = models.Session.follow
 
-    def counting(*args: Any) -> Any:
+    def counting(*args: Any, **named: Any) -> Any:
         nonlocal followed
         followed += 1
-        return follow(*args)
+        return follow(*args, **named)
 
     monkeypatch.setattr(models.Session, "follow", counting)
     monkeypatch.setattr(Ngrams, "_place", lambda self: None)

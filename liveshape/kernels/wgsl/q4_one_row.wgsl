@@ -106,7 +106,9 @@ fn main(
     // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
     var i = part * select(1u, TURNS, TOGETHER);
     var turn = ask(columns, i);
-    expect_four(0u, column);
+    if (part == 0u) {
+        expect_four(0u, column);
+    }
     take_row(lane);
     loop {
         sums = plus_turn(sums, turn, column);

@@ -1,4 +1,4 @@
-"""Streams two steps ahead, as on a GPU: the same tests of streams, on a device whose thread submits."""
+"""Streams some steps ahead, as on a GPU: the same tests of streams, on a device whose thread submits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from liveshape.device import webgpu
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
+from liveshape.llm import stream as streams
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.sampling import Sampling
 from tests.llm.test_model import (  # noqa: F401  its tests, with the model below
@@ -35,9 +36,10 @@ from tests.support.llamas import program
 def loaded() -> Iterator[LanguageModel]:
     device = Device(usable_adapters()[0], 0)
     device.adapter = replace(device.adapter, software=False)
-    device.steps_ahead = 2
+    device.steps_ahead = 3
     with pytest.MonkeyPatch.context() as patch, LanguageModel.load(program(LAST), device=device) as model:
         patch.setattr(webgpu, "_LONG_STEP", 1)
+        patch.setattr(streams, "AHEAD_SECONDS", 1e6)
         yield model
 
 
@@ -47,16 +49,25 @@ def model(loaded: LanguageModel) -> LanguageModel:
     return loaded
 
 
-def test_two_steps_are_under_way_while_a_token_is_read(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(1e6, "ssssrsrsrsrsrrrr"), (0.0, "ssssrsrrrsrsrsrr")],
+    ids=["short steps", "long steps"],
+)
+def test_steps_are_under_way_while_a_token_is_read(
+    model: LanguageModel, seconds: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many that nobody minds what they take for nothing; at first it is not known how long that is."""
     stepwise(model, IDS[:3], Sampling(), 3)
     model.reset()
+    monkeypatch.setattr(streams, "AHEAD_SECONDS", seconds)
     order: list[str] = []
     device = type(model.device)
     submit, read = device.submit, device.read
     monkeypatch.setattr(device, "submit", lambda *args, **named: (order.append("submit"), submit(*args, **named))[1])
     monkeypatch.setattr(device, "read", lambda *args, **named: (order.append("read"), read(*args, **named))[1])
-    assert len(list(model.stream(IDS[:3], max_tokens=5))) == 5
-    assert order == ["submit"] * 3 + ["read", "submit", "read", "submit", "read", "read", "read"]
+    assert len(list(model.stream(IDS[:3], max_tokens=8))) == 8
+    assert "".join(each[0] for each in order) == expected
 
 
 def test_logits_that_a_stream_ran_past_are_made_again(model: LanguageModel) -> None:
