@@ -15,7 +15,7 @@ const ACROSS: u32 = WG / DOWN;
 const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
 const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
 const STEP: u32 = 32; // of the depth
-const WORDS: u32 = 8; // of 32 places
+const WORDS: u32 = 8; // of 32 places, which the text takes one by one: a loop costs more than what it loops over
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
 const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
 const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
@@ -38,6 +38,41 @@ var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their b
 fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
     let turned = nibbles ^ vec4<u32>(0x08080808u);
     return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
+}
+
+// What a thread finds of 32 places: integers of its blocks, the lower and those beside if it has them.
+struct Found {
+    upper: Integers,
+    lower: Integers,
+    upper_beside: Integers,
+    lower_beside: Integers,
+    total: vec4<i32>, // of the weight alone
+    total_beside: vec4<i32>,
+}
+
+fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
+    var found = before;
+    let i = word * PITCH;
+    let four = tile[i + column];
+    let rows = tile[i + COLUMNS + row];
+    found.upper = plus_dots(found.upper, rows, four);
+    if (ASYMMETRIC) {
+        found.total += dots(ONES, four);
+    }
+    if (ROW_FOURS == 2u) {
+        found.lower = plus_dots(found.lower, tile[i + COLUMNS + row + DOWN], four);
+    }
+    if (COLUMN_FOURS == 2u) {
+        let beside = tile[i + column + ACROSS];
+        found.upper_beside = plus_dots(found.upper_beside, rows, beside);
+        if (ASYMMETRIC) {
+            found.total_beside += dots(ONES, beside);
+        }
+        if (ROW_FOURS == 2u) {
+            found.lower_beside = plus_dots(found.lower_beside, tile[i + COLUMNS + row + DOWN], beside);
+        }
+    }
+    return found;
 }
 
 // The sums more by integers, times the scale of their column and the step of their row.
@@ -152,41 +187,23 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
             }
         }
         if (group > first_group) {
-            var found_0 = Integers();
-            var found_1 = Integers();
-            var found_2 = Integers();
-            var found_3 = Integers();
-            var total = vec4<i32>(); // of the weight alone
-            var total_beside = vec4<i32>();
-            for (var i = 0u; i < WORDS * PITCH; i += PITCH) {
-                let four = tile[i + column];
-                let rows = tile[i + COLUMNS + row];
-                found_0 = plus_dots(found_0, rows, four);
-                if (ASYMMETRIC) {
-                    total += dots(ONES, four);
-                }
-                if (ROW_FOURS == 2u) {
-                    found_1 = plus_dots(found_1, tile[i + COLUMNS + row + DOWN], four);
-                }
-                if (COLUMN_FOURS == 2u) {
-                    let beside = tile[i + column + ACROSS];
-                    found_2 = plus_dots(found_2, rows, beside);
-                    if (ASYMMETRIC) {
-                        total_beside += dots(ONES, beside);
-                    }
-                    if (ROW_FOURS == 2u) {
-                        found_3 = plus_dots(found_3, tile[i + COLUMNS + row + DOWN], beside);
-                    }
-                }
-            }
-            sums_0 = plus_scaled(sums_0, found_0, total, row, column);
+            var found = Found();
+            found = plus_word(found, row, column, 0u);
+            found = plus_word(found, row, column, 1u);
+            found = plus_word(found, row, column, 2u);
+            found = plus_word(found, row, column, 3u);
+            found = plus_word(found, row, column, 4u);
+            found = plus_word(found, row, column, 5u);
+            found = plus_word(found, row, column, 6u);
+            found = plus_word(found, row, column, 7u);
+            sums_0 = plus_scaled(sums_0, found.upper, found.total, row, column);
             if (ROW_FOURS == 2u) {
-                sums_1 = plus_scaled(sums_1, found_1, total, row + DOWN, column);
+                sums_1 = plus_scaled(sums_1, found.lower, found.total, row + DOWN, column);
             }
             if (COLUMN_FOURS == 2u) {
-                sums_2 = plus_scaled(sums_2, found_2, total_beside, row, column + ACROSS);
+                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, row, column + ACROSS);
                 if (ROW_FOURS == 2u) {
-                    sums_3 = plus_scaled(sums_3, found_3, total_beside, row + DOWN, column + ACROSS);
+                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, row + DOWN, column + ACROSS);
                 }
             }
             workgroupBarrier();
