@@ -48,7 +48,7 @@ def test_the_readme_names_only_commands_that_exist() -> None:
 def test_the_page_of_models_is_that_of_what_was_measured() -> None:
     import json
 
-    from bench.models import EXPORTS, MEASURED, PAGE, RECIPES, TEXTS, page
+    from bench.models import EXPORTS, MEASURED, PAGE, RECIPES, ROUNDED, TEXTS, page
 
     measured = json.loads(MEASURED.read_text())
     assert PAGE.read_text() == page(measured)
@@ -56,3 +56,5 @@ def test_the_page_of_models_is_that_of_what_was_measured() -> None:
     found = {(row["text"], row["quant"]): row["perplexity"] for row in measured["perplexities"]}
     assert list(found) == [(text, mode) for text in TEXTS for mode in RECIPES]
     assert all(found[text, "auto"] <= 1.05 * found[text, "none"] for text in TEXTS)
+    rounded = [(row["model"], row["quant"], row["text"]) for row in measured["activations"]]
+    assert rounded == [each for each in ROUNDED for _ in ("float32", "int8")]
