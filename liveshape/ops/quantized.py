@@ -20,10 +20,9 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.quantized_ways import (
     BYTES_TOGETHER,
-    FEW_BYTE_ROWS,
-    FEW_ROWS,
     MANY_PARTS,
     byte_tiles_of,
+    is_few,
     is_large,
     large_tiles_of,
     parts_bound,
@@ -267,7 +266,7 @@ def q4_product(
     else:
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
         few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
-    if rows <= (FEW_BYTE_ROWS if in_bytes else FEW_ROWS):
+    if is_few(rows, in_bytes, limits):
         if in_bytes and rows == 1:
             few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together)
         elif in_bytes:

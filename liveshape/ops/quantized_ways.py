@@ -44,6 +44,13 @@ LEAST_SHARE = 128  # of the depth of a large tile
 MOST_SUMS = 1 << 23  # of all parts
 
 
+def is_few(rows: int, in_bytes: bool, limits: Limits) -> bool:
+    """Whether rows are taken eight at a time and not in tiles, which few threads share at more than they save."""
+    if in_bytes:
+        return rows <= FEW_BYTE_ROWS
+    return rows <= FEW_ROWS or limits.max_parts < MANY_PARTS
+
+
 def has_large_tiles(limits: Limits) -> bool:
     """Whether threads are many and a workgroup of them can keep a large tile."""
     threads = limits.max_parts >= MANY_PARTS and limits.max_invocations >= LARGE_THREADS

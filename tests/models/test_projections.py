@@ -54,7 +54,7 @@ def test_queries_keys_and_values() -> None:
     run_rows(pte, recorded_rows(pte, OUTPUTS), 5e-3)
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_queries_keys_and_values_of_few_columns(bias: bool) -> None:
     """The model of a real size with other widths, at the sizes that its exporter records up to 128 rows."""
     upstream = dynamic_module()

@@ -181,7 +181,8 @@ FORMS = {
 
 
 @pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=[pytest.mark.slow] if form == "8da4w_f16" else []) for form in FORMS]
+    "form",
+    [pytest.param(form, marks=[pytest.mark.slow] if form in ("8da4w_f16", "4w_by_axis") else []) for form in FORMS],
 )
 def test_layers_of_torchao(form: str) -> None:
     make, options, atol = FORMS[form]

@@ -1,4 +1,4 @@
-"""4-bit layers of more rows than 64 where workgroups have many threads and much memory, as those of GPUs."""
+"""4-bit layers in tiles of 64 rows and of more, where workgroups have many threads and much memory, as on a GPU."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ MORE = [
     dq8ca(1024, 130, 32, sizes=SIZES),
     dq8ca(64, 24, 64, dtype="float16", sizes=SIZES),
 ]
+FEWER = (17, 64, 1, 33)  # that tiles of 32 and 64 rows take
+SMALL = [
+    q4gsw(576, 130, 64, bias=True, sizes=FEWER),
+    q4gsw(48, 7, 4, dtype="float16", aligned=1, sizes=FEWER),
+    q4gsw(96, 70, 32, bits=8, minima=True, sizes=FEWER),
+    q4gsw(256, 68, 16, bias=True, minima=True, sizes=FEWER),
+    q4gsw(20, 9, 20, sizes=FEWER),
+    qcs4w(32, 20, sizes=FEWER),
+]
 GPU = Limits(max_invocations=1024, max_workgroup_bytes=49152)
 LAYERS = [(2048, 3072), (2048, 16384), (8192, 2048), (4096, 28672), (14336, 4096), (576, 960), (1536, 576)]
 
@@ -47,10 +56,10 @@ def many() -> Device:
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)],
+    [*QUICK, *SMALL, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)],
     ids=lambda case: case.name,
 )
-def test_large_tiles(case: OpCase, many: Device) -> None:
+def test_tiles(case: OpCase, many: Device) -> None:
     sweep(case, many.limits, many, rounds=1)
 
 
