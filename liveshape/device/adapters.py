@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,12 +65,18 @@ def no_display() -> Iterator[None]:
         os.environ.pop(name, None)
 
 
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """wgpu tells in twenty lines what an adapter lacks; what a program needs of it is asked for, or is an error."""
+    return not record.getMessage().startswith(("Missing downlevel flags", "DownlevelCapabilities"))
+
+
 def usable_adapters() -> list[Any]:
     """The adapters as wgpu has them, GPUs first.
 
     Example: `describe(0, usable_adapters()[0]).name`.
     """
     _leave_opengl_alone()
+    logging.getLogger("wgpu").addFilter(_is_of_use)  # as often as it likes: it is there once
     try:
         with no_display():
             adapters = wgpu.gpu.enumerate_adapters_sync()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,14 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
         open_device()
     monkeypatch.setenv("LIVESHAPE_DEVICE", "0")
     assert open_device() is open_device(0)
+
+
+def test_what_an_adapter_lacks_is_not_told_in_twenty_lines() -> None:
+    """The first thing a newcomer saw of a software adapter was a dump of its capabilities."""
+    command = "from liveshape.device.webgpu import open_device; open_device()"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert "ownlevel" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 1
 
 
 def test_no_opengl_adapter_is_listed() -> None:

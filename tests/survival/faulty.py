@@ -25,7 +25,7 @@ class FaultyDevice:
         self.inner = device
         self.name = f"faulty {device.name}"
         self.limits: Limits = device.limits
-        self.has_clock = device.has_clock
+        self.has_clock, self.steps_ahead = device.has_clock, device.steps_ahead
         self.calls = 0
         self._place = 0
         self._error: BaseException | None = None
