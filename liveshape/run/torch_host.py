@@ -39,7 +39,8 @@ def torch_operator(name: str) -> HostOperator | str:
         # Those look outside of the program: a file must not name another file.
         return "torch does not compute it from tensors"
     # The exporter wrote out-variants for operators that make their results, and those know the sizes of these.
-    operator = (_without_outs(exported, inputs) or exported) if outs else exported
+    found = (_without_outs(exported, inputs) or exported) if outs else exported
+    operator = _IN_ORDER.get(found, found)
     given_back = outs or exported._schema.returns
     mutates = tuple(
         position for position, argument in enumerate(inputs) if argument.alias_info and argument.alias_info.is_write
@@ -58,7 +59,7 @@ def torch_operator(name: str) -> HostOperator | str:
                 for argument, each in zip(inputs, given, strict=True)
             ]
         named = {argument.name: each for argument, each in zip(inputs, given, strict=True) if argument.kwarg_only}
-        if operator is exported:
+        if found is exported:
             named |= {each.name: torch.empty(0, dtype=_kind(kind)) for each, kind in zip(outs, dtypes, strict=False)}
         row = [each for argument, each in zip(inputs, given, strict=True) if not argument.kwarg_only]
         with torch.no_grad():
@@ -68,6 +69,18 @@ def torch_operator(name: str) -> HostOperator | str:
 
     many = len(given_back) != 1 or "List" in str(given_back[0].type)
     return HostOperator(name, len(inputs), many, mutates, call, "torch")
+
+
+def _sorted(x: torch.Tensor, dim: int, descending: bool) -> Any:
+    return torch.sort(x, dim=dim, descending=descending, stable=True)
+
+
+def _topmost(x: torch.Tensor, k: int, dim: int, largest: bool, in_order: bool) -> Any:
+    return tuple(each.narrow(dim, 0, k) for each in _sorted(x, dim, largest))
+
+
+# Torch leaves open which of equals comes first; it is the first of them, as in the kernels.
+_IN_ORDER = {torch.ops.aten.sort.default: _sorted, torch.ops.aten.topk.default: _topmost}
 
 
 def _overload(name: str) -> Any:

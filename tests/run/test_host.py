@@ -476,3 +476,14 @@ def test_what_a_delegate_packs_is_not_for_torchs_operator_of_that_name() -> None
     found = find_on_host("et_vk.q8ta_linear.default")
     assert isinstance(found, str)
     assert "packs its arguments otherwise" in found
+
+
+@pytest.mark.parametrize("name", ["aten.sort.default", "aten::sort.values", "aten.topk.default", "aten::topk.values"])
+def test_equals_keep_their_order(name: str) -> None:
+    """Torch leaves it open, and random graphs saw the host by it."""
+    found = torch_operator(name)
+    assert not isinstance(found, str)
+    x = np.array([[2.0, 1.0] * 20], np.float16)
+    given = (1, False) if "sort" in name else (40, 1, False, True)
+    _, places = found.function([x, *given], ["float16", "int64"])
+    assert places.tolist() == [[*range(1, 40, 2), *range(0, 40, 2)]]
