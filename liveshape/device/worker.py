@@ -65,7 +65,7 @@ class Worker:
         self._jobs: deque[Job] = deque()  # the first of them is under way
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._beginning = threading.Lock()
+        self._beginning, self._running = threading.Lock(), threading.Lock()
 
     @property
     def busy(self) -> bool:
@@ -93,17 +93,20 @@ class Worker:
     def _begin(self) -> None:
         with self._beginning:
             if self._thread is None:
-                thread = threading.Thread(target=_work, args=(self._jobs, self._wake), name=self._name, daemon=True)
+                # Interrupted here, there may be two of them: one at a time makes calls.
+                given = (self._jobs, self._wake, self._running)
+                thread = threading.Thread(target=_work, args=given, name=self._name, daemon=True)
                 thread.start()
                 weakref.finalize(self, _stop, self._wake, thread)
                 self._thread = thread
 
 
-def _work(jobs: deque[Job], wake: SimpleQueue[bool]) -> None:
+def _work(jobs: deque[Job], wake: SimpleQueue[bool], running: threading.Lock) -> None:
     while wake.get():
-        while jobs:
-            jobs[0].run()
-            jobs.popleft()
+        with running:
+            while jobs:
+                jobs[0].run()
+                jobs.popleft()
 
 
 def _stop(wake: SimpleQueue[bool], thread: threading.Thread) -> None:

@@ -91,6 +91,17 @@ def test_one_who_was_not_woken_is_woken_by_who_waits() -> None:
     assert job.wait() == 3
 
 
+def test_a_second_thread_makes_no_call_twice() -> None:
+    """An interrupt between the start of the thread and the note of it."""
+    worker, seen = Worker("test"), list[int]()
+    worker.start(lambda: None).wait()
+    worker._thread = None
+    for n in range(500):
+        worker.start(lambda n=n: seen.append(n))
+    worker.drain()
+    assert seen == list(range(500))
+
+
 def test_several_wait_for_one() -> None:
     worker, gate, found = Worker("test"), threading.Event(), list[int]()
     job = worker.start(lambda: gate.wait(10) and 5)
