@@ -24,7 +24,7 @@ from liveshape.device.adapters import (
 )
 from liveshape.device.library import lib, native, wgpu
 from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
-from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder, check_commands
+from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder, check_commands, submit_in_pieces
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
@@ -57,6 +57,7 @@ _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy
 _SMALL_WRITE = 1 << 16  # bytes of which a copy may wait for what was submitted before them
 _STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
 _LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
+_LONG_CALL = 128  # commands of which the device may have the first ones while the others are recorded
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
 _LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
 _FORKED = (
@@ -358,25 +359,34 @@ class WebGpuDevice:
                         f"{what}: results are being read from this staging memory; free it or read it out"
                     )
             recorder, job, submission = self._recorder, None, -1
+            arriving = [
+                piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)
+            ]
+            leaving = [
+                piece
+                for buffer, start, nbytes, to, at in copies
+                for piece in copied_ranges(buffer, start, to, at, nbytes)
+            ]
+            at_work = self._done < self._counters.submits
+            in_pieces = recorder.apart and not at_work and len(commands) >= _LONG_CALL and not self.adapter.software
             try:
-                begun = recorder.begin(
-                    (piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)),
-                    commands,
-                    (
-                        piece
-                        for buffer, start, nbytes, to, at in copies
-                        for piece in copied_ranges(buffer, start, to, at, nbytes)
-                    ),
-                    what,
-                )
-                self._pace.submitted(commands)
-                if recorder.apart and len(commands) >= _LONG_STEP and self._done < self._counters.submits:
+                if in_pieces:
+                    check_commands(commands)  # all of them, before the device has any
                     job = self._worker.start(
-                        lambda: self._left(lambda: recorder.submit(recorder.end(begun)), commands, what)
+                        lambda: self._left(
+                            lambda: submit_in_pieces(recorder, arriving, commands, leaving, what), commands, what
+                        )
                     )
                 else:
-                    self._worker.drain()
-                    submission = self._pace.submission = recorder.submit(recorder.end(begun))
+                    begun = recorder.begin(arriving, commands, leaving, what)
+                    self._pace.submitted(commands)
+                    if recorder.apart and at_work and len(commands) >= _LONG_STEP:
+                        job = self._worker.start(
+                            lambda: self._left(lambda: recorder.submit(recorder.end(begun)), commands, what)
+                        )
+                    else:
+                        self._worker.drain()
+                        submission = self._pace.submission = recorder.submit(recorder.end(begun))
             except DeviceError:
                 raise
             except Exception as error:
@@ -386,6 +396,8 @@ class WebGpuDevice:
             for _, _, _, staging, _ in copies:
                 memory = only_part(staging)
                 memory.submission, memory.job, memory.submitted = submission, job, self._counters.submits
+        if in_pieces:
+            self._await(job)  # until then it looks at the commands, which may change once this returns
 
     def _left(self, call: Callable[[], Any], commands: Sequence[Command], what: str) -> None:
         """What is left to the thread; an error is kept for whoever comes next."""

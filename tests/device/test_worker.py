@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import webgpu
+from liveshape.device import passes, webgpu
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
-from liveshape.device.worker import Worker
+from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain, executor_of
@@ -172,6 +172,84 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
         executor.start([x])
     np.testing.assert_array_equal(first.result()[0], 2 * x)
     np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
+
+
+@pytest.fixture
+def in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A device that has the first commands of a call while the others are recorded."""
+    monkeypatch.setattr(webgpu, "_LONG_CALL", 6)
+    monkeypatch.setattr(passes, "_FIRST_PIECE", 2)
+    return device
+
+
+def growing(device: Device, steps: int, rows: int = 9) -> Executor:
+    """x -> 2^steps x"""
+    chain = Chain()
+    x = chain.input((rows, 3))
+    for _ in range(steps):
+        x = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((rows, 3)))
+    return executor_of(chain.graph(x), device)
+
+
+@pytest.mark.parametrize(("steps", "pieces"), [(5, 1), (6, 2), (9, 2), (10, 3), (14, 3), (30, 4)])
+def test_a_long_call_goes_in_pieces(steps: int, pieces: int, in_pieces: Device) -> None:
+    executor, recorder = growing(in_pieces, steps), counted(in_pieces)
+    for size in (9, 1, 4, 8, 2):
+        x = np.full((size, 3), 1 + size, np.float32)
+        executor.poison()
+        in_pieces.flush()
+        recorder.threads.clear()
+        submits = in_pieces.counters.submits
+        np.testing.assert_array_equal(executor.execute([x])[0], 2**steps * x)
+        on_thread = recorder.threads.count("liveshape submits")
+        assert (on_thread or 1, in_pieces.counters.submits) == (pieces, submits + 1)
+
+
+def test_a_long_call_whose_memory_was_freed_is_not_begun(in_pieces: Device) -> None:
+    executor, recorder = growing(in_pieces, 14), counted(in_pieces)
+    x = np.ones((4, 3), np.float32)
+    executor.execute([x])
+    commands = executor.encoder.commands(executor.live, 0, 14)
+    recorder.threads.clear()
+    executor.close()
+    with pytest.raises(DeviceError, match="its memory was freed"):
+        in_pieces.submit(commands)
+    assert not recorder.threads
+
+
+def test_a_piece_that_is_refused_is_told_at_once(in_pieces: Device) -> None:
+    executor, recorder = growing(in_pieces, 14), counted(in_pieces)
+    x = np.ones((4, 3), np.float32)
+    recorder.refuses = True
+    with pytest.raises(DeviceError, match=r"aten.add.Tensor \(node 0\).*the end is refused"):
+        executor.start([x])
+    recorder.refuses = False
+    np.testing.assert_array_equal(executor.execute([x])[0], 2**14 * x)
+
+
+def test_an_interrupt_while_pieces_are_recorded_leaves_them_whole(
+    in_pieces: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that was cut short ends behind its caller's back, and not between two pieces; the next one is right."""
+    executor, recorder = growing(in_pieces, 14), counted(in_pieces)
+    wait = Job.end
+
+    def interrupted(job: Job) -> None:
+        monkeypatch.setattr(Job, "end", wait)
+        raise KeyboardInterrupt
+
+    for size in (9, 2, 7):
+        x = np.full((size, 3), size, np.float32)
+        in_pieces.flush()
+        recorder.threads.clear()
+        recorder.gate.clear()
+        threading.Timer(0.02, recorder.gate.set).start()
+        monkeypatch.setattr(Job, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executor.start([x])
+        other = np.full((size - 1, 3), -size, np.float32)
+        np.testing.assert_array_equal(executor.execute([other])[0], 2**14 * other)
+        assert recorder.threads.count("liveshape submits") >= 3
 
 
 def test_threads_share_a_device_that_leaves_submits_to_its_own(device: Device) -> None:
