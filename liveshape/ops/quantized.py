@@ -225,7 +225,8 @@ def q4_product(
     if rounding and norm is None:
         rounded = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
     limits: Limits = yield Allowed()
-    parts: LiveTensor = yield Scratch("float32", parts_bound(prod(x.max_shape[:-1]), columns, depth, limits))
+    room = parts_bound(prod(x.max_shape[:-1]), columns, depth, in_bytes, limits)
+    parts: LiveTensor = yield Scratch("float32", room)
     _check(depth, x, weight, scales, group, scale_stride, bias)
     rows = prod(x.shape[:-1])
     layer: dict[str, Any] = {
@@ -288,7 +289,7 @@ def q4_product(
         many, in_parts = (kernels.byte_tiles, PARTS.byte_tiles) if in_bytes else (kernels.tiles, PARTS.tiles)
     else:
         tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
-    splits = splits_of(rows, columns, depth, limits)
+    splits = splits_of(rows, columns, depth, in_bytes, limits)
     if splits == 1:
         yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
         return

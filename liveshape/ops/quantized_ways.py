@@ -35,13 +35,17 @@ MOST_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their sums t
 LARGE = 128  # rows and columns of a large tile
 LARGE_THREADS, LARGE_BYTES = 256, 32768  # that its workgroup has
 LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
-# In places of the depth of a large tile, 0.1 us on the H200 (0.05 us of bytes), where these costs were measured.
-AT_ONCE = 132  # large tiles that a device computes in the time of one
+# Costs of large tiles on the H200, where they were measured: in places of the depth of a tile that a multiprocessor
+# computes alone, 0.1 us (0.05 us of bytes). Of numbers it has two at once, which take 0.2 us together, 0.13 us one alone.
+AT_ONCE = 132  # tiles that are computed in the time of one, pairs of them of numbers
+PAIR_COST, LONE_COST = 2.0, 1.33
+FIRST_COST = 0.15  # more of the first pairs, which wait for memory together until they are out of step
+WORTH = 0.97  # of the time of tiles that share nothing: what sharing must come down to
 TILE_COST = 32  # of a tile beside its depth
-SUMS_COST = 0.5  # of the sums of a tile that several share, written and read once more
+SUMS_COST, BYTE_SUMS_COST = 0.2, 0.5  # of the sums of a tile that several share, written and read once more
 COMBINE_COST = 40  # of one more dispatch
 LEAST_SHARE = 128  # of the depth of a large tile
-MOST_SUMS = 1 << 23  # of all parts
+MOST_SUMS = 1 << 24  # of all parts
 
 
 def is_few(rows: int, in_bytes: bool, limits: Limits) -> bool:
@@ -62,17 +66,18 @@ def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
     return rows > LARGE_ROWS and depth % 16 == 0 < depth and group % 4 == 0 and has_large_tiles(limits)
 
 
-def splits_of(rows: int, columns: int, depth: int, limits: Limits) -> int:
+def splits_of(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> int:
     """How many workgroups share the depth of a tile."""
     if rows > LARGE_ROWS and has_large_tiles(limits):
-        return _large_splits(ceil_div(rows, LARGE), (rows - 1).bit_length(), ceil_div(columns, LARGE), depth)
+        down, across = ceil_div(rows, LARGE), ceil_div(columns, LARGE)
+        return _large_splits(down, (rows - 1).bit_length(), across, depth, in_bytes)
     if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
         return 1
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
 
 
 @cache  # of few values
-def _large_splits(down: int, power: int, across: int, depth: int) -> int:
+def _large_splits(down: int, power: int, across: int, depth: int, in_bytes: bool) -> int:
     """How many workgroups share the depth of each of `down` by `across` large tiles.
 
     Several or one, as is better for all rows up to a power of two and above the one before: planning at these two
@@ -86,25 +91,31 @@ def _large_splits(down: int, power: int, across: int, depth: int) -> int:
         if not idle and splits * most * across * LARGE <= MOST_SUMS:
             several.append(splits)
     counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE), most // LARGE + 1)]
-    shared = sum(min((_cost(tiles, splits, steps) for splits in several), default=inf) for tiles in counts)
-    if sum(_cost(tiles, 1, steps) for tiles in counts) <= shared:
+    shared = sum(min((_cost(tiles, splits, steps, in_bytes) for splits in several), default=inf) for tiles in counts)
+    if WORTH * sum(_cost(tiles, 1, steps, in_bytes) for tiles in counts) <= shared:
         return 1
-    return min(several, key=lambda splits: _cost(down * across, splits, steps))
+    return min(several, key=lambda splits: _cost(down * across, splits, steps, in_bytes))
 
 
-def _cost(tiles: int, splits: int, steps: int) -> float:
-    """The time of whole rounds of all tiles that a device computes at once."""
-    rounds = ceil_div(tiles * splits, AT_ONCE)
-    again = tiles * splits * SUMS_COST + COMBINE_COST if splits > 1 else 0.0
+def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
+    """The time of all tiles, in rounds of as many as a device computes at once."""
+    count = tiles * splits
+    if in_bytes:
+        rounds: float = ceil_div(count, AT_ONCE)
+    else:
+        pairs, left = divmod(count, 2 * AT_ONCE)
+        last = 0 if left == 0 else LONE_COST if left <= AT_ONCE else PAIR_COST
+        rounds = pairs * PAIR_COST + last + (FIRST_COST if count > AT_ONCE else 0)
+    again = count * (BYTE_SUMS_COST if in_bytes else SUMS_COST) + COMBINE_COST if splits > 1 else 0.0
     return rounds * (ceil_div(steps, splits) * BYTES_TOGETHER + TILE_COST) + again
 
 
 @cache  # of bounds, which are the same at every call
-def parts_bound(rows: int, columns: int, depth: int, limits: Limits) -> Shape:
+def parts_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> Shape:
     """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
     most, wide = 0, ceil_div(columns, 4) * 4
     for each in range(64, rows + 64, 64):
-        splits = splits_of(each, columns, depth, limits)
+        splits = splits_of(each, columns, depth, in_bytes, limits)
         most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
     return (most,)
 

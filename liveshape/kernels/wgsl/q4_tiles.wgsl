@@ -1,6 +1,6 @@
-// A 4-bit linear layer of very many rows, for devices whose workgroups have 32 KB and 256 threads: like q4_blocks.wgsl,
-// with tiles of 128 by 128 and blocks of 8 by 8. The tile is there twice, so that one barrier is enough for a step, and
-// what comes from memory becomes numbers only when it is stored, after the arithmetic that it had the time of.
+// A 4-bit linear layer of very many rows, for devices whose workgroups have 256 threads: like q4_blocks.wgsl, with tiles of
+// 128 by 128 and blocks of 8 by 8. Nothing is on its way to registers while a tile is computed: without that, two
+// workgroups fit where one did, and one of them computes while the other waits.
 // The depth is a multiple of 16, and four neighbours of it share a scale.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // T: f32, f16
@@ -16,7 +16,7 @@ const PITCH: u32 = ROWS + COLUMNS;
 const BESIDE: u32 = 16; // fours between those that a thread takes
 const LOADERS: u32 = 128; // of the rows, and as many of the columns
 
-var<workgroup> tile: array<vec4<f32>, 2 * STEP * PITCH>;
+var<workgroup> tile: array<vec4<f32>, STEP * PITCH>;
 
 // include multiply_add
 // include q4_operands
@@ -125,39 +125,23 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_s
     let column = lane / 32u % 2u * 8u + lane % 8u;
     let row = lane / 64u * 4u + lane % 32u / 8u;
     let last_k = params.depth - STEP;
-    // What a thread brings: a variable for each kind, as one that both meet in is more registers.
     let brings_rows = lane < LOADERS;
     let four = lane % LOADERS / 4u;
     let inner_k = lane % 4u * 4u;
     let place = inner_k * PITCH + (four ^ turned_by(lane));
-    var rows = Rows();
-    var columns = Columns();
     var sums = Sums();
-    var first = 0u;
-    let start = min(first_step * STEP, last_k) + inner_k;
-    if (brings_rows) {
-        store_rows(place, rows_at(first_row + four * 4u, start));
-    } else {
-        store_columns(place, columns_at(first_column + four * 4u, start), inner_k);
-    }
-    workgroupBarrier();
     for (var step = first_step; step < last_step; step++) {
-        let k = min((step + 1u) * STEP, last_k) + inner_k;
+        let k = min(step * STEP, last_k) + inner_k;
         if (brings_rows) {
-            rows = rows_at(first_row + four * 4u, k);
+            store_rows(place, rows_at(first_row + four * 4u, k));
         } else {
-            columns = columns_at(first_column + four * 4u, k);
+            store_columns(place, columns_at(first_column + four * 4u, k), inner_k);
         }
-        sums = plus_four(sums, first, row, column, 0u);
-        sums = plus_four(sums, first, row, column, 1u);
-        sums = plus_four(sums, first, row, column, 2u);
-        sums = plus_four(sums, first, row, column, 3u);
-        first = STEP * PITCH - first;
-        if (brings_rows) {
-            store_rows(first + place, rows);
-        } else {
-            store_columns(first + place, columns, inner_k);
-        }
+        workgroupBarrier();
+        sums = plus_four(sums, 0u, row, column, 0u);
+        sums = plus_four(sums, 0u, row, column, 1u);
+        sums = plus_four(sums, 0u, row, column, 2u);
+        sums = plus_four(sums, 0u, row, column, 3u);
         workgroupBarrier();
     }
     let top = first_row + row * 4u;
