@@ -217,7 +217,7 @@ class Program:
 
         runtime = self._runtime
         made = lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict)
-        return with_activations(made, runtime.activations)
+        return with_activations(made, runtime.activations, runtime.device.limits)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
         """Not available: liveshape keeps no ETDump."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from liveshape import ops
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Graph, Node, Tensor, Value
-from liveshape.lower.layers import NORM
+from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.lower.fusion import applied
+from liveshape.lower.layers import ADDED, MANY_PARTS, NORM, NORMED
+from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
 from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes
+from liveshape.ops.quantized_ways import BYTES_TOGETHER
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
@@ -19,13 +22,13 @@ _GATED = ("liveshape.gated_linear_q4gsw", "liveshape.normed_gated_linear_q4gsw")
 _WEIGHTS = {FLOAT32: "uint8", INT8: FOR_BYTES}  # the dtype of a weight says it
 
 
-def with_activations(graph: Graph, activations: str) -> Graph:
+def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
     """The same program with the rows of its 4-bit layers as the caller wants them: float32 as it says, or int8.
 
     The numbers of a row become integers by groups of 32, each with a step of its own; sums stay float32. Layers whose
     groups of weights do not fit these keep their floats, and so do layers with weights of 8 bits.
 
-    Example: `with_activations(lower(program.file, "forward", program.data), "int8")`.
+    Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
     if activations not in ACTIVATIONS:
         raise ValueError(f"activations {activations!r}: {' or '.join(ACTIVATIONS)} is possible")
@@ -44,7 +47,9 @@ def with_activations(graph: Graph, activations: str) -> Graph:
             "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
         )
     changed = _with_values(graph, nodes, told) if told else graph
-    return _bytes_between(changed) if activations == INT8 else changed
+    if activations != INT8:
+        return changed
+    return _bytes_between(applied(_NORMED_LATER, changed, limits or Limits()))
 
 
 def _bytes_between(graph: Graph) -> Graph:
@@ -63,6 +68,45 @@ def _bytes_between(graph: Graph) -> Graph:
     if not between:
         return graph
     return _with_values(graph, [replace(node, args=renamed(node.args, between)) for node in graph.nodes], between)
+
+
+def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """total = residual + layer(x); out = layers(rms_norm(total)), all of them of bytes: one row of the total is made
+    bytes where it is added, and normed by a factor of the layers' sums, which its squares tell."""
+    nodes: tuple[Node, ...] = (node,)
+    if node.name == NORM:
+        x, factors, eps, normed = node.args
+        layer = search.only_reader(normed)
+        if layer is None or layer.name not in NORMED or not (_reads_bytes(layer, normed) and search.once(normed)):
+            return ()
+        operator, rest, nodes = NORMED[layer.name], layer.args[1:], (node, layer)
+    else:
+        x, factors, _, eps = node.args[:4]
+        operator, layer, rest = node.name, node, node.args[5:]
+    added = search.maker.get(x)
+    if added is None or added.name != ADDED or not (_of_bytes(added) and _of_bytes(layer)):
+        return ()
+    rows, weight, scales, group, bias, residual, total = added.args
+    rounded = Tensor(f"{total.name} before its norm in 8 bits", BYTES[0], bytes_shape(total.max_shape))
+    bound = (rows, weight, scales, rows if bias is None else bias, residual, factors, total, rounded)
+    steady = search.once(total) and factors.constant is not None and not search.writes[factors]
+    whole = total.max_shape[-1] % BYTES_TOGETHER == 0 and factors.max_shape == total.max_shape[-1:]
+    many = limits.max_parts >= MANY_PARTS
+    if not (many and steady and whole and exact(residual, total, factors) and fit(bound, limits)):
+        return ()
+    given = (rows, weight, scales, group, bias, residual, factors, (total, rounded))
+    return [
+        Replacement(added, "liveshape.rounded_added_linear_q4gsw", (added,), given, (rounded,)),
+        Replacement(layer, operator, nodes, (total, factors, factors, eps, rounded, *rest)),
+    ]
+
+
+_NORMED_LATER = Fusion(
+    "a sum of a layer of bytes, the norm of it, and layers of bytes that alone read this",
+    frozenset({NORM, *NORMED.values()}),
+    ("liveshape.rounded_added_linear_q4gsw", *NORMED.values()),
+    _normed_later,
+)
 
 
 def _with_values(graph: Graph, nodes: list[Node], made: Mapping[Value, Tensor]) -> Graph:

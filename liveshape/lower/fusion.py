@@ -31,12 +31,15 @@ def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
     """
     limits = limits or Limits()
     for fusion in FUSIONS:
-        graph = _applied(fusion, graph, limits)
+        graph = applied(fusion, graph, limits)
     return graph
 
 
-def _applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
-    """A graph with one row of the table looked for: what it left is what the next row sees."""
+def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
+    """A graph with one row of the table looked for: what it left is what the next row sees.
+
+    Example: `applied(FUSIONS[0], graph, device.limits)`.
+    """
     anchors = [node for node in graph.nodes if node.name in fusion.anchors]
     if not anchors:
         return graph

@@ -19,6 +19,7 @@ NORMED = {
     "liveshape.gated_linear_q4gsw": "liveshape.normed_gated_linear_q4gsw",
     "liveshape.turned_linear_q4gsw": "liveshape.normed_turned_linear_q4gsw",
 }
+ADDED = "liveshape.added_linear_q4gsw"
 MANY_PARTS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
 WORKGROUP_BYTES = 5120  # that the kernel of one row needs beside the row
 MOST_AGAIN = 16 << 20  # bytes that all workgroups of a layer may read to norm a row in the time of a dispatch
@@ -41,7 +42,7 @@ def added_layer(search: Search, add: Node, limits: Limits) -> Sequence[Replaceme
         bound = (*given, residual, out)
         if private and steady and alike and exact(source, product, residual, out) and fit(bound, limits):
             args = (x, weight, scales, group, bias, residual, out)
-            return [Replacement(add, "liveshape.added_linear_q4gsw", nodes, args)]
+            return [Replacement(add, ADDED, nodes, args)]
     return ()
 
 
@@ -107,7 +108,7 @@ def normed_layer(search: Search, norm: Node, limits: Limits) -> Sequence[Replace
         return ()
     if not (_again(weight.max_shape[0], x.max_shape[-1], limits) and fit((x, terms, *operands, *outputs), limits)):
         return ()
-    args = (x, factors, terms, eps, *layer.args[1:])
+    args = (x, factors, terms, eps, None, *layer.args[1:])
     return [Replacement(layer, NORMED[layer.name], (norm, layer), args, () if bias is None else (terms,))]
 
 

@@ -14,7 +14,7 @@ from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.quantized import BYTES, Norm, Q4Kernels, Steps, bytes_shape, q4_product, row_bytes
-from liveshape.ops.quantized_ways import GATED_BYTE_ROWS, PUT_THREADS
+from liveshape.ops.quantized_ways import GATED_BYTE_ROWS, GATED_UNITS, PUT_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -107,7 +107,7 @@ def gated_product(
     if not puts or prod(x.max_shape[:-1]) > GATED_BYTE_ROWS:
         numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
     if puts and prod(x.shape[:-1]) <= GATED_BYTE_ROWS:
-        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_IN_BYTES, norm, together=True)
+        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_IN_BYTES, norm, together=GATED_UNITS)
         return
     numbers.shape = shape
     yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED_LAYERS, norm)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels import Kernel
+from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
@@ -23,11 +25,16 @@ from liveshape.ops.quantized import (
     q4_product,
     rounds,
 )
+from liveshape.ops.quantized_ways import ADDED_UNITS, norms_later
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 
 TURNED_LAYERS = Q4Kernels.putting("q4_put_turned", "q4_turned_params")
 ADDED_LAYER = Q4Kernels.putting("q4_put_added", q4_expect="q4_expect_added")
+ROUNDED = {"q4_put": "q4_put_added_bytes", "q4_put_units": "q4_put_units_rounded"}
+ROUNDED_LAYER = ADDED_LAYER._replace(  # of one row
+    byte_row=Kernel.load("q4_bytes_row", **ROUNDED), one_byte_row=Kernel.load("q4_bytes_one", **ROUNDED)
+)
 
 
 @op("liveshape.added_linear_q4gsw")
@@ -41,14 +48,54 @@ def added_linear_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """residual + x @ weight.T + bias; where the live shapes differ it is a layer, and a sum that broadcasts."""
+    yield from _added_product(x, weight, scales, group_size, bias, residual, out)
+
+
+@op("liveshape.rounded_added_linear_q4gsw")
+def rounded_added_linear_q4gsw(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group_size: int,
+    bias: LiveTensor | None,
+    residual: LiveTensor,
+    norm_weight: LiveTensor,
+    outputs: Tensors,
+) -> Steps:
+    """The same, and if it is one row also as bytes for layers of its norm, which take these instead of it.
+
+    The bytes are those of the sum times the weight of the norm, with squares beside them: what all of a row is scaled
+    by does not change its bytes.
+    """
+    total, rounded = outputs
+    yield from _added_product(x, weight, scales, group_size, bias, residual, total, (norm_weight, rounded))
+    rounded.shape = bytes_shape(total.shape)
+
+
+def _added_product(
+    x: LiveTensor,
+    weight: LiveTensor,
+    scales: LiveTensor,
+    group: int,
+    bias: LiveTensor | None,
+    residual: LiveTensor,
+    out: LiveTensor,
+    later: tuple[LiveTensor, LiveTensor] | None = None,
+) -> Steps:
     product: LiveTensor = yield Scratch(out.dtype, out.max_shape)
     shape = (*x.shape[:-1], weight.shape[0])
     if residual.shape != shape:
-        yield from linear_q4gsw(x, weight, scales, group_size, bias, product)
+        yield from linear_q4gsw(x, weight, scales, group, bias, product)
         yield from binary("ADD", residual, product, out)
         return
     out.shape = shape
-    yield from q4_product(x, weight, scales, group_size, bias, (residual, out), ADDED_LAYER)
+    limits: Limits = yield Allowed()
+    if later is not None and norms_later(prod(x.shape[:-1]), limits):
+        norm_weight, rounded = later
+        outs = (residual, norm_weight, out, rounded)
+        yield from q4_product(x, weight, scales, group, bias, outs, ROUNDED_LAYER, together=ADDED_UNITS)
+    else:
+        yield from q4_product(x, weight, scales, group, bias, (residual, out), ADDED_LAYER)
 
 
 @op(
@@ -125,16 +172,24 @@ def _normed(
     x: LiveTensor,
     norm_weight: LiveTensor,
     norm: Norm,
+    rounded: LiveTensor | None,
     weight: LiveTensor,
     group: int,
     layer: Callable[[LiveTensor, Norm | None], Steps],
 ) -> Steps:
-    """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before."""
+    """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before.
+
+    One row may have been `rounded` where it was made.
+    """
     in_bytes = rounds(x, weight, group)
     normed: LiveTensor = (
         yield Scratch(BYTES[0], bytes_shape(x.max_shape)) if in_bytes else Scratch(x.dtype, x.max_shape)
     )
-    if rows_of(x, norm_weight, norm.eps)["rows"] == 1:
+    limits: Limits = yield Allowed()
+    rows = rows_of(x, norm_weight, norm.eps)["rows"]
+    if rounded is not None and norms_later(rows, limits):
+        yield from layer(rounded, Norm(None, norm.eps))
+    elif rounded is None and rows == 1:
         yield from layer(x, norm)
     else:
         yield from rms_norm(x, norm_weight, norm.eps, normed)
@@ -147,6 +202,7 @@ def normed_linear_q4gsw(
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
+    rounded: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
@@ -159,7 +215,7 @@ def normed_linear_q4gsw(
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from q4_product(rows, weight, scales, group_size, bias, (out,), ONE_LAYER, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layer)
 
 
 @op("liveshape.normed_three_linear_q4gsw")
@@ -168,6 +224,7 @@ def normed_three_linear_q4gsw(
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
+    rounded: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
@@ -179,7 +236,7 @@ def normed_three_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from three_products(rows, weight, scales, group_size, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
 
 
 @op("liveshape.normed_gated_linear_q4gsw")
@@ -188,6 +245,7 @@ def normed_gated_linear_q4gsw(
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
+    rounded: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
@@ -199,7 +257,7 @@ def normed_gated_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
 
 
 @op(
@@ -213,6 +271,7 @@ def normed_turned_linear_q4gsw(
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
+    rounded: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
@@ -231,4 +290,4 @@ def normed_turned_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from _turned_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)

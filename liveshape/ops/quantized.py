@@ -52,6 +52,7 @@ class Q4Kernels(NamedTuple):
     tiles: Kernel  # of very many
     byte_tiles: Kernel
     one_byte_row: Kernel  # of one row that is bytes already
+    one_byte_row_normed: Kernel  # and waits for the factor of its norm
 
     @classmethod
     def putting(
@@ -78,13 +79,17 @@ class Q4Kernels(NamedTuple):
             numbers.tiles if numbers else load("q4_tiles"),
             numbers.byte_tiles if numbers else load("q4_bytes_tiles"),
             load("q4_bytes_one"),
+            load("q4_bytes_one", q4_factor="q4_factor_normed"),
         )
 
 
 class Norm(NamedTuple):
-    """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm."""
+    """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
 
-    terms: LiveTensor
+    None where the row is bytes, with the weight in them, which wait for their factor.
+    """
+
+    terms: LiveTensor | None
     eps: float
 
 
@@ -207,14 +212,14 @@ def q4_product(
     norm: Norm | None = None,
     *,
     high_first: bool = False,
-    together: bool = False,
+    together: int = 0,
     **put: Any,
 ) -> Steps:
     """x @ weight.T + bias.
 
     The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
     `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
-    x is one row before it. What is put `together`, 32 neighbours of a gated unit, lies in a workgroup.
+    x is one row before it. So many units are put in bytes `together`, and lie in a workgroup.
     """
     rounding = not high_first and rounds(x, weight, group)
     in_bytes = rounding or x.dtype in BYTES
@@ -247,11 +252,11 @@ def q4_product(
     }
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     operands = (weight, scales, scales if bias is None else bias)
-    if norm is not None:
+    if norm is not None and norm.terms is not None:
         operands = (weight, scales, norm.terms)
     kept = KEPT_BYTES // 2 if together else KEPT_BYTES
     if rounding and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
-        shares = shares_of_byte_row(columns, depth, together) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
+        shares = shares_of_byte_row(columns, depth, together, limits) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
         if norm is None:
             yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
         else:
@@ -269,9 +274,11 @@ def q4_product(
         few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
     if is_few(rows, in_bytes, limits):
         if in_bytes and rows == 1:
-            few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together)
+            few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together, limits)
+            if norm is not None:
+                few, factors = kernels.one_byte_row_normed, factors | {"EPS": norm.eps}
         elif in_bytes:
-            shares = shares_of_byte_rows(rows, columns, depth, together)
+            shares = shares_of_byte_rows(rows, columns, depth, together > 0)
         elif rows == 1:
             # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
             more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_parts < MANY_PARTS
@@ -279,7 +286,7 @@ def q4_product(
             few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"], together)
         else:
             shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
-        if norm is not None:
+        if norm is not None and not in_bytes:
             few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
         yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
         return

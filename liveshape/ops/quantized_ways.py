@@ -25,6 +25,8 @@ BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is f
 GATED_BYTE_ROWS = 64  # up to here a gated unit puts bytes itself: large tiles take 8% longer by it than by a dispatch
 PUT_THREADS = 256  # of a workgroup that puts bytes: those of 16 units, for the 32 neighbours that have a step, share it
 PUT_PARTS = PUT_THREADS // 16
+ADDED_THREADS = 1024  # and of one that puts a sum in bytes, too: those of 8 units share it
+GATED_UNITS, ADDED_UNITS = 16, 8  # of four columns, whose sums become the bytes of 32 neighbours in a workgroup
 
 MANY_PARTS = 32  # from here on threads are there by the thousand: tiles that are too few share the depth
 SPLITS = 8  # of the depth of 64 rows, in workgroups of their own
@@ -36,13 +38,13 @@ LARGE = 128  # rows and columns of a large tile
 LARGE_THREADS, LARGE_BYTES = 256, 32768  # that its workgroup has
 LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
 # Costs of large tiles on the H200, where they were measured: in places of the depth of a tile that a multiprocessor
-# computes alone, 0.1 us (0.05 us of bytes). Of numbers it has two at once, which take 0.2 us together, 0.13 us one alone.
+# computes, 0.1 us (0.05 us of bytes). Of numbers it has two at once, which take 0.2 us together, one alone 0.13 us.
 AT_ONCE = 132  # tiles that are computed in the time of one, pairs of them of numbers
 PAIR_COST, LONE_COST = 2.0, 1.33
 FIRST_COST = 0.15  # more of the first pairs, which wait for memory together until they are out of step
 WORTH = 0.97  # of the time of tiles that share nothing: what sharing must come down to
 TILE_COST = 32  # of a tile beside its depth
-SUMS_COST, BYTE_SUMS_COST = 0.2, 0.5  # of the sums of a tile that several share, written and read once more
+SUMS_COST, BYTE_SUMS_COST = 0.3, 0.5  # of the sums of a tile that several share, written and read once more
 COMBINE_COST = 40  # of one more dispatch
 LEAST_SHARE = 128  # of the depth of a large tile
 MOST_SUMS = 1 << 24  # of all parts
@@ -53,6 +55,11 @@ def is_few(rows: int, in_bytes: bool, limits: Limits) -> bool:
     if in_bytes:
         return rows <= FEW_BYTE_ROWS
     return rows <= FEW_ROWS or limits.max_parts < MANY_PARTS
+
+
+def norms_later(rows: int, limits: Limits) -> bool:
+    """Whether layers of bytes are given a row before its norm, with its squares: a dispatch less for many threads."""
+    return rows == 1 and limits.max_parts >= MANY_PARTS
 
 
 def has_large_tiles(limits: Limits) -> bool:
@@ -148,9 +155,17 @@ def shares_of_byte_rows(rows: int, columns: int, depth: int, together: bool = Fa
     return {"ROWS": held, "PARTS": min(parts, PUT_PARTS) if together else parts, "shared": units}
 
 
-def shares_of_byte_row(columns: int, depth: int, together: bool = False) -> dict[str, Any]:
-    """How threads share the depth of four columns of one row that becomes bytes: as many as fill a device."""
+def shares_of_byte_row(columns: int, depth: int, together: int, limits: Limits) -> dict[str, Any]:
+    """How threads share the depth of four columns of one row that becomes bytes: as many as fill a device.
+
+    So many units are put in bytes `together`.
+    """
     units, parts = ceil_div(columns, 4), LEAST_PARTS
+    if together == ADDED_UNITS:
+        threads = 1 << min(limits.max_invocations, ADDED_THREADS if limits.subgroup else PUT_THREADS).bit_length() - 1
+        while threads > PUT_THREADS and threads // together * BYTES_TOGETHER > depth:
+            threads = threads // 2
+        return {"PARTS": max(threads // together, 1), "WG": threads, "shared": units}
     most = PUT_PARTS if together else MOST_PARTS
     while parts < most and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
         parts = parts * 2

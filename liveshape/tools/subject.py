@@ -154,9 +154,10 @@ class Subject:
             )
             self._check_context(max(rows, key=lambda work: work.context), model.max_context)
             return model
-        graph = with_activations(llama_graph(shape_of(self.shape, tokens), device.limits), self.activations)
-        made = token_graph(halve_caches(graph) if self.half_cache else graph, {})
-        return LanguageModel(Engine(made, device, progress), Origin(self.shape))
+        made = llama_graph(shape_of(self.shape, tokens), device.limits)
+        graph = with_activations(made, self.activations, device.limits)
+        whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
+        return LanguageModel(Engine(whole, device, progress), Origin(self.shape))
 
     def _check_context(self, work: Work, context: int | None) -> None:
         if context is not None and work.context > context:

@@ -1,5 +1,6 @@
 // 32 neighbours of a row as eight-bit integers, in the order in which the nibbles of a weight want them: the even places,
-// the odd ones, and a vector of floats: the step, what an offset of 8 of the other factor adds in steps, the zero point.
+// the odd ones, and a vector of floats: the step, what an offset of 8 of the other factor adds in steps, the zero point,
+// and what else goes with them.
 struct Eight {
     a: vec4<f32>,
     b: vec4<f32>,
@@ -16,6 +17,10 @@ fn word_of_bytes(a: vec4<f32>) -> u32 {
 }
 
 fn put_group(i: u32, eight: Eight) {
+    put_group_with(i, eight, 0.0);
+}
+
+fn put_group_with(i: u32, eight: Eight, more: f32) {
     let upper = max(max(bits(eight.a), bits(eight.b)), max(bits(eight.c), bits(eight.d)));
     let sizes = max(upper, max(max(bits(eight.e), bits(eight.f)), max(bits(eight.g), bits(eight.h))));
     let largest = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
@@ -37,5 +42,5 @@ fn put_group(i: u32, eight: Eight) {
         word_of_bytes(vec4<f32>(t.yw, u.yw)), word_of_bytes(vec4<f32>(v.yw, w.yw)),
     );
     let total = dot((p + q + r + s) + (t + u + v + w), vec4<f32>(1.0)) - 32.0 * step.zero;
-    out[i * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(step.size, 8.0 * total, step.zero, 0.0));
+    out[i * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(step.size, 8.0 * total, step.zero, more));
 }

@@ -1,0 +1,155 @@
+"""A row that is made bytes before its norm, by the layer that adds to it: the layers of the norm find its factor.
+
+The sums are such that rounding leaves them as they are, so the golden is the program itself in float64.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Graph, Limits
+from liveshape.lower.activations import with_activations
+from liveshape.lower.fusion import fuse
+from liveshape.run.executor import Executor
+from tests.models.test_layers import Layers, operators
+from tests.models.test_row_bytes import golden, powers_of_two
+from tests.ops.cases.quantized import rows_of_integers
+from tests.support.chains import executor_of
+
+ROWS = 70
+SIZES = (ROWS, 1, 2, 9, 1, 65, 0, 1)
+PUTS = {"one": "linear", "three": "three_linear", "gated": "gated_linear"}
+NORM = "et_vk.rms_norm.default"
+
+
+def adding(made: Layers, x: Any, residual: Any, bias: bool = False) -> Any:
+    """x + residual: the layer's weight is one, and so is its scale."""
+    width = x.max_shape[-1]
+    ones = np.full((width, width), 8, np.uint8)
+    np.fill_diagonal(ones, 9)
+    weight = made.chain.constant(ones[:, ::2] | ones[:, 1::2] << 4)
+    scales = made.chain.constant(np.ones((width // 32, width), np.float32))
+    offset = made.chain.constant(np.full(width, 2.0, np.float32)) if bias else None
+    product = made.chain.tensor(x.max_shape)
+    made.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, 32, offset, product)
+    return made.add(residual, product)
+
+
+def program(put: str, depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]:
+    """The layers of the norm of a sum, and the sum."""
+    made = Layers(group=32)
+    x, residual = (made.chain.input((1, ROWS, depth)) for _ in range(2))
+    total = adding(made, x, residual, bias)
+    rows = made.norm(total)
+    if put == "gated":
+        outputs = [made.gated(rows, width, bias)]
+    else:
+        outputs = [made.layer(rows, width * (turn + 1), bias) for turn in range(3 if put == "three" else 1)]
+    powers_of_two(made)
+    return made, [*outputs, total]
+
+
+def device_of(**changes: int) -> Device:
+    limits = limits_of(open_device(), **{"max_invocations": 256, "max_parts": 256} | changes)
+    return Device(usable_adapters()[0], 0, limits=limits)
+
+
+def check(graph: Graph, made: Layers, outputs: list[Any], device: Device, bias: bool = False) -> None:
+    executor, depth = executor_of(graph, device), made.chain.inputs[0].max_shape[-1]
+    for size in SIZES:
+        random = np.random.default_rng(size)
+        x = rows_of_integers(random, (1, size, depth)).astype(np.float32)
+        total = rows_of_integers(random, (1, size, depth)).astype(np.float32)
+        inputs = [x, total - x - (2 if bias else 0)]
+        executor.poison()
+        for got, wanted in zip(executor.execute(inputs), golden(made, inputs, outputs), strict=True):
+            most = np.abs(wanted).max(initial=0) * 4e-6
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=most, err_msg=f"at {size}")
+
+
+def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
+    executor.execute([np.zeros((1, rows, depth), np.float32)] * 2)
+    commands = executor.encoder.commands(executor.live, 0, len(executor.graph.nodes))
+    return {command.label.rpartition(" ")[2] for command in commands}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["norm in the layers", "norm alone"])
+@pytest.mark.parametrize(
+    ("put", "depth", "width", "bias"),
+    [
+        ("one", 64, 7, False),
+        ("three", 96, 36, False),
+        ("gated", 64, 64, False),
+        pytest.param("gated", 1056, 32, False, marks=pytest.mark.slow),
+        pytest.param("one", 576, 130, True, marks=pytest.mark.slow),
+    ],
+)
+def test_layers_of_a_norm_that_is_not_done_yet(put: str, depth: int, width: int, bias: bool, alone: bool) -> None:
+    made, outputs = program(put, depth, width, bias)
+    device = device_of()
+    # Where a workgroup has no room for the row, the norm is not made a part of the layers.
+    less = limits_of(device, max_workgroup_bytes=depth * 4) if alone else device.limits
+    fused = fuse(made.chain.graph(*outputs), less)
+    assert operators(fused)[NORM] == alone
+    later = with_activations(fused, "int8", device.limits)
+    assert operators(later) == Counter({"rounded_added_linear_q4gsw": 1, f"normed_{PUTS[put]}_q4gsw": 1})
+    check(later, made, outputs, device, bias)
+    names = kernels_at(executor_of(later, device), 1, depth)
+    assert len(names) == 2, "one dispatch for each"
+    assert any("q4_factor_normed" in name for name in names)
+    assert not any("rms_norm" in name for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_invocations": 64}, {"max_invocations": 100}, {"max_parts": 32}, {"subgroup": 4}, {"max_parts": 16}],
+    ids=str,
+)
+def test_other_limits(limits: dict[str, int]) -> None:
+    made, outputs = program("one", 576, 50)
+    device = device_of(**limits)
+    graph = with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8", device.limits)
+    assert operators(graph)["rounded_added_linear_q4gsw"] == (device.limits.max_parts >= 32)
+    check(graph, made, outputs, device)
+
+
+def test_one_row_without_a_number_spoils_what_reads_it() -> None:
+    made, outputs = program("one", 64, 36)
+    device = device_of()
+    executor = executor_of(with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8"), device)
+    clean = np.random.default_rng(5).standard_normal((1, 1, 64)).astype(np.float32)
+    for bad in (np.nan, np.inf, -np.inf):
+        spoiled = clean.copy()
+        spoiled[0, 0, 40] = bad
+        out, total = executor.execute([clean, spoiled])
+        assert not np.isfinite(out).any()
+        assert np.isfinite(total).sum() == 63
+    assert all(np.isfinite(each).all() for each in executor.execute([clean, clean]))
+
+
+def test_a_norm_that_somebody_else_reads_is_done_at_once() -> None:
+    made, outputs = program("one", 64, 36)
+    norm = next(node for node in made.chain.nodes if node.name == NORM)
+    graph = with_activations(fuse(made.chain.graph(*outputs, norm.args[-1]), Limits()), "int8")
+    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
+
+
+def test_a_sum_that_is_written_twice_is_normed_as_it_was() -> None:
+    made, (out, total) = program("one", 64, 36)
+    made.chain.node("aten.add.Tensor", total, total, 1, total)
+    graph = with_activations(fuse(made.chain.graph(out, total), Limits()), "int8")
+    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
+
+
+def test_too_few_bindings_leave_the_norm_where_it_was() -> None:
+    made, outputs = program("one", 64, 36)
+    limits = Limits(max_bindings=7)
+    graph = with_activations(fuse(made.chain.graph(*outputs), limits), "int8", limits)
+    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
