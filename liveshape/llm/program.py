@@ -15,6 +15,7 @@ from liveshape.errors import FormatError, UnsupportedError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.state import State, states_of
+from liveshape.llm.early_rows import taken_early
 from liveshape.llm.rows import widened
 from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
@@ -88,6 +89,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     tokens, position, logits = _signature(graph, constants)
     rows = SymInt("rows", 1)
     graph, logits = widened(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
+    graph = taken_early(graph)
     states = at_positions(graph, position)
     description = _describe(constants, tokens, logits, states)
     if not states:

@@ -40,6 +40,7 @@ _OF_ROWS: dict[str, Callable[[Node, Others], bool]] = {
             "aten.mm.default",
             "aten::mm.out",
             "et_vk.linear_q4gsw.default",
+            "liveshape.normed_linear_q4gsw",
             "et_vk.linear_qcs4w.default",
             "et_vk.linear_dq8ca_q4gsw.default",
             "liveshape.rounded_rows",

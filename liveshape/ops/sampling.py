@@ -99,8 +99,8 @@ def sample(
 
 @op("liveshape.last_rows")
 def last_rows(x: LiveTensor, rows: int, out: LiveTensor) -> Iterator[Dispatch]:
-    """The last rows of (1, S, H) as (rows, H); all of them where there are fewer."""
+    """The last rows of (1, S, H) as (rows, H) or (1, rows, H); all of them where there are fewer."""
     given, width = x.shape[-2:]
     rows = min(rows, given)
-    out.shape = (rows, width)
+    out.shape = (1, rows, width) if out.rank == 3 else (rows, width)
     yield from copy_strided(x, out, (rows * width,), ((given - rows) * width, (1,)), (0, (1,)))

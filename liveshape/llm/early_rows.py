@@ -1,0 +1,119 @@
+"""The last rows of a call taken as early as can be.
+
+A program that gives the logits of its last tokens needs the last layer of these alone: what comes after attention does
+the same to every row. The rows are taken before that, and a long prompt is done with one layer less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from liveshape import ops
+from liveshape.graph import Graph, Node, Tensor, Value
+from liveshape.graph.elements import prod
+from liveshape.lower.rewriting import renamed, rewritten
+from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
+
+LAST_ROWS = "liveshape.last_rows"
+# Operators that do the same to each row of (1, S, H).
+_OF_EACH_ROW = frozenset(
+    {
+        ADD,
+        "aten.mul.Tensor",
+        "aten.sigmoid.default",
+        "aten.linear.default",
+        LINEAR_Q4,
+        "et_vk.rms_norm.default",
+        "liveshape.add_rms_norm",
+        "liveshape.added_linear_q4gsw",
+        "liveshape.rounded_added_linear_q4gsw",
+        "liveshape.gated_linear_q4gsw",
+        "liveshape.normed_linear_q4gsw",
+        "liveshape.normed_gated_linear_q4gsw",
+        "liveshape.swiglu",
+    }
+)
+
+
+def taken_early(graph: Graph) -> Graph:
+    """The same program with its last rows taken where the first operator begins that needs no others.
+
+    Example: `taken_early(widened(graph, logits, rows, 16)[0])`.
+    """
+    found = [node for node in graph.nodes if node.name == LAST_ROWS]
+    if len(found) != 1 or graph.controls:
+        return graph
+    (select,) = found
+    search = Search(graph)
+    moved = _moved(search, select)
+    if not moved:
+        return graph
+    x, rows, out = select.args
+    most = out.max_shape[0]
+    narrow: dict[Value, Value] = {}
+    nodes: list[tuple[int, Node]] = []
+    for node in graph.nodes:
+        if node in moved:
+            for value in _rows_in(node, x.max_shape[1]):
+                if value not in narrow:
+                    narrow[value] = _narrow(value, most, f"last rows of {value.name}")
+                    args = (value, rows, narrow[value])
+                    nodes.append((node.index, ops.OPS[LAST_ROWS].bind(node.index, select.label, args)))
+            narrow |= {value: _narrow(value, most, value.name) for value in node.outputs if isinstance(value, Tensor)}
+            node = replace(node, args=renamed(node.args, narrow))
+        elif node is select:
+            node = ops.OPS[VIEW].bind(node.index, node.label, (narrow[x], (-1, out.max_shape[-1]), out))
+        nodes.append((node.index, node))
+    made = rewritten(graph, nodes, ())
+    kept = {value for node in made.nodes for value in (*node.inputs, *node.outputs)} | {*made.inputs, *made.outputs}
+    return replace(
+        made, values=tuple(dict.fromkeys(value for value in (*graph.values, *narrow.values()) if value in kept))
+    )
+
+
+def _moved(search: Search, select: Node) -> set[Node]:
+    """The nodes before `select` whose results nobody needs but for the rows that it takes."""
+    bound = select.args[0].max_shape[1]
+    late = {select}
+    for node in reversed(search.graph.nodes[: select.index]):
+        given = [value for value in node.outputs if isinstance(value, Tensor)]
+        read = [reader for value in given for reader in search.readers.get(value, [])]
+        private = bool(read) and all(reader in late for reader in read)
+        steady = not node.mutates and search.once(*given) and not any(value in search.graph.outputs for value in given)
+        if node.name in _OF_EACH_ROW and private and steady and _by_rows(search, node, given, bound):
+            late.add(node)
+    return late - {select}
+
+
+def _by_rows(search: Search, node: Node, given: Sequence[Tensor], bound: int) -> bool:
+    """Whether what a node reads and gives is rows of (1, S, H), and constants that are the same for all of them."""
+    rows = _rows_in(node, bound)
+    others = [value for value in node.inputs if value not in rows]
+    steady = all(search.writes[value] == 1 and value not in search.graph.given for value in rows)
+    alike = all(
+        isinstance(value, Tensor) and value.constant is not None and not search.writes[value] for value in others
+    )
+    # What is added to a row, or multiplied with it, lies in one row.
+    alike = alike and (node.name not in (ADD, "aten.mul.Tensor") or all(_is_row(value) for value in others))
+    return (
+        bool(rows)
+        and steady
+        and alike
+        and all(value.rank == 3 and value.max_shape[:2] == (1, bound) for value in given)
+    )
+
+
+def _rows_in(node: Node, bound: int) -> list[Tensor]:
+    """What a node reads of (1, S, H)."""
+    tensors = [value for value in dict.fromkeys(node.inputs) if isinstance(value, Tensor) and value.constant is None]
+    return [value for value in tensors if value.rank == 3 and value.max_shape[:2] == (1, bound)]
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Tensor) and prod(value.max_shape[:-1]) == 1
+
+
+def _narrow(value: Tensor, most: int, name: str) -> Tensor:
+    return replace(value, name=name, max_shape=(1, most, value.max_shape[-1]), static=False)

@@ -1,0 +1,132 @@
+"""The last rows taken before the operators that do the same to every row: the same logits, or the graph as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device.webgpu import open_device
+from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.llm.early_rows import taken_early
+from liveshape.llm.program import token_graph
+from liveshape.llm.rows import widened
+from liveshape.lower.activations import ACTIVATIONS, with_activations
+from liveshape.lower.search import VIEW
+from liveshape.tools.shapes import Shape, llama_graph
+from tests.support.chains import Chain, executor_of
+
+ROWS, WIDTH, MOST = 12, 16, 4
+RANDOM = np.random.default_rng(2)
+GATE, UP, HEAD = (RANDOM.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 4 for _ in range(3))
+SCALE = RANDOM.standard_normal(WIDTH).astype(np.float32)
+SIZES = ((12, 1), (12, 4), (5, 3), (1, 1), (2, 4), (12, 2), (7, 1))
+
+
+class Layer:
+    """A unit of rows with what comes before and after it."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+        self.x = self.chain.input((1, ROWS, WIDTH))
+
+    def put(self, name: str, *args: Any, width: int = WIDTH) -> Tensor:
+        return self.chain.node(name, *args, self.chain.tensor((1, ROWS, width)))
+
+    def linear(self, x: Tensor, weight: np.ndarray) -> Tensor:
+        return self.put("aten.linear.default", x, self.chain.constant(weight), None)
+
+    def cumulated(self) -> Tensor:
+        """Something of all rows, as attention is."""
+        return self.put("aten.cumsum.default", self.x, 1, None)
+
+    def unit(self, x: Tensor) -> Tensor:
+        """x + linear(sigmoid(linear(x)) * x * scale)"""
+        gate = self.put("aten.sigmoid.default", self.linear(x, GATE))
+        scaled = self.put("aten.mul.Tensor", self.put("aten.mul.Tensor", gate, x), self.chain.constant(SCALE))
+        return self.put("aten.add.Tensor", x, self.linear(scaled, UP), 1)
+
+    def graph(self, x: Tensor, *more: Tensor) -> tuple[Graph, SymInt]:
+        last = self.chain.node("aten.select_copy.int", x, 1, -1, self.chain.tensor((1, WIDTH)))
+        weight = self.chain.constant(HEAD)
+        logits = self.chain.node("aten.linear.default", last, weight, None, self.chain.tensor((1, WIDTH)))
+        rows = SymInt("rows", 1)
+        return widened(self.chain.graph(logits, *more), logits, rows, MOST)[0], rows
+
+
+def golden(x: np.ndarray) -> np.ndarray:
+    total = np.cumsum(x[0].astype(np.float64), 0)
+    gate = 1 / (1 + np.exp(-(total @ GATE.T)))
+    return (total + (gate * total * SCALE) @ UP.T) @ HEAD.T
+
+
+def bounds(graph: Graph) -> list[int]:
+    """How many rows each node has room for."""
+    return [node.args[-1].max_shape[-2] for node in graph.nodes]
+
+
+def test_rows_are_taken_where_others_are_needed_no_more() -> None:
+    layer = Layer()
+    before, rows = layer.graph(layer.unit(layer.cumulated()))
+    graph = taken_early(before)
+    assert bounds(before) == [ROWS] * 7 + [MOST] * 2
+    assert bounds(graph) == [ROWS] + [MOST] * 9
+    assert graph.nodes[-2].name == VIEW
+    executor = executor_of(graph, open_device())
+    for given, wanted in SIZES:
+        x = RANDOM.standard_normal((1, given, WIDTH)).astype(np.float32)
+        executor.poison()
+        executor.set_scalar(rows, wanted)
+        (got,) = executor.execute([x])
+        np.testing.assert_allclose(got, golden(x)[max(given - wanted, 0) :], 1e-4, 1e-4)
+
+
+def test_what_somebody_else_reads_keeps_all_rows() -> None:
+    layer = Layer()
+    first = layer.unit(layer.cumulated())
+    graph, _ = layer.graph(layer.unit(first), layer.put("aten.cumsum.default", first, 1, None))
+    assert bounds(taken_early(graph)).count(ROWS) == 1 + 6 + 1, "the second unit alone is of few rows"
+
+
+def test_what_is_an_output_keeps_all_rows() -> None:
+    layer = Layer()
+    total = layer.unit(layer.cumulated())
+    graph, _ = layer.graph(total, total)
+    assert taken_early(graph) is graph
+
+
+@pytest.mark.parametrize("shape", [(ROWS, WIDTH), (1, ROWS, WIDTH), (ROWS, 1)])
+def test_a_constant_of_every_row_keeps_them(shape: tuple[int, ...]) -> None:
+    layer = Layer()
+    table = layer.chain.constant(RANDOM.standard_normal(shape).astype(np.float32))
+    graph, _ = layer.graph(layer.put("aten.add.Tensor", layer.cumulated(), table, 1))
+    assert taken_early(graph) is graph
+
+
+def test_rows_that_are_written_twice_are_not_taken_from_before() -> None:
+    layer = Layer()
+    total = layer.cumulated()
+    unit = layer.unit(total)
+    layer.chain.node("aten.add.Tensor", unit, unit, 1, total)
+    graph, _ = layer.graph(unit)
+    assert all(node.name != "liveshape.last_rows" or node.args[0] is not total for node in taken_early(graph).nodes)
+
+
+def test_without_a_last_row_nothing_changes() -> None:
+    layer = Layer()
+    total = layer.unit(layer.cumulated())
+    graph = layer.chain.graph(total)
+    assert taken_early(graph) is graph
+
+
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_of_the_last_layer_of_a_model_only_attention_has_all_rows(activations: str) -> None:
+    limits = Limits(max_bindings=9)
+    made = llama_graph(Shape(2, 64, 96, 4, 2, 16, 128, 32, 128, 256), limits)
+    graph = token_graph(with_activations(made, activations, limits), {}).graph
+    attention = max(node.index for node in graph.nodes if "sdpa" in node.name)
+    layers = [node for node in graph.nodes if "q4gsw" in node.name and node.index > attention]
+    assert len(layers) == 4, "of the output, of the unit and back, and the head"
+    tensors = [value for node in layers for value in node.outputs if isinstance(value, Tensor)]
+    assert all(tensor.max_shape[-2] == 16 for tensor in tensors)
