@@ -79,7 +79,7 @@ class Q4Kernels(NamedTuple):
             numbers.tiles if numbers else load("q4_tiles"),
             numbers.byte_tiles if numbers else load("q4_bytes_tiles"),
             load("q4_bytes_one"),
-            load("q4_bytes_one", q4_factor="q4_factor_normed"),
+            load("q4_bytes_one", q4_total="q4_total_normed", parts_handed="parts_handed_normed"),
         )
 
 

@@ -1,15 +1,17 @@
-// The total of a unit's parts, known to each of its threads, where neighbours hand each other what they have: a `Total` is
-// a number or a vector. Only where a unit's threads are of several subgroups do these meet in memory.
+// The total of a unit's parts, known to each of its threads, where neighbours hand each other what they have. Only where
+// a unit's threads are of several subgroups do these meet in memory.
 const BESIDE: u32 = clamp(SUBGROUP / STEP, 1u, SHARE); // parts of a unit in a subgroup
 const APART: u32 = SHARE / BESIDE;
 const MET: u32 = WG / BESIDE;
+
+// include parts_handed
 
 var<workgroup> of_parts: array<Total, MET>;
 
 fn across_parts(lane: u32, mine: Total) -> Total {
     var total = mine;
     for (var step = 1u; step < BESIDE; step *= 2u) {
-        total = combine(total, subgroupShuffleXor(total, step * STEP));
+        total = combine(total, handed(total, step * STEP));
     }
     if (APART == 1u) {
         return total;

@@ -1,5 +1,5 @@
 // A 4-bit linear layer of one row of bytes: a unit is four columns, PARTS threads share its depth. The sums are those of
-// q4_bytes_row.wgsl to the last bit. The included file says what they are multiplied with.
+// q4_bytes_row.wgsl to the last bit. They may wait for the factor of a norm.
 // unchecked: columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -8,19 +8,13 @@ override WG: u32 = 256;
 
 const PLACES: u32 = ACROSS;
 
-alias Total = vec4<f32>;
-
-fn combine(a: Total, b: Total) -> Total {
-    return a + b;
-}
-
 // include parts
-// include parts_meet, by lanes parts_meet_lanes
 // include q4_bytes
 // include q4_bytes_four
+// include q4_total
+// include parts_meet, by lanes parts_meet_lanes
 // include q4_put
 // include q4_put_units
-// include q4_factor
 
 @compute @workgroup_size(WG)
 fn main(
@@ -34,11 +28,10 @@ fn main(
     if (part == 0u) {
         expect_four(0u, column);
     }
-    let factor = factor_of(lane);
     var mine = Total();
     for (var i = part; i < groups(); i += SHARE) {
-        mine = plus_bytes(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
+        mine = plus_group(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
     }
     let total = across_parts(lane, mine);
-    put_unit(lane, unit, lane / SHARE, part == 0u, total * factor);
+    put_unit(lane, unit, lane / SHARE, part == 0u, sums_of(total));
 }
