@@ -46,12 +46,11 @@ def taken_early(graph: Graph) -> Graph:
     if len(found) != 1 or graph.controls:
         return graph
     (select,) = found
-    search = Search(graph)
-    moved = _moved(search, select)
-    if not moved:
-        return graph
     x, rows, out = select.args
     most = out.max_shape[0]
+    moved = _moved(Search(graph), select) if x.max_shape[1] > most else set()
+    if not moved:
+        return graph
     narrow: dict[Value, Value] = {}
     nodes: list[tuple[int, Node]] = []
     for node in graph.nodes:

@@ -6,20 +6,24 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.quantized import BYTES, bytes_shape
 from liveshape.ops.reduction import MEAN, reduce, share_parts, var
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.shapes import ceil_div
 from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("rms_norm")
 RMS_NORM_BYTES = Kernel.load("rms_norm", rms_put="rms_put_bytes")
 LAYER_NORM = Kernel.load("layer_norm")
 BATCH_NORM = Kernel.load("batch_norm")
+
+MOST_HELD = 4  # vectors of a row that a thread keeps
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -33,11 +37,20 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 
 
 @op("et_vk.rms_norm.default")
-def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Iterator[Dispatch]:
+def rms_norm(
+    x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor
+) -> Generator[Dispatch | Allowed, Any, None]:
     """`out` is numbers, or bytes for the 4-bit layers that read it: see `lower/activations.py`."""
-    in_bytes = out.dtype in BYTES
-    out.shape = bytes_shape(x.shape) if in_bytes else x.shape
-    yield (RMS_NORM_BYTES if in_bytes else RMS_NORM)(out, weight, x, **rows_of(x, weight, eps))
+    row = rows_of(x, weight, eps)
+    if out.dtype in BYTES:
+        out.shape = bytes_shape(x.shape)
+        yield RMS_NORM_BYTES(out, weight, x, **row)
+        return
+    out.shape = x.shape
+    limits: Limits = yield Allowed()
+    threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
+    held = ceil_div(x.max_shape[-1] // row["VEC"], threads)
+    yield RMS_NORM(out, weight, x, **row, HELD=held if held <= MOST_HELD else 0)
 
 
 def _normalize_rows(
