@@ -16,8 +16,6 @@ from liveshape.errors import DeviceError
 
 Pieces = Iterable[tuple[Memory, int, Memory, int, int]]
 
-_FIRST_PIECE = 32  # commands of a long step that the device has first
-
 
 class Recorder(Protocol):
     """What makes command buffers and hands them over: one of those below."""
@@ -35,22 +33,6 @@ class Recorder(Protocol):
 
     def write(self, memory: Memory, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device, before whatever is submitted next."""
-
-
-def submit_in_pieces(
-    recorder: Recorder, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str
-) -> None:
-    """Submit the first commands of a step while the others are not recorded yet, each piece twice as long as the last.
-
-    Example: `submit_in_pieces(recorder, (), commands, (), "step")`.
-    """
-    begin, size = 0, _FIRST_PIECE
-    while begin < len(commands):
-        end = begin + size if len(commands) - begin >= 2 * size else len(commands)
-        last = end == len(commands)
-        begun = recorder.begin(() if begin else input_copies, commands[begin:end], copies if last else (), what)
-        recorder.submit(recorder.end(begun))
-        begin, size = end, 2 * size
 
 
 class RawRecorder:

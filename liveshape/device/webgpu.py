@@ -24,14 +24,14 @@ from liveshape.device.adapters import (
 )
 from liveshape.device.library import lib, native, wgpu
 from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
-from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder, check_commands, submit_in_pieces
+from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
 from liveshape.device.subgroups import SUBGROUPS, subgroup_size
+from liveshape.device.submitting import Submitter
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import CLOCKS, WatchedReader, WatchedRecorder
-from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
@@ -54,10 +54,7 @@ _LOG = logging.getLogger("liveshape")
 _SOFTWARE_INVOCATIONS = 32
 _SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
-_SMALL_WRITE = 1 << 16  # bytes of which a copy may wait for what was submitted before them
 _STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
-_LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
-_LONG_CALL = 128  # commands of which the device may have the first ones while the others are recorded
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
 _LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
 _FORKED = (
@@ -73,8 +70,8 @@ class WebGpuDevice:
         self.adapter = describe(index, adapter)
         self.name = self.adapter.name
         self._dead = _FORKED if _forked_from_a_device else ""  # why nothing can be done with it any more
-        self._failed: DeviceError | None = None  # what was met with on a thread, until somebody is told
-        self._check()
+        if self._dead:
+            raise DeviceError(self._dead)
         required = {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
         wanted = ["shader-f16", *CLOCKS]
         # The few threads of a software adapter gain nothing from handing each other values.
@@ -106,18 +103,18 @@ class WebGpuDevice:
         self._lock = threading.RLock()
         self.has_clock = CLOCKS[0] in features
         self.steps_ahead = 1 if self.adapter.software else _STEPS_AHEAD
-        self._recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
-        self._pace = Pace(self.adapter.software)
+        recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
+        pace = Pace(self.adapter.software)
+        self._submitter = Submitter(recorder, pace, self._failure)
         self._reader: Reader
         if self.raw:
-            self._reader = RawReader(self._device, self._queue, self._lock, self._pace)
+            self._reader = RawReader(self._device, self._queue, self._lock, pace)
         else:
             self._reader = PublicReader(self._device, self._queue, self._lock)
         self._compiling = threading.RLock()
         self._waiting = 0
         self._done = 0  # submits that are known to be done
         self._pipelines: dict[Variant, tuple[Any, Any]] = {}
-        self._worker = Worker("liveshape submits")
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
@@ -138,9 +135,7 @@ class WebGpuDevice:
     def _check(self) -> None:
         if self._dead:
             raise DeviceError(self._dead)
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            raise failed
+        self._submitter.check()
 
     def _failure(self, what: str, error: Exception) -> DeviceError:
         """What to tell the caller. A lost device is lost for good, and the next Runtime opens another."""
@@ -206,7 +201,7 @@ class WebGpuDevice:
             with memory.lock, self._lock:
                 if memory.freed:
                     continue
-                self._worker.drain()
+                self._submitter.drain()
                 memory.freed = True
                 for bound in memory.bounds:
                     bound.forget()
@@ -223,7 +218,7 @@ class WebGpuDevice:
         try:
             for memory, begin, size in ranges(buffer, offset, nbytes):
                 piece, view = view[:size], view[size:]
-                self._write(memory, begin, piece)
+                self._submitter.write(memory, begin, piece)
         except DeviceError:
             raise
         except Exception as error:
@@ -232,16 +227,6 @@ class WebGpuDevice:
             self._waiting += nbytes
         if self._waiting >= _MOST_WAITING:
             self.flush()
-
-    def _write(self, memory: Memory, begin: int, data: memoryview) -> None:
-        """Behind every submit that is left to the thread."""
-        recorder = self._recorder
-        if self._worker.busy and len(data) <= _SMALL_WRITE:
-            copied = memoryview(bytes(data))
-            self._worker.start(lambda: self._left(lambda: recorder.write(memory, begin, copied), (), "writing"))
-            return
-        self._worker.drain()
-        recorder.write(memory, begin, data)
 
     def flush(self) -> None:
         """Wait until everything written so far has arrived, and everything submitted is done."""
@@ -252,7 +237,7 @@ class WebGpuDevice:
         submitted = self._counters.submits
         if self._done >= submitted:
             return
-        self._worker.drain()
+        self._submitter.drain()
         try:
             self._reader.finish()
         except DeviceError:
@@ -346,7 +331,7 @@ class WebGpuDevice:
         """In one submit: copy what arrives, run the commands in one pass, copy results to staging.
 
         An error of the device is raised here and names the command that caused it. While the device is at work on what
-        was submitted before, a thread ends this and submits it; its errors are raised by `read`, or here the next time.
+        was submitted before, this is left to a thread; its errors are raised by `read`, or here the next time.
         """
         self._check()
         if self.adapter.software:
@@ -358,70 +343,31 @@ class WebGpuDevice:
                     raise DeviceError(
                         f"{what}: results are being read from this staging memory; free it or read it out"
                     )
-            recorder, job, submission = self._recorder, None, -1
-            arriving = [
-                piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)
-            ]
-            leaving = [
-                piece
-                for buffer, start, nbytes, to, at in copies
-                for piece in copied_ranges(buffer, start, to, at, nbytes)
-            ]
-            at_work = self._done < self._counters.submits
-            in_pieces = recorder.apart and not at_work and len(commands) >= _LONG_CALL and not self.adapter.software
-            try:
-                if in_pieces:
-                    check_commands(commands)  # all of them, before the device has any
-                    job = self._worker.start(
-                        lambda: self._left(
-                            lambda: submit_in_pieces(recorder, arriving, commands, leaving, what), commands, what
-                        )
-                    )
-                else:
-                    begun = recorder.begin(arriving, commands, leaving, what)
-                    self._pace.submitted(commands)
-                    if recorder.apart and at_work and len(commands) >= _LONG_STEP:
-                        job = self._worker.start(
-                            lambda: self._left(lambda: recorder.submit(recorder.end(begun)), commands, what)
-                        )
-                    else:
-                        self._worker.drain()
-                        submission = self._pace.submission = recorder.submit(recorder.end(begun))
-            except DeviceError:
-                raise
-            except Exception as error:
-                raise self._failure(self._culprit(commands, what), error) from error
+            handed = self._submitter.submit(
+                [piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)],
+                commands,
+                [
+                    piece
+                    for buffer, start, nbytes, to, at in copies
+                    for piece in copied_ranges(buffer, start, to, at, nbytes)
+                ],
+                what,
+                at_work=self._done < self._counters.submits,
+                beside=not self.adapter.software,
+            )
             self._waiting = 0
             self._counters.submits += 1
             for _, _, _, staging, _ in copies:
                 memory = only_part(staging)
-                memory.submission, memory.job, memory.submitted = submission, job, self._counters.submits
-        if in_pieces:
-            self._await(job)  # until then it looks at the commands, which may change once this returns
-
-    def _left(self, call: Callable[[], Any], commands: Sequence[Command], what: str) -> None:
-        """What is left to the thread; an error is kept for whoever comes next."""
-        try:
-            call()
-        except Exception as error:
-            self._failed = self._failure(self._culprit(commands, what), error)
-            raise self._failed from error
-
-    def _culprit(self, commands: Sequence[Command], what: str) -> str:
-        """Encode the commands one at a time, without running them, to find the one that the device refuses."""
-        check_commands(commands)
-        for command in commands:
-            try:
-                self._recorder.end(self._recorder.begin((), [command], (), what))
-            except Exception:
-                return command.label
-        return f"the device refused {what}"
+                memory.submission, memory.job, memory.submitted = handed.submission, handed.job, self._counters.submits
+        if handed.looking:
+            self._submitter.wait(handed.job)  # until then commands must not change, and they may once this returns
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """The first bytes of the staging buffer, after what was submitted for it."""
         self._check()
         memory = only_part(staging)
-        self._await(memory.job)
+        self._submitter.wait(memory.job)
         try:
             data = self._reader.read(memory, nbytes)
         except DeviceError:
@@ -435,7 +381,7 @@ class WebGpuDevice:
         """The same, awaited."""
         self._check()
         memory = only_part(staging)
-        self._await(memory.job)
+        self._submitter.wait(memory.job)
         try:
             return await self._reader.read_async(memory, nbytes)
         except DeviceError:
@@ -443,30 +389,22 @@ class WebGpuDevice:
         except Exception as error:
             raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
 
-    def _await(self, job: Job | None) -> None:
-        """Raise what went wrong with a submit that was left to the thread."""
-        if job is not None:
-            job.end()
-            if job.error is not None:
-                self._failed = None
-                raise job.error
-
     @contextmanager
     def watched(
         self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
     ) -> Iterator[Watched]:
         """Note where time goes: what records and what reads is another while it lasts."""
         self._check()
-        self._worker.drain()
+        self._submitter.drain()
         found = Watched()
-        recorder, reader = self._recorder, self._reader
+        recorder, reader = self._submitter.recorder, self._reader
         watching = WatchedRecorder(self, recorder, clock if self.has_clock else Clock.NOTHING, note, found)
-        self._recorder, self._reader = watching, WatchedReader(reader, found)
+        self._submitter.recorder, self._reader = watching, WatchedReader(reader, found)
         try:
             yield found
             self.flush()
         finally:
-            self._recorder, self._reader = recorder, reader
+            self._submitter.recorder, self._reader = recorder, reader
         watching.collect()
 
 

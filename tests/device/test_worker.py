@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import passes, webgpu
+from liveshape.device import submitting
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
 from liveshape.device.worker import Job, Worker
@@ -21,7 +21,7 @@ from tests.support.chains import Chain, executor_of
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device that leaves every submit to its thread while it is at work, as only a GPU does."""
-    monkeypatch.setattr(webgpu, "_LONG_STEP", 1)
+    monkeypatch.setattr(submitting, "_LONG_STEP", 1)
     made = Device(usable_adapters()[0], 0)
     made.adapter = replace(made.adapter, software=False)
     return made
@@ -50,8 +50,8 @@ class Counted:
 
 
 def counted(device: Device) -> Counted:
-    recorder = Counted(device._recorder)
-    device._recorder = recorder
+    recorder = Counted(device._submitter.recorder)
+    device._submitter.recorder = recorder
     return recorder
 
 
@@ -166,7 +166,7 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
     first = executor.start([x])
     recorder.refuses = True
     executor.start([x], wanted=[])
-    device._worker.drain()
+    device._submitter.drain()
     recorder.refuses = False
     with pytest.raises(DeviceError, match="the end is refused"):
         executor.start([x])
@@ -177,8 +177,8 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
 @pytest.fixture
 def in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device that has the first commands of a call while the others are recorded."""
-    monkeypatch.setattr(webgpu, "_LONG_CALL", 6)
-    monkeypatch.setattr(passes, "_FIRST_PIECE", 2)
+    monkeypatch.setattr(submitting, "_LONG_CALL", 6)
+    monkeypatch.setattr(submitting, "_FIRST_PIECE", 2)
     return device
 
 
