@@ -17,7 +17,9 @@ from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 
 _LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
-_LONG_CALL = 128  # commands of which the device may have the first ones while the others are recorded
+# Commands of which the device may have the first ones while the others are recorded. On an H200 217 of them, 32 rows of
+# a 1B, took 3.5 ms so and 4.6 ms otherwise, but 152 of them, 8 rows, which it does as fast as they come, 2.4 and 2.3.
+_LONG_CALL = 160
 _FIRST_PIECE = 32  # of these, and each piece is twice as long as the last
 _SMALL_WRITE = 1 << 16  # bytes of which a copy may wait for what was submitted before them
 
