@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from liveshape.device import webgpu
+from liveshape.device import submitting
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
 from liveshape.llm import stream as streams
@@ -38,7 +38,9 @@ def loaded() -> Iterator[LanguageModel]:
     device.adapter = replace(device.adapter, software=False)
     device.steps_ahead = 3
     with pytest.MonkeyPatch.context() as patch, LanguageModel.load(program(LAST), device=device) as model:
-        patch.setattr(webgpu, "_LONG_STEP", 1)
+        patch.setattr(submitting, "_LONG_STEP", 1)
+        patch.setattr(submitting, "_LONG_CALL", 8)
+        patch.setattr(submitting, "_FIRST_PIECE", 3)
         patch.setattr(streams, "AHEAD_SECONDS", 1e6)
         yield model
 
@@ -58,7 +60,7 @@ def test_steps_are_under_way_while_a_token_is_read(
     model: LanguageModel, seconds: float, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many that nobody minds what they take for nothing; at first it is not known how long that is."""
-    stepwise(model, IDS[:3], Sampling(), 3)
+    stepwise(model, IDS[:3], Sampling(), 8)  # and what tests before left unread is read
     model.reset()
     monkeypatch.setattr(streams, "AHEAD_SECONDS", seconds)
     order: list[str] = []
