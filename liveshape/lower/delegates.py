@@ -10,10 +10,10 @@ from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTens
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
+from liveshape.lower.buffers import PREPACK, changing, in_order, read_places
 from liveshape.lower.building import Builder
 
 BACKEND = "VulkanBackend"
-PREPACK = "et_vk.prepack.default"
 
 
 class Delegate:
@@ -25,7 +25,9 @@ class Delegate:
         self.prefix = prefix
         self.once = once  # what a second call writes must not be the tensors that the first one gave
         self.values: dict[int, Any] = {}
-        self.writes = self._writes()
+        written = [self._written(call) for call in graph.chain]
+        self.writes = Counter(index for indices in written for index in indices)
+        self.states = changing(graph, written)
         shared: dict[int, list[tuple[str, int]]] = {}
         for value in graph.values:
             if (
@@ -52,23 +54,67 @@ class Delegate:
             )
             self.builder.refuse(f"delegate ({label})", BACKEND, reason)
             return
+        constants = [index for index in self.writes if getattr(graph.values[index], "constant_id", -1) >= 0]
+        ordered = in_order(graph, {*self.states.values(), *constants}, taken)
+        if ordered is None:
+            # A buffer that changes and is returned comes before all others, wherever the program returns it.
+            reason = (
+                "the call takes its outputs in an order that the file does not tell: a buffer that changes is "
+                "returned as well; return `buffer + 0` in its place and export with "
+                "VulkanPartitioner({'alias_buffer_mutations': True})"
+            )
+            self.builder.refuse(f"delegate ({label})", BACKEND, reason)
+            return
         for index, value in zip(graph.input_ids, given, strict=True):
             if self.once and self._alike(index, value):
                 self.values[index] = value
             else:
                 self.builder.move(value, self._value(index), f"delegate input ({label})")
         late: list[tuple[Any, Any]] = []
-        for index, value in zip(graph.output_ids, taken, strict=True):
-            if self.writes[index] and index not in self.values and self.once and self._alike(index, value):
+        for index, value in zip(graph.output_ids, ordered, strict=True):
+            free = self.writes[index] and index not in self.values and index not in self.states.values()
+            if free and self.once and self._alike(index, value):
                 self.values[index] = value
             else:
                 late.append((index, value))
+        self._bind_states(label)
         for call in graph.chain:
             if not self._is_packing(call):
                 node = f"{call.name} ({self.prefix}node {call.node_id})"
-                self.builder.call(call.name, node, tuple(self._value(index) for index in call.args))
+                self.builder.call(call.name, node, self._arguments(call))
         for index, value in late:
             self.builder.move(self._value(index), value, f"delegate output ({label})")
+
+    def _bind_states(self, label: str) -> None:
+        """The constant of a buffer that changes is the buffer, as it is when the call begins.
+
+        The exporter changes what it packed, and operators that take weights as they are still name the constant.
+        """
+        for constant, state in self.states.items():
+            places = read_places(self.graph, constant, state)
+            if not places:
+                continue
+            packing = next(call for call in self.graph.chain if call.args == (constant, state) and call.name == PREPACK)
+            if not self._is_packing(packing):
+                continue
+            changed = [
+                place
+                for place, call in enumerate(self.graph.chain)
+                if call is not packing and state in self._written(call)
+            ]
+            tensor = self.values[state]
+            if places[-1] > changed[0]:
+                before = self.builder.keep(Tensor(f"{tensor.name} before", tensor.dtype, tensor.max_shape))
+                self.builder.move(tensor, before, f"buffer that changes ({label})")
+                tensor = before
+            self.values[constant] = tensor
+
+    def _arguments(self, call: OperatorCall) -> tuple[Any, ...]:
+        """The arguments of an operator; 4 and 4.0 are one value of a file, and what makes sizes takes integers."""
+        args = tuple(self._value(index) for index in call.args)
+        if not isinstance(self.graph.values[call.args[-1]], VkSymInt):
+            return args
+        return tuple(int(each) if isinstance(each, float) and each.is_integer() else each for each in args)
 
     def _without_unread(self, args: list[Any], known: Collection[Any]) -> list[Any]:
         """The arguments that the graph has: the exporter leaves out inputs that nothing inside reads, a call does not.
@@ -104,7 +150,9 @@ class Delegate:
         source, target = (self.graph.values[index] for index in call.args)
         if not isinstance(source, VkTensor) or not isinstance(target, VkTensor) or source.constant_id < 0:
             return False
-        if (source.dtype, source.shape) != (target.dtype, target.shape) or call.args[1] in self.graph.output_ids:
+        if (source.dtype, source.shape) != (target.dtype, target.shape):
+            return False
+        if call.args[1] in self.graph.output_ids and self.states.get(call.args[0]) != call.args[1]:
             return False
         if call.args[1] not in self.values:
             apart = self.writes[call.args[0]] > 0 or self.writes[call.args[1]] > 1
@@ -112,17 +160,15 @@ class Delegate:
             self.values[call.args[1]] = packed
         return True
 
-    def _writes(self) -> Counter[int]:
-        """How many operators write each value, as their output or in place."""
-        found: Counter[int] = Counter()
-        for call in self.graph.chain:
-            entry = self.builder.entry(call.name)
-            changed = () if isinstance(entry, str) or len(call.args) != entry.arity else entry.mutates
-            places = {*call.args[-1:], *(call.args[position] for position in changed)}
-            for index in places:
-                value = self.graph.values[index]
-                found.update(value.ids if isinstance(value, ValueList) else (index,))
-        return found
+    def _written(self, call: OperatorCall) -> tuple[int, ...]:
+        """The values that an operator writes, as its output or in place."""
+        entry = self.builder.entry(call.name)
+        changed = () if isinstance(entry, str) or len(call.args) != entry.arity else entry.mutates
+        found: list[int] = []
+        for index in {*call.args[-1:], *(call.args[position] for position in changed)}:
+            value = self.graph.values[index]
+            found.extend(value.ids if isinstance(value, ValueList) else (index,))
+        return tuple(found)
 
     def _alike(self, index: int, outer: Any) -> bool:
         """Whether an inner value can be the outer one itself: same bound, same bytes on the device."""
@@ -159,9 +205,22 @@ class Delegate:
         constant = self.graph.constants[value.constant_id]
         data = self.builder.named(constant.key or "", label) if constant.data is None else constant.data
         expected = prod(value.shape) * ITEM_SIZES[value.dtype] if supported(value.dtype) else 0
-        if constant.length > expected or len(data) < constant.length:
+        longer = constant.length > expected and not _is_window(value, data[: constant.length])
+        if longer or len(data) < constant.length:
             # The exporter writes the whole storage of a view, from its start: the values are not where they belong.
             reason = f"its data has {constant.length} bytes, {value.dtype} {value.shape} takes {expected}"
             advice = "a parameter that is a view of a larger one is exported wrongly; make it a .clone() first"
             self.builder.refuse(label, "constant", f"{reason}; {advice}")
         return data
+
+
+def _is_window(value: VkTensor, data: memoryview) -> bool:
+    """Whether the storage of a view is that of a periodic window: torch makes it one longer and leaves out the last.
+
+    The file does not say where in its storage a view begins. What reads the same from both ends and has one element more
+    is such a window: its first elements are the values.
+    """
+    if value.dtype != "float32" or len(value.shape) != 1 or len(data) != (value.shape[0] + 1) * 4:
+        return False
+    numbers = data.cast("f")
+    return all(abs(one - other) <= 1e-6 for one, other in zip(numbers, reversed(numbers), strict=True))
