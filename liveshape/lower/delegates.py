@@ -12,6 +12,7 @@ from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
 from liveshape.lower.buffers import PREPACK, changing, in_order, read_places
 from liveshape.lower.building import Builder
+from liveshape.lower.problems import advice
 
 BACKEND = "VulkanBackend"
 
@@ -195,7 +196,7 @@ class Delegate:
             return value
         label = f"{self.prefix}value {index}"
         if not supported(value.dtype):
-            builder.refuse(label, "", f"tensors of dtype {value.dtype} are not supported")
+            builder.refuse(label, "", f"tensors of dtype {value.dtype} are not supported{advice(value.dtype)}")
             return builder.tensor(label, "float32", value.shape, None)
         return builder.tensor(label, value.dtype, value.shape, self._constant(value, label))
 
@@ -217,8 +218,8 @@ class Delegate:
 def _is_window(value: VkTensor, data: memoryview) -> bool:
     """Whether the storage of a view is that of a periodic window: torch makes it one longer and leaves out the last.
 
-    The file does not say where in its storage a view begins. What reads the same from both ends and has one element more
-    is such a window: its first elements are the values.
+    The file does not say where in its storage a view begins. What reads the same from both ends and has one element
+    more is such a window: its first elements are the values.
     """
     if value.dtype != "float32" or len(value.shape) != 1 or len(data) != (value.shape[0] + 1) * 4:
         return False

@@ -34,7 +34,7 @@ from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, Delegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
-from liveshape.lower.problems import Problem, unsupported
+from liveshape.lower.problems import Problem, advice, unsupported
 from liveshape.ops.host import FindOnHost
 
 
@@ -213,7 +213,7 @@ class _Lowering:
         given = index in self.plan.inputs
         label = (not given and spec.name) or self.names.get(index, f"value {index}")
         if not supported(spec.dtype):
-            self.builder.refuse(label, "", f"tensors of dtype {spec.dtype} are not supported")
+            self.builder.refuse(label, "", f"tensors of dtype {spec.dtype} are not supported{advice(spec.dtype)}")
             return self.builder.tensor(label, "float32", spec.shape, None)
         data = self.program.tensor_data(spec)
         if spec.external and spec.name is not None:

@@ -91,6 +91,18 @@ def unsupported(name: str, problems: Sequence[Problem]) -> UnsupportedError:
     return UnsupportedError(f"{name} cannot run: {parts} not supported\n  {lines}", details)
 
 
+def advice(dtype: str) -> str:
+    """What to do about a dtype that no tensor can have here, as the end of a sentence.
+
+    >>> advice("int16"), advice("quint4x2")
+    ('; cast to int32 before export', '')
+    """
+    wide = {"complex32": "complex64", "complex128": "complex64"}
+    if dtype in wide or dtype.startswith(("int", "uint", "float")):
+        return f"; cast to {wide.get(dtype, 'float32' if dtype.startswith('float') else 'int32')} before export"
+    return ""
+
+
 def _outside(operator: str) -> bool | None:
     if "." not in operator or "::" in operator or operator.startswith(INTERNAL):
         return None

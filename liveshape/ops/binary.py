@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import UnsupportedError
+from liveshape.graph.elements import is_complex
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.complexes import complex_binary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
@@ -32,6 +34,12 @@ def binary(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: 
         WHOLE=whole,
         **broadcast_walk(shape, a.shape, b.shape),
     )
+
+
+def arithmetic(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: Number = 1) -> Iterator[Dispatch]:
+    """A sum, a difference, a product or a quotient: complex numbers have these, too."""
+    pairs = is_complex(a.dtype) or is_complex(b.dtype)
+    yield from (complex_binary if pairs else binary)(function, a, b, out, alpha)
 
 
 def binary_scalar(
@@ -63,7 +71,7 @@ def _division(rounding_mode: str | None) -> str:
 
 @op("aten.add.Tensor", "aten::add.out")
 def add(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from binary("ADD", a, b, out, alpha)
+    yield from arithmetic("ADD", a, b, out, alpha)
 
 
 @op("aten.add.Scalar", "aten::add.Scalar_out")
@@ -73,7 +81,7 @@ def add_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> 
 
 @op("aten.sub.Tensor", "aten::sub.out")
 def sub(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from binary("SUB", a, b, out, alpha)
+    yield from arithmetic("SUB", a, b, out, alpha)
 
 
 @op("aten.sub.Scalar", "aten::sub.Scalar_out")
@@ -90,7 +98,7 @@ def rsub_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) ->
 
 @op("aten.mul.Tensor", "aten::mul.out")
 def mul(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from binary("MUL", a, b, out)
+    yield from arithmetic("MUL", a, b, out)
 
 
 @op("aten.mul.Scalar", "aten::mul.Scalar_out")
@@ -100,7 +108,7 @@ def mul_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispat
 
 @op("aten.div.Tensor", "aten::div.out")
 def div(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    yield from binary("DIV", a, b, out)
+    yield from arithmetic("DIV", a, b, out)
 
 
 @op("aten.div.Scalar", "aten::div.Scalar_out")

@@ -14,6 +14,8 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 CONVERT = Kernel.load("convert")
+PACK, UNPACK = Kernel.load("pack"), Kernel.load("unpack")
+COMPLEX_FROM = Kernel.load("complex_from")
 PACKED_COPY = Kernel.load("packed_copy")
 PACKED_PART = Kernel.load("packed_part")
 STRIDED_COPY = Kernel.load("strided_copy")
@@ -32,17 +34,21 @@ def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 
 
 def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
-    if is_packed(x.dtype) or is_packed(out.dtype):
-        if not stored_alike(x.dtype, out.dtype):
-            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; cast through float32 before export")
-        words = ceil_div(count, 4)
-        return _copy_packed(x, out, count, (words,), (0, (1,)), (0, (1,)), words=True)
+    vectors = ceil_div(count, 4)
+    if is_complex(out.dtype) and not (is_packed(x.dtype) or is_complex(x.dtype)):
+        return COMPLEX_FROM(out, x, count=count, threads=count)
     if is_complex(x.dtype) or is_complex(out.dtype):
         if x.dtype != out.dtype:
-            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; take its parts by view_as_real")
+            advice = "take its parts by view_as_real" if is_complex(x.dtype) else "cast to float32 first"
+            raise UnsupportedError(f"{x.dtype} cannot be copied to {out.dtype}; {advice}")
         return _copy_pairs(x, out, (count,), (0, (1,)), (0, (1,)))
-    vectors = ceil_div(count, 4)
+    if is_packed(x.dtype) and is_packed(out.dtype):
+        return _copy_packed(x, out, count, (vectors,), (0, (1,)), (0, (1,)), words=True)
     to_bool = out.dtype == "bool" and x.dtype != "bool"
+    if is_packed(x.dtype):
+        return UNPACK(out, x, count=vectors, SIGNED=x.dtype == "int8", TO_BOOL=to_bool, threads=vectors)
+    if is_packed(out.dtype):
+        return PACK(out, x, count=vectors, threads=vectors)
     return CONVERT(out, x, count=vectors, TO_BOOL=to_bool, threads=vectors)
 
 

@@ -163,13 +163,5 @@ def view_as_complex_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield _parts(x, out, out.numel)
 
 
-@op("aten._conj_physical.default", "aten::_conj_physical.out", "aten.conj_physical.default", "aten::conj_physical.out")
-def conj_physical(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    out.shape = x.shape
-    yield _parts(x, out, x.numel, conjugate=True)
-
-
-def _parts(x: LiveTensor, out: LiveTensor, count: int, conjugate: bool = False) -> Dispatch:
-    return COMPLEX_PUT(
-        out, x, count=count, length=count, kept=count, inner=1, scale=1.0, CONJUGATE=conjugate, threads=count
-    )
+def _parts(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
+    return COMPLEX_PUT(out, x, count=count, length=count, kept=count, inner=1, scale=1.0, threads=count)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
-from liveshape.graph.elements import is_packed, storage_type
+from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_values
@@ -14,6 +14,7 @@ from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.shapes import MAX_RANK
 
 PAD = Kernel.load("pad")
+PAD_PAIRS = Kernel.load("pad", pad_elements="pad_pairs")
 
 
 @op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out")
@@ -63,12 +64,19 @@ def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) ->
         return
     if is_packed(x.dtype):
         raise UnsupportedError(f"{x.dtype} tensors cannot be padded; cast before export")
-    sizes, starts, extents = _merge_whole(shape, before, x.shape, fill == "CONSTANT")
+    pair = is_complex(x.dtype)
+    if pair and value != 0:
+        raise UnsupportedError(f"complex tensors are padded with zeros, {value} was given; pad their parts instead")
+    given = x.shape
+    if pair:  # a complex number is a dimension of two more
+        shape, before, given = (*shape, 2), (*before, 0), (*given, 2)
+    sizes, starts, extents = _merge_whole(shape, before, given, fill == "CONSTANT")
     integer = storage_type(out.dtype) in ("i32", "u32")
-    yield PAD(
+    count = prod(shape)
+    yield (PAD_PAIRS if pair else PAD)(
         out,
         x,
-        count=out.numel,
+        count=count,
         rank=len(sizes),
         high=value // 65536 if integer else 0,
         low=value % 65536 if integer else value,
@@ -77,7 +85,7 @@ def _pad(x: LiveTensor, pad: Ints, fill: str, value: Number, out: LiveTensor) ->
         extents=extents,
         INTEGER=integer,
         FILL=fill,
-        threads=out.numel,
+        threads=count,
     )
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
-from liveshape.graph.elements import prod
+from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
 
 REDUCE = Kernel.load("reduce")
+REDUCE_PAIRS = Kernel.load("reduce", reduce_elements="reduce_pairs")
 EXTREMUM = Kernel.load("extremum")
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
@@ -28,10 +29,12 @@ def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
     return {"PARTS": parts, "INNER": inner, "shared": units}
 
 
-def _walks(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor) -> dict[str, Any]:
+def _walks(
+    x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
+) -> dict[str, Any]:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
-    if x.dtype not in KINDS:
-        raise UnsupportedError(f"a reduction of {x.dtype} is not supported; cast to int32 or a float before export")
+    if x.dtype not in KINDS and not (pairs and is_complex(x.dtype)):
+        raise UnsupportedError(f"this reduction of {x.dtype} is not supported; cast to int32 or a float before export")
     axes = [axis_of(dim, x.rank) for dim in dims] if dims else [*range(x.rank)]
     if len(set(axes)) != len(axes):
         raise ShapeError(f"dimensions {dims} name one of them twice")
@@ -39,8 +42,9 @@ def _walks(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor
         out.shape = tuple(
             1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes
         )
-    kept_sizes, kept_strides = _merged(x, [axis for axis in range(x.rank) if axis not in axes])
-    sizes, strides = _merged(x, [axis for axis in range(x.rank) if axis in axes])
+    shape = (*x.shape, 2) if is_complex(x.dtype) else x.shape  # the parts of complex numbers are kept apart
+    kept_sizes, kept_strides = _merged(shape, [axis for axis in range(len(shape)) if axis not in axes])
+    sizes, strides = _merged(shape, [axis for axis in range(x.rank) if axis in axes])
     units, count = prod(kept_sizes), prod(sizes)
     padding = (0,) * (MAX_RANK - len(kept_sizes))
     return {
@@ -54,16 +58,17 @@ def _walks(x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor
     }
 
 
-def _merged(x: LiveTensor, axes: list[int]) -> tuple[Shape, Shape]:
-    strides = strides_of(x.shape)
-    sizes, (walk,) = merge_dims(tuple(x.shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
+def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
+    strides = strides_of(shape)
+    sizes, (walk,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
     return sizes, walk
 
 
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     """out = code(x) over the dimensions, all of them where none are named."""
-    walks = _walks(x, dims, keepdim, out)
-    yield REDUCE(out, x, **walks, divisor=walks["count"], OP=code)
+    walks = _walks(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
+    kernel = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
+    yield kernel(out, x, **walks, divisor=walks["count"], OP=code)
 
 
 def _extremum(

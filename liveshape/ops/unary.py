@@ -6,11 +6,12 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph.elements import prod
+from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary
+from liveshape.ops.complexes import complex_unary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
 from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
@@ -21,11 +22,14 @@ TRIANGLE = Kernel.load("triangle")
 _INFINITY = float("inf")
 # Each is a case of unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
-    *("abs", "neg", "sign", "square", "reciprocal", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
-    *("exp", "expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf"),
+    *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
+    *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sigmoid", "silu", "hardswish", "hardsigmoid"),
 )
+
+# And each of these is one of complex_unary.wgsl or complex_measure.wgsl as well.
+_OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")
 
 
 def unary(
@@ -52,8 +56,16 @@ def _register(name: str) -> None:
         yield from unary(name.upper(), x, out)
 
 
+def _register_either(name: str) -> None:
+    @op(f"aten.{name}.default", f"aten::{name}.out")
+    def either(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+        yield from (complex_unary if is_complex(x.dtype) else unary)(name.upper(), x, out)
+
+
 for _name in _PLAIN:
     _register(_name)
+for _name in _OF_COMPLEX:
+    _register_either(_name)
 
 
 @op("aten.round.decimals", "aten::round.decimals_out")

@@ -1,7 +1,6 @@
-// out = scale * x, of the first `kept` elements of a dimension of `length`; the CONJUGATE of it, or its REAL part.
+// out = scale * x, of the first `kept` elements of a dimension of `length`, or of that the REAL part.
 override WG: u32 = 64;
 override REAL: bool = false;
-override CONJUGATE: bool = false;
 
 struct Params {
     count: u32,
@@ -22,7 +21,7 @@ fn each(i: u32) {
         out[i] = value.x;
     } else {
         out[2u * i] = value.x;
-        out[2u * i + 1u] = select(value.y, -value.y, CONJUGATE);
+        out[2u * i + 1u] = value.y;
     }
 }
 

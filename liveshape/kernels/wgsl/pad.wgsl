@@ -15,8 +15,7 @@ struct Params {
     before: array<vec4<i32>, 2>,
     extents: array<vec4<i32>, 2>,
 }
-@group(0) @binding(0) var<storage, read_write> out: array<T>;
-@group(0) @binding(1) var<storage, read> x: array<T>;
+// include pad_elements
 @group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {

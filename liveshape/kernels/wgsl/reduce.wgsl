@@ -20,8 +20,7 @@ struct Params {
     sizes: array<vec4<u32>, 4>,
     strides: array<vec4<u32>, 4>,
 }
-@group(0) @binding(0) var<storage, read_write> out: array<TOut>;
-@group(0) @binding(1) var<storage, read> x: array<TIn>;
+// include reduce_elements
 @group(0) @binding(2) var<uniform> params: Params;
 
 alias Total = TOut_math;

@@ -148,6 +148,15 @@ fn arc_tangent_of_two(y: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     return select(angle, x + y, is_nan(x) | is_nan(y));
 }
 
+// The root of the sum of squares, none of which overflows.
+fn hypotenuse(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    let most = max(abs(a), abs(b));
+    let ratio = min(abs(a), abs(b)) / most;
+    let length = select(most * sqrt(1.0 + (ratio * ratio)), most, most == vec4<f32>(0.0));
+    let known = select(length, not_a_number(), is_nan(a) | is_nan(b));
+    return select(known, infinity(), is_infinite(a) | is_infinite(b));
+}
+
 fn arc_sine(x: vec4<f32>) -> vec4<f32> {
     return arc_tangent_of_two(x, sqrt((1.0 - x) * (1.0 + x)));
 }

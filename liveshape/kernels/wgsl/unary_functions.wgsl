@@ -46,6 +46,7 @@ const SILU: u32 = 43u;
 const BITWISE_NOT: u32 = 44u;
 const ROUND_DIGITS: u32 = 45u;
 const ROUND_TENS: u32 = 46u;
+const ANGLE: u32 = 47u;
 
 fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
     let zero = vec4<f32>(0.0);
@@ -77,6 +78,7 @@ fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
         case ACOSH: { return inverse_hyperbolic_cosine(x); }
         case ATANH: { return with_sign(0.5 * log_one_plus(2.0 * abs(x) / (1.0 - abs(x))), x); }
         case ERF: { return error_function(x); }
+        case ANGLE: { return select(select(zero, vec4<f32>(3.14159265), x < zero), x, is_nan(x)); }
         case SIGMOID: { return 1.0 / (1.0 + exponential(-x)); }
         case LOGIT: {
             let inside = select(clamp(x, numbers.xxxx, 1.0 - numbers.xxxx), x, is_nan(x) | (numbers.xxxx < zero));

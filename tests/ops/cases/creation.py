@@ -67,7 +67,13 @@ def _cast(source: str, target: str, op: str = "dim_order_ops._to_dim_order_copy.
     def make(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
         if target == "bool" and source.startswith("float"):
             return special(generator, shape)
-        return generator.standard_normal(shape) * 20 if source != "bool" else generator.integers(0, 2, shape)
+        if source == "bool":
+            return generator.integers(0, 2, shape)
+        if "int8" in (source, target) or "uint8" in (source, target):
+            # What a float below zero is as an unsigned integer is left open by C.
+            low = 0 if "uint8" in (source, target) and not source.startswith("int") else -128
+            return generator.uniform(low, low + 255.9, shape)
+        return generator.standard_normal(shape) * 20
 
     tail = (None, None, None, None, False, (0, 1)) if op.endswith("default") else (False, None)
     return OpCase(
@@ -135,6 +141,15 @@ CASES = [
         sizes=FEW,
     ),
     *[_cast(source, target) for source in TYPES for target in TYPES if source != target],
+    *[
+        _cast(*pair, "dim_order_ops::_to_dim_order_copy.out")
+        for byte in ("uint8", "int8")
+        for other in TYPES
+        for pair in ((byte, other), (other, byte))
+    ],
+    _cast("uint8", "int8", "aten::_to_copy.out"),
+    _cast("int8", "uint8", "aten::_to_copy.out"),
+    *[_cast(source, "complex64", "dim_order_ops::_to_dim_order_copy.out") for source in ("float32", "int64", "bool")],
     _cast("float32", "int32", "aten._to_copy.default"),
     _cast("int64", "float32", "aten::_to_copy.out"),
     _cast("float32", "float32", "dim_order_ops::_clone_dim_order.out"),

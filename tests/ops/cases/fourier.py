@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
+from tests.ops.cases.binary import BROADCASTS
 from tests.support.graphs import In, OpCase, Out, Sym
 
 Shape = Callable[[int], tuple[int, ...]]
@@ -72,15 +74,59 @@ def c2c(name: str, shape: Shape, dims: tuple[int, ...], forward: bool) -> OpCase
 
 
 def moved(
-    name: str, op: str, golden: Callable[[torch.Tensor], torch.Tensor], *rest: Any, kind: str = "complex64"
+    name: str,
+    op: str,
+    golden: Callable[[torch.Tensor], torch.Tensor],
+    *rest: Any,
+    kind: str = "complex64",
+    **close: float,
 ) -> OpCase:
-    """A complex tensor through an operator that only moves its elements or takes them apart."""
+    """A complex tensor through an operator that only moves its elements, takes them apart or adds them."""
 
     def args_at(size: int) -> list[Any]:
         found = golden(torch.zeros(2, size, 3, dtype=torch.complex64))
         return [In("complex64", (2, size, 3), pairs), *rest, Out(kind, tuple(found.shape))]
 
-    return OpCase(f"complex {name}", op, args_at, lambda x, s: golden(x), **EXACT)
+    return OpCase(f"complex {name}", op, args_at, lambda x, s: golden(x), **(close or EXACT))
+
+
+def of_one(name: str) -> OpCase:
+    function = getattr(torch, name)
+    kind = "float32" if name in ("abs", "angle") else "complex64"
+    return OpCase(
+        f"complex {name}",
+        f"aten::{name}.out",
+        lambda s: [In("complex64", (s, 5), pairs), Out(kind, (s, 5))],
+        lambda x, s: function(x.to(torch.complex128)),
+        **CLOSE,
+    )
+
+
+def of_two(name: str, form: str, kinds: tuple[str, str] = ("complex64", "complex64")) -> OpCase:
+    """Arithmetic of complex numbers with complex or real ones."""
+    extra = (2,) if name in ("add", "sub") else ()
+
+    def args_at(size: int) -> list[Any]:
+        a, b, shape = BROADCASTS[form](size)
+        makes = [pairs if kind == "complex64" else None for kind in kinds]
+        return [In(kinds[0], a, makes[0]), In(kinds[1], b, makes[1]), *extra, Out("complex64", shape)]
+
+    def golden(a: torch.Tensor, b: torch.Tensor, size: int) -> torch.Tensor:
+        wide = [each.to(torch.complex128) for each in (a, b)]
+        return getattr(torch, name)(*wide, **({"alpha": 2} if extra else {}))
+
+    return OpCase(f"complex {name} {form} {kinds[0]} {kinds[1]}", f"aten::{name}.out", args_at, golden, **CLOSE)
+
+
+def of_reals(name: str, form: str) -> OpCase:
+    def args_at(size: int) -> list[Any]:
+        a, b, shape = BROADCASTS[form](size)
+        return [In("float32", a), In("float32", b), Out("complex64", shape)]
+
+    function = getattr(torch, name)
+    return OpCase(
+        f"{name} {form}", f"aten::{name}.out", args_at, lambda a, b, s: function(a.double(), b.double()), **CLOSE
+    )
 
 
 CASES = [
@@ -95,6 +141,18 @@ CASES = [
     moved("slice", "aten::slice_copy.Tensor_out", lambda x: x[:, :, 1:], 2, 1, 3, 1),
     moved("clone", "aten::clone.out", lambda x: x, None),
     moved("conjugate", "aten::_conj_physical.out", lambda x: torch.conj_physical(x)),
+    moved("conjugate of a view", "aten::_conj_copy.out", lambda x: torch.conj_physical(x)),
+    moved("negative", "aten::neg.out", torch.neg),
+    moved("pad", "aten::constant_pad_nd.out", lambda x: F.pad(x, (1, 2, 0, 1)), (1, 2, 0, 1), 0),
+    moved("pad with what is near", "aten::reflection_pad1d.out", lambda x: F.pad(x, (1, 2), "reflect"), (1, 2)),
+    moved("sum", "aten::sum.IntList_out", lambda x: x.sum(1), (1,), False, None, **CLOSE),
+    moved("sum of rows", "aten::sum.IntList_out", lambda x: x.sum((0, 2), True), (0, 2), True, None, **CLOSE),
+    moved("mean", "aten::mean.out", lambda x: x.mean((1, 2)), (1, 2), False, None, **CLOSE),
+    *[of_one(name) for name in ("abs", "angle", "reciprocal", "square", "exp")],
+    *[of_two(name, form) for name in ("add", "sub", "mul", "div") for form in ("equal", "row of 7", "outer")],
+    *[of_two("mul", "column of 5", kinds) for kinds in (("complex64", "float32"), ("float32", "complex64"))],
+    *[of_two("div", "rank zero", kinds) for kinds in (("complex64", "float32"), ("float32", "complex64"))],
+    *[of_reals(name, form) for name in ("complex", "polar") for form in ("equal", "both ways")],
     moved("parts", "aten::view_as_real_copy.out", torch.view_as_real, kind="float32"),
     OpCase(
         "complex from parts",

@@ -29,7 +29,23 @@ DELEGATED = {
 }
 PORTABLE = (
     *("sign", "square", "reciprocal", "floor", "ceil", "trunc", "isnan", "isinf"),
-    *("expm1", "log", "log2", "log1p", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    *(
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "erf",
+        "angle",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ),
 )
 
 
