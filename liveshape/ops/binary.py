@@ -166,6 +166,21 @@ def atan2(y: LiveTensor, x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("ATAN2", y, x, out)
 
 
+@op("aten.hypot.default", "aten::hypot.out")
+def hypot(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from binary("HYPOT", a, b, out)
+
+
+@op("aten.copysign.Tensor", "aten::copysign.out")
+def copysign(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from binary("COPYSIGN", a, b, out)
+
+
+@op("aten.copysign.Scalar", "aten::copysign.Scalar_out")
+def copysign_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
+    yield from binary_scalar("COPYSIGN", x, value, out)
+
+
 @op("aten.pow.Tensor_Tensor", "aten::pow.Tensor_Tensor_out")
 def pow_tensor_tensor(base: LiveTensor, exponent: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("POWER", base, exponent, out)

@@ -17,18 +17,21 @@ from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, sat
 from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
 
 UNARY = Kernel.load("unary")
+UNARY_RARE = Kernel.load("unary", unary_functions="rare_functions")
 GLU = Kernel.load("glu")
 TRIANGLE = Kernel.load("triangle")
 _INFINITY = float("inf")
 # Each is a case of unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
-    *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf"),
+    *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf", "signbit"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sigmoid", "silu", "hardswish", "hardsigmoid"),
 )
 
 # And each of these is one of complex_unary.wgsl or complex_measure.wgsl as well.
+# Each is a case of rare_functions.wgsl.
+_RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
 _OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")
 
 
@@ -62,10 +65,22 @@ def _register_either(name: str) -> None:
         yield from (complex_unary if is_complex(x.dtype) else unary)(name.upper(), x, out)
 
 
+def _register_rare(name: str) -> None:
+    @op(f"aten.{name}.default", f"aten::{name}.out")
+    def rare(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+        out.shape = x.shape
+        vectors = ceil_div(x.numel, 4)
+        yield UNARY_RARE(
+            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), WHOLE=are_whole(x, out), threads=vectors
+        )
+
+
 for _name in _PLAIN:
     _register(_name)
 for _name in _OF_COMPLEX:
     _register_either(_name)
+for _name in _RARE:
+    _register_rare(_name)
 
 
 @op("aten.round.decimals", "aten::round.decimals_out")

@@ -25,6 +25,8 @@ const BITWISE_OR: u32 = 22u;
 const BITWISE_XOR: u32 = 23u;
 const LEFT_SHIFT: u32 = 24u;
 const RIGHT_SHIFT: u32 = 25u;
+const HYPOT: u32 = 26u;
+const COPYSIGN: u32 = 27u;
 
 // Never a != b on floats: what naga makes of it is false where either is NaN.
 fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
@@ -45,6 +47,8 @@ fn of_floats(a: vec4<f32>, b: vec4<f32>, alpha: f32) -> vec4<f32> {
         case MAXIMUM: { return select(max(a, b), a + b, is_nan(a) | is_nan(b)); }
         case POWER: { return float_power(a, b); }
         case ATAN2: { return arc_tangent_of_two(a, b); }
+        case HYPOT: { return hypotenuse(a, b); }
+        case COPYSIGN: { return with_sign(a, b); }
         case EQUAL: { return flags(a == b); }
         case NOT_EQUAL: { return flags(!(a == b)); }
         case LESS: { return flags(a < b); }

@@ -47,6 +47,7 @@ const BITWISE_NOT: u32 = 44u;
 const ROUND_DIGITS: u32 = 45u;
 const ROUND_TENS: u32 = 46u;
 const ANGLE: u32 = 47u;
+const SIGNBIT: u32 = 48u;
 
 fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
     let zero = vec4<f32>(0.0);
@@ -92,6 +93,7 @@ fn of_floats(x: vec4<f32>, numbers: vec4<f32>) -> vec4<f32> {
         case TRUNC: { return trunc(x); }
         case ISNAN: { return flags(is_nan(x)); }
         case ISINF: { return flags(is_infinite(x)); }
+        case SIGNBIT: { return flags((bitcast<vec4<u32>>(x) & vec4<u32>(0x80000000u)) != vec4<u32>(0u)); }
         case CLAMP: { return select(min(max(x, numbers.xxxx), numbers.yyyy), x, is_nan(x)); }
         case HARDSWISH: { return x * clamp(x + 3.0, zero, vec4<f32>(6.0)) / 6.0; }
         case HARDSIGMOID: { return select(clamp(x + 3.0, zero, vec4<f32>(6.0)) / 6.0, x, is_nan(x)); }
@@ -117,6 +119,7 @@ fn of_wholes(x: vec4<i32>, bounds: vec2<i32>) -> vec4<i32> {
         case NEG: { return -x; }
         case SIGN: { return vec4<i32>(flags(x > zero)) - vec4<i32>(flags(x < zero)); }
         case SQUARE: { return x * x; }
+        case SIGNBIT: { return vec4<i32>(flags(x < zero)); }
         case CLAMP: { return min(max(x, bounds.xxxx), bounds.yyyy); }
         case BITWISE_NOT: { return ~x; }
         case ISNAN, ISINF: { return zero; }

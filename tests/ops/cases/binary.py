@@ -185,6 +185,11 @@ CASES = [
     ],
     pair("pow of NaN", "aten.pow.Tensor_Tensor", torch.pow, "float32", "equal", first=special, second=special),
     pair("pow", "aten.pow.Tensor_Tensor", torch.pow, "int32", "live row", second=exponents),
+    pair("hypot", "aten::hypot.out", torch.hypot, "float32", "column"),
+    pair("hypot of NaN", "aten::hypot.out", torch.hypot, "float32", "equal", first=special, second=special),
+    pair("hypot", "aten::hypot.out", torch.hypot, "float16", "row of 7"),
+    pair("copysign", "aten::copysign.out", torch.copysign, "float32", "row of 7", first=special, second=special),
+    with_number("copysign", "aten::copysign.Scalar_out", lambda x: torch.copysign(x, -0.0), "float32", (-0.0,)),
     pair("atan2", "aten::atan2.out", torch.atan2, "float32", "column"),
     pair("atan2 of NaN", "aten::atan2.out", torch.atan2, "float32", "equal", first=special, second=special),
     pair(

@@ -105,7 +105,58 @@ def kthvalue(k: int) -> OpCase:
     )
 
 
+def rising(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Rows in order, some elements twice, the last of a long one not a number."""
+    rows = np.sort(generator.integers(-6, 7, shape) * 0.5, -1)
+    return np.where((np.arange(shape[-1]) == shape[-1] - 1) & (shape[-1] > 20), np.nan, rows)
+
+
+def asked(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    values = generator.integers(-16, 17, shape) * 0.25
+    return np.where(generator.random(shape) < 0.1, generator.choice([np.nan, np.inf, -np.inf], shape), values)
+
+
+def searched(kind: str, rows: Any, values: Any, right: bool, out: str = "int64") -> OpCase:
+    """`rows` and `values` are shapes at a size; rows of integers are in order, too."""
+    ordered = rising if kind == "float32" else lambda g, s: np.sort(g.integers(-9, 9, s), -1)
+    given = asked if kind == "float32" else lambda g, s: g.integers(-10, 10, s)
+    return OpCase(
+        f"searchsorted {kind} {rows(2)} {right}",
+        "aten::searchsorted.Tensor_out",
+        lambda s: [
+            In(kind, rows(s), ordered), In(kind, values(s), given), out == "int32", right, None, None,
+            Out(out, values(s)),
+        ],
+        lambda rows, x, s: torch.searchsorted(rows, x, right=right, out_int32=out == "int32"),
+    )  # fmt: skip
+
+
+def bucketized(right: bool) -> OpCase:
+    return OpCase(
+        f"bucketize {right}",
+        "aten::bucketize.Tensor_out",
+        lambda s: [In("float32", (s, 3), asked), In("float32", (7,), rising), False, right, Out("int64", (s, 3))],
+        lambda x, rows, s: torch.bucketize(x, rows, right=right),
+    )
+
+
+def number_searched(number: float, kind: str) -> OpCase:
+    return OpCase(
+        f"bucketize {number} among {kind}",
+        "aten::bucketize.Scalar_out",
+        lambda s: [number, In(kind, (s,), lambda g, shape: np.sort(g.integers(-9, 9, shape))), False, True,
+                   Out("int64", ())],
+        lambda rows, s: torch.bucketize(number, rows, right=True),
+    )  # fmt: skip
+
+
 CASES = [
+    *[searched("float32", lambda s: (2, s), lambda s: (2, 5), right) for right in (False, True)],
+    *[searched("float32", lambda s: (9,), lambda s: (s, 3), right, "int32") for right in (False, True)],
+    searched("int64", lambda s: (3, 1, 4), lambda s: (3, 1, s), True),
+    *[bucketized(right) for right in (False, True)],
+    number_searched(2, "int32"),
+    number_searched(2.5, "int64"),
     *(sort("rows", kind, lambda s: (3, s), 1, False) for kind in ("float32", "float16", "int32", "bool")),
     sort("columns, falling", "float32", lambda s: (2, s, 3), 1, True),
     sort("columns, falling", "int64", lambda s: (s, 5), 0, True),

@@ -56,6 +56,17 @@ def mixed(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return np.where(generator.random(shape) < 0.1, generator.choice([np.nan, np.inf, -np.inf, 0.0], shape), values)
 
 
+# Names with the ends of what they are asked for, where tolerances are a part of the result.
+RARE = (
+    ("erfc", -6, 2), ("erfinv", -0.99999, 0.99999), ("lgamma", 1e-6, 60), ("lgamma", -8, 0), ("digamma", 1e-3, 60),
+    ("digamma", -8, 0), ("i0", -8, 8), ("i0", 0, 85),
+)  # fmt: skip
+
+
+def wide(low: float, high: float) -> Any:
+    return lambda generator, shape: generator.uniform(low, high, shape)
+
+
 def angles(generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return generator.uniform(-3000, 3000, shape)
 
@@ -135,6 +146,11 @@ CASES = [
         one(n, f"aten::{n}.out", getattr(torch, n), "int32", make=large)
         for n in ("abs", "neg", "sign", "relu", "floor", "ceil", "trunc", "round")
     ],
+    *[one(n, f"aten::{n}.out", getattr(torch, n), "float32") for n in ("erfc", "erfinv", "digamma", "lgamma", "i0")],
+    *[one(f"{n} of more", f"aten::{n}.out", getattr(torch, n), "float32", make=wide(*ends)) for n, *ends in RARE],
+    *[one(n, f"aten::{n}.out", getattr(torch, n), "float16", make=wide(0.1, 3)) for n in ("erfc", "lgamma", "i0")],
+    one("erfc", "aten::erfc.out", torch.erfc, "int32", make=lambda g, s: g.integers(-3, 4, s), out="float32"),
+    *[one("signbit", "aten::signbit.out", torch.signbit, kind, out="bool") for kind in ("float32", "int32")],
     one("bitwise_not", "aten.bitwise_not.default", torch.bitwise_not, "int32", make=large),
     one("sqrt", "aten::sqrt.out", torch.sqrt, "int32", make=lambda g, s: g.integers(0, 99, s), out="float32"),
     one("clamp", "aten.clamp.default", lambda x: x.clamp(-9, 16777217), "int32", extra=(-9, 16777217), make=large),
