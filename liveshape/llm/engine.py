@@ -58,6 +58,7 @@ class Engine:
         self.cache = Cache(self._executor, made.states)
         self._made = made
         self._home: weakref.ref[Contents] | None = None
+        self._latest: Pending | None = None  # the step after which nothing, neither a step nor a swap, wrote memory
         self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
         positions = np.arange(made.description.max_context, dtype=made.position.dtype)
         self._positions = self._executor.prepared(made.position, positions)
@@ -88,9 +89,11 @@ class Engine:
 
         An interrupt leaves the cache to the old ones, to nobody or to the new ones, and each of them can come back.
         """
-        before = self._home() if self._home is not None else None
+        before = self._resident
         if before is contents:
             return
+        # First: rows that steps ahead wrote are behind the text, so no copy has them, and they do not come back.
+        self._latest = None
         if before is not None:
             held = before.copies
             before.copies = self.cache.copy(len(before.tokens), held)
@@ -104,9 +107,14 @@ class Engine:
             self.cache.clear()
         self._home = weakref.ref(contents)
 
-    def is_home(self, contents: Contents) -> bool:
-        """Whether the cache holds these contents."""
-        return self._home is not None and self._home() is contents
+    @property
+    def _resident(self) -> Contents | None:
+        """The contents in the cache; None if nobody's are, or those of a text that is gone."""
+        return self._home() if self._home is not None else None
+
+    def holds(self, contents: Contents, pending: Pending) -> bool:
+        """Whether all that a step wrote for contents is in memory: neither a step nor a swap has come after it."""
+        return self._resident is contents and pending is self._latest and pending.is_latest
 
     # Steps
 
@@ -127,12 +135,16 @@ class Engine:
         count = 1 if self._one_position else given.shape[1]
         places = self._positions.rows(position, position + count)
         inputs = [given if value is made.tokens else places for value in made.graph.inputs]
-        return self.executor.start(inputs, wanted)
+        self._latest = None
+        pending = self._latest = self.executor.start(inputs, wanted)
+        return pending
 
     def choose(self, sampling: Sampling) -> Pending:
         """Choose a token from the logits of the last run, otherwise than it did."""
         self._choose_by(sampling, 1)
-        return self.executor.resume(self._made.choice, [TOKEN])
+        self._latest = None
+        pending = self._latest = self.executor.resume(self._made.choice, [TOKEN])
+        return pending
 
     @property
     def has_logits(self) -> bool:
@@ -152,7 +164,7 @@ class Engine:
     def close(self) -> None:
         """Give the memory of the graph, the cache and all copies back at once."""
         executor, self._executor = self._executor, None
-        self._home = None
+        self._home = self._latest = None
         for contents in list(self._registered):
             contents.free(self.device)
         if executor is not None:

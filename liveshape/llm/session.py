@@ -176,11 +176,11 @@ class Session:
         return self.description.chosen_rows if self.looks_ahead else 1
 
     def holds(self, pending: Pending) -> bool:
-        """Whether all that a step wrote is still in memory: nothing has run since.
+        """Whether all that a step wrote is still in memory: nothing has run since, and no other text was swapped in.
 
         Example: `session.holds(pending)`.
         """
-        return self.engine.is_home(self._contents) and pending.is_latest
+        return self.engine.holds(self._contents, pending)
 
     def accept(self, token: int, *, last: bool = True) -> None:
         """A token of the step that was submitted last is part of the text; its logits are there if it is the last one.

@@ -29,6 +29,10 @@ from tests.llm.test_session_interrupts import (  # noqa: F401
     test_three_forks_in_threads_of_their_own,
     test_two_threads_share_one_model,
 )
+from tests.llm.test_texts import (  # noqa: F401
+    test_a_swap_between_two_tokens_of_a_stream,
+    test_texts_in_any_order_agree_with_torch,
+)
 from tests.support.llamas import program
 
 
