@@ -13,6 +13,17 @@ from queue import SimpleQueue
 from typing import Any
 
 _LOOK = 0.05  # seconds between looks of a second one who waits, or of one whose thread was not woken
+_THREADS: set[int] = set()  # the idents of such threads
+
+
+def in_worker() -> bool:
+    """Whether this is such a thread. Finalizers may run in it, since the collector runs anywhere: they must not wait
+    for anybody who may wait for the thread.
+
+    >>> in_worker()
+    False
+    """
+    return threading.get_ident() in _THREADS
 
 
 class Job:
@@ -102,11 +113,16 @@ class Worker:
 
 
 def _work(jobs: deque[Job], wake: SimpleQueue[bool], running: threading.Lock) -> None:
-    while wake.get():
-        with running:
-            while jobs:
-                jobs[0].run()
-                jobs.popleft()
+    ident = threading.get_ident()
+    _THREADS.add(ident)
+    try:
+        while wake.get():
+            with running:
+                while jobs:
+                    jobs[0].run()
+                    jobs.popleft()
+    finally:
+        _THREADS.discard(ident)  # another thread may have it then
 
 
 def _stop(wake: SimpleQueue[bool], thread: threading.Thread) -> None:

@@ -306,7 +306,6 @@ class LanguageModel:
         """Of all bytes of the program that was loaded; saved caches carry it. Computed when it is first asked for."""
         return self._origin.checksum
 
-    @in_turn
     def close(self) -> None:
         """Give the GPU memory back at once: of the model and of all its forks, which are of no more use then.
 
@@ -314,6 +313,9 @@ class LanguageModel:
 
         Example: `with LanguageModel.load("model.pte") as model: ...`.
         """
+        self.turn.run_or_leave(self._close)
+
+    def _close(self) -> None:
         self._session.close()
         if not self._is_fork:
             self._engine.close()

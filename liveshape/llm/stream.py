@@ -64,6 +64,7 @@ class Stream(Iterator[int]):
         self._mark = session.mark
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
+        self._closed = False
         self._last: float | None = None  # when a token came
         self._period: float | None = None  # between two of them
         self.logits: Any = None  # that the last token was chosen from, [V], if the first ones are given
@@ -77,7 +78,7 @@ class Stream(Iterator[int]):
     @in_turn
     def __next__(self) -> int:
         step, session = self._next, self._session
-        if step is None:
+        if step is None or self._closed:
             raise StopIteration
         if session.mark is not self._mark:
             self._next = None
@@ -168,9 +169,14 @@ class Stream(Iterator[int]):
         self.finish_reason = reason
         self._next = None
 
-    @in_turn
     def close(self) -> None:
-        """End here: the step that was ahead is forgotten."""
-        step, self._next = self._next, None
+        """End here: the step that was ahead is forgotten. It never waits, since a finalizer may call it anywhere."""
+        self._closed = True
+        self.turn.leave(self._forget)
+
+    def _forget(self) -> None:
+        step = self._next
         if step is not None and self._session.mark is self._mark and self._session.looks_ahead:
             self._session.back_to(step.position)
+        # Last: after an interrupt this is called again.
+        self._next = None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from liveshape.device import submitting
+from liveshape.device import submitting, worker
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
 from liveshape.llm import stream as streams
@@ -83,3 +87,69 @@ def test_logits_that_a_stream_ran_past_are_made_again(model: LanguageModel) -> N
     stream = model.stream(IDS[:9])
     next(stream)
     close(model.logits(), after(model.tokens))
+
+
+class Box:
+    """Part of a reference cycle."""
+
+
+@pytest.mark.parametrize("where", ["in the submitting thread", "in whoever has the turn", "in a third thread"])
+def test_an_abandoned_stream_is_collected_anywhere(
+    model: LanguageModel, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its finalizer waits for nobody: it may interrupt whoever has the turn, or the thread that one waits for."""
+    expected = stepwise(model, IDS[:3], Sampling(), 5)
+    model.reset()
+
+    def tokens() -> Iterator[int]:
+        stream = model.stream(IDS[:6])
+        with model.fork() as fork:
+            fork.prefill([1])
+            try:
+                yield from stream
+            finally:
+                stream.close()
+
+    box = Box()
+    box.me, box.tokens = box, tokens()  # type: ignore[attr-defined]
+    next(box.tokens)  # type: ignore[attr-defined]
+    gone = weakref.ref(box)
+    del box
+    run, submit = worker.Job.run, Device.submit
+
+    def collect() -> None:
+        if gone() is None:
+            return
+        if where == "in a third thread":
+            threading.Thread(target=gc.collect, daemon=True).start()
+        else:
+            gc.collect()
+
+    def collecting(job: worker.Job) -> None:
+        if where == "in the submitting thread":
+            collect()
+        run(job)
+
+    def submitting_now(*args: Any, **named: Any) -> None:
+        if where != "in the submitting thread":
+            collect()
+        submit(*args, **named)
+
+    gc.disable()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(worker.Job, "run", collecting)
+            patch.setattr(Device, "submit", submitting_now)
+            got: list[int] = []
+
+            def generate() -> None:
+                model.reset()
+                got.extend(model.stream(IDS[:3], max_tokens=5))
+
+            thread = threading.Thread(target=generate, daemon=True)
+            thread.start()
+            thread.join(60)
+    finally:
+        gc.enable()
+    assert got == expected
+    assert gone() is None

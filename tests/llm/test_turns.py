@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from liveshape.llm.turns import Turn, in_turn
+from liveshape.device.worker import Worker
+from liveshape.errors import InputError
+from liveshape.llm.turns import Turn, _Ticket, in_turn
 
 
 @contextmanager
@@ -125,6 +127,88 @@ def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
     assert third is not None
     third.join(5)
     assert not turn._line
+
+
+# What finalizers leave
+
+
+def test_what_is_left_is_called_at_once_if_nobody_has_the_turn() -> None:
+    turn, called = Turn(), []
+    turn.leave(lambda: called.append(1))
+    assert (called, len(turn._line), len(turn._left)) == ([1], 0, 0)
+
+
+def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
+    turn, called, leave = Turn(), [], threading.Event()
+
+    def hold() -> None:
+        turn.leave(lambda: called.append("own"))  # in the middle of something
+        assert not called
+        turn.run(lambda: called.append("again"))
+        leave.wait(10)
+
+    holder = started(lambda: turn.run(hold))
+    waiting(turn, 1)
+    with patience(5):
+        turn.leave(lambda: called.append("other"))
+    leave.set()
+    holder.join(10)
+    assert called == ["own", "again", "other"]
+    assert not turn._left
+
+
+def test_what_is_left_is_called_again_if_it_was_interrupted() -> None:
+    turn, called = Turn(), []
+
+    def left() -> None:
+        called.append(1)
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        turn.leave(left)
+    assert turn.run(lambda: len(called)) == 2
+    assert not turn._left
+
+
+def test_a_thread_of_the_device_never_waits_for_a_turn() -> None:
+    """Whoever has the turn waits for that thread."""
+    turn, called, worker = Turn(), [], Worker("test")
+
+    def collected() -> None:
+        turn.leave(lambda: called.append("left"))
+        turn.run_or_leave(lambda: called.append("closed"))
+        with pytest.raises(InputError, match="in no finalizer"):
+            turn.run(lambda: None)
+
+    job = turn.run(lambda: _ended(worker.start(collected)))
+    assert job.error is None
+    assert turn.run(lambda: list(called)) == ["left", "closed"]
+
+
+def _ended(job: Any) -> Any:
+    job.end()
+    return job
+
+
+def test_a_finalizer_of_a_thread_that_waits_does_not_wait_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, called, leave = Turn(), [], threading.Event()
+    holder = started(lambda: turn.run(leave.wait, 10))
+    waiting(turn, 1)
+    wait = _Ticket.wait
+
+    def collecting(ticket: _Ticket, line: Any) -> None:
+        monkeypatch.setattr(_Ticket, "wait", wait)
+        turn.run_or_leave(lambda: called.append("closed"))
+        with pytest.raises(InputError, match="in no finalizer"):
+            turn.run(lambda: None)
+        leave.set()
+        wait(ticket, line)
+
+    monkeypatch.setattr(_Ticket, "wait", collecting)
+    with patience(5):
+        assert turn.run(lambda: list(called)) == ["closed"]
+    holder.join(10)
 
 
 def _interrupt(number: int, frame: Any) -> None:
