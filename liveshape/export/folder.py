@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from liveshape.export.config import Quantization, check_context
 from liveshape.export.decoder import Bounds, decoder_program
 from liveshape.export.program_file import Progress, write_program
 from liveshape.export.storage import RoundedStorage
+from liveshape.formats.whole_file import place_of, whole_file
 
 MODEL = "model.pte"
 # What a file is made for, unless the model was trained for less.
@@ -97,6 +99,8 @@ def whole_folder(out: Path) -> Iterator[Path]:
         yield unfinished
         if home is out:
             made = list(unfinished.iterdir())
+            for file in made:  # all of them, before the first is replaced
+                place_of(out / file.name)
             try:
                 _move(made, out)
             except KeyboardInterrupt:  # half of the old and half of the new is no folder
@@ -111,4 +115,15 @@ def whole_folder(out: Path) -> Iterator[Path]:
 def _move(files: list[Path], out: Path) -> None:
     for file in files:
         if file.exists():
-            file.replace(out / file.name)
+            _put(file, place_of(out / file.name))
+
+
+def _put(file: Path, place: Path) -> None:
+    try:
+        file.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A link to another file system, which renaming does not reach.
+        with open(file, "rb") as made, whole_file(place) as copied:
+            shutil.copyfileobj(made, copied)

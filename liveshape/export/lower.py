@@ -17,6 +17,7 @@ from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEv
 
 from liveshape.errors import UnsupportedError
 from liveshape.export.log import exporter_log
+from liveshape.formats.whole_file import whole_file
 
 _SKIPPED = "[Vulkan Partitioner] Due to ["
 _SHOWN = 20  # refusals in one message
@@ -58,13 +59,8 @@ def lower(
         config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())
         made = edge.to_executorch(config)
     path.parent.mkdir(parents=True, exist_ok=True)  # not before there is something to put there
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with open(temporary, "wb") as file:
-            made.write_to_file(file)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path, "a program") as file:
+        made.write_to_file(file)
     return path.stat().st_size
 
 

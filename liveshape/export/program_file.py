@@ -27,6 +27,7 @@ from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.formats.flatbuffer import fields
 from liveshape.formats.pte import PROGRAM
 from liveshape.formats.segments import NAMED, SEGMENT, SUBSEGMENT
+from liveshape.formats.whole_file import whole_file
 
 # Only runtimes that rebuild Python containers read it.
 CONTAINER = fields("encoded_inp_str", "encoded_out_str")
@@ -72,21 +73,16 @@ def write_program(program: Program, path: Path, progress: Progress = lambda done
     places, size = _places([0, len(blob), *(constant.nbytes for constant in program.constants)])
     content = _flatbuffer(program, places)
     base = _aligned(len(content) + _HEADER.size, _SEGMENT_ALIGNMENT)
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(_with_header(content, base, size))
-            file.seek(base + places[_BLOB][0])
-            file.write(blob)
-            starts = {
-                constant.key: base + start
-                for constant, (start, _) in zip(program.constants, places[_BLOB + 1 :], strict=True)
-            }
-            _write_constants(file, program.batches, starts, base + size, progress)
-            file.truncate(base + size)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path, "a program") as file:
+        file.write(_with_header(content, base, size))
+        file.seek(base + places[_BLOB][0])
+        file.write(blob)
+        starts = {
+            constant.key: base + start
+            for constant, (start, _) in zip(program.constants, places[_BLOB + 1 :], strict=True)
+        }
+        _write_constants(file, program.batches, starts, base + size, progress)
+        file.truncate(base + size)
     return base + size
 
 

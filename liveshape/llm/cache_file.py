@@ -1,6 +1,6 @@
-"""A cache on disk: which program it is of, its tokens, and its states, each as long as they are.
+"""A cache on disk: which program it is of and how it was run, its tokens, and its states, each as long as they are.
 
-    "liveshape cache 2\\n" | length of the header | header, JSON | tokens, int32 | states, one after the other | digest
+    "liveshape cache 3\\n" | length of the header | header, JSON | tokens, int32 | states, one after the other | digest
 
 A reader knows what its model needs, so it compares before it reads: nothing is allocated that the file did not pay for.
 """
@@ -12,41 +12,51 @@ import json
 import os
 import stat
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from liveshape.errors import FormatError, InputError, counted
+from liveshape.formats.whole_file import whole_file
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
+from liveshape.run.arrays import numpy_dtype
 
 Layout = tuple[tuple[str, Shape], ...]  # the dtype and the shape of each state
 
-_MAGIC = b"liveshape cache 2\n"
+_MAGIC = b"liveshape cache 3\n"
+_WITHOUT_ACTIVATIONS = b"liveshape cache 2\n"
 _LENGTH = struct.Struct("<I")
 _MOST_HEADER = 1 << 20
+_MOST_TOKENS = 1 << 31  # positions are kept in 32 bits
 _DIGEST = 32
 _TOKEN = np.dtype("<i4")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A cache on the host: the tokens in it, and the contents of each state up to their number."""
+    """A cache on the host: the tokens in it, and the contents of each state up to their number.
+
+    `activations` is what rows of layers were rounded to; it changes every state. That caches are kept in float16 is
+    said by their dtypes.
+    """
 
     program: str
+    activations: str
     tokens: tuple[int, ...]
+    layout: Layout
     states: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a cache must be like to be of use: of this program, its tokens known and few enough, its states as these."""
+    """What a cache must be like to be of use: of this program, with these activations, its tokens known and few enough,
+    its states as these."""
 
     program: str
+    activations: str
     vocab_size: int
     max_context: int
     layout: Callable[[int], Layout]  # of the states of so many tokens
@@ -57,11 +67,17 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
 
     Example: `save("prefix.cache", saved)`.
     """
-    target = Path(_name(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
-    states = [np.ascontiguousarray(array).astype(_little(str(array.dtype)), copy=False) for array in saved.states]
-    layout = [[str(array.dtype), list(array.shape)] for array in saved.states]
-    header = json.dumps({"program": saved.program, "tokens": len(saved.tokens), "states": layout}).encode()
+    states = [
+        np.ascontiguousarray(array).astype(_little(dtype), copy=False)
+        for array, (dtype, _) in zip(saved.states, saved.layout, strict=True)
+    ]
+    fields = {
+        "program": saved.program,
+        "activations": saved.activations,
+        "tokens": len(saved.tokens),
+        "states": [[dtype, list(shape)] for dtype, shape in saved.layout],
+    }
+    header = json.dumps(fields).encode()
     parts = [
         _MAGIC,
         _LENGTH.pack(len(header)),
@@ -70,15 +86,11 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
         *(_bytes(s) for s in states),
     ]
     digest = hashlib.blake2b(digest_size=_DIGEST)
-    try:
-        with open(temporary, "wb") as file:
-            for part in parts:
-                file.write(part)
-                digest.update(part)
-            file.write(digest.digest())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path, "a saved cache") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+        file.write(digest.digest())
 
 
 def load(path: str | os.PathLike[str], expected: Expected) -> Saved:
@@ -107,6 +119,11 @@ def _name(path: Any) -> str:
 
 def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:
     start = file.read(len(_MAGIC) + _LENGTH.size)
+    if start.startswith(_WITHOUT_ACTIVATIONS):
+        raise FormatError(
+            "was saved by a version that did not write down which activations its states were computed with, so they "
+            "may be others than this model's; give the text again and save it"
+        )
     if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _LENGTH.size:
         raise FormatError(f"is not a saved cache: it begins with {start[:18]!r}, {_MAGIC!r} is expected")
     (length,) = _LENGTH.unpack(start[len(_MAGIC) :])
@@ -131,7 +148,8 @@ def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:
     outside = next((token for token in tokens if not 0 <= token < expected.vocab_size), None)
     if outside is not None:
         raise FormatError(f"is damaged: token {outside} is outside the vocabulary of {expected.vocab_size:,}")
-    return Saved(expected.program, tokens, _states(data, count * _TOKEN.itemsize, layout))
+    states = _states(data, count * _TOKEN.itemsize, layout)
+    return Saved(expected.program, expected.activations, tokens, layout, states)
 
 
 def _check_header(header: bytes, expected: Expected) -> int:
@@ -140,15 +158,25 @@ def _check_header(header: bytes, expected: Expected) -> int:
         fields = json.loads(header)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"is damaged: its header cannot be read: {error}") from error
-    if not isinstance(fields, dict) or fields.keys() != {"program", "tokens", "states"}:
-        raise FormatError("is damaged: its header must have program, tokens and states")
-    program, count = fields["program"], fields["tokens"]
+    if not isinstance(fields, dict) or fields.keys() != {"program", "activations", "tokens", "states"}:
+        raise FormatError("is damaged: its header must have program, activations, tokens and states")
+    program, activations, count = fields["program"], fields["activations"], fields["tokens"]
     if not isinstance(program, str):
         raise FormatError(f"is damaged: program is {_short(program)}, a checksum is expected")
     if program != expected.program:
         raise InputError(f"is of another program: {_short(program)[1:-1]}, this one is {expected.program}")
-    if type(count) is not int or not 0 <= count <= expected.max_context:
-        raise FormatError(f"is damaged: tokens is {_short(count)}, a number up to {expected.max_context} is expected")
+    if activations != expected.activations:
+        raise InputError(
+            f"was saved with activations={_short(activations)}, this model was loaded with "
+            f"activations={expected.activations!r}: its states are other numbers; load the model as it was then"
+        )
+    if type(count) is not int or not 0 <= count < _MOST_TOKENS:
+        raise FormatError(f"is damaged: tokens is {_short(count)}, their number is expected")
+    if count > expected.max_context:
+        raise InputError(
+            f"holds {counted(count, 'token')}, the context of this model is {expected.max_context:,}: it needs one "
+            "of a larger context"
+        )
     wanted = [[dtype, list(shape)] for dtype, shape in expected.layout(count)]
     if fields["states"] != wanted:
         found = fields["states"] if isinstance(fields["states"], list) else [fields["states"]]
@@ -163,18 +191,18 @@ def _states(data: bytes, place: int, layout: Sequence[tuple[str, Shape]]) -> tup
     found = []
     for dtype, shape in layout:
         array = np.frombuffer(data, _little(dtype), prod(shape), place).reshape(shape)
-        found.append(array.astype(dtype, copy=False))
+        found.append(array.astype(numpy_dtype(dtype), copy=False))
         place += _nbytes(dtype, shape)
     return tuple(found)
 
 
 def _little(dtype: str) -> np.dtype[Any]:
-    little: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
+    little: np.dtype[Any] = numpy_dtype(dtype).newbyteorder("<")
     return little
 
 
 def _nbytes(dtype: str, shape: Shape) -> int:
-    return np.dtype(dtype).itemsize * prod(shape)
+    return numpy_dtype(dtype).itemsize * prod(shape)
 
 
 def _bytes(array: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError, counted
 from liveshape.formats.source import Source
+from liveshape.formats.whole_file import place_of
 from liveshape.llm import cache_file
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import Engine, token_of
@@ -77,7 +78,8 @@ class LanguageModel:
                 graph = halve_caches(graph)
             made = token_graph(graph, constants_of(program))
             program.close()
-            return cls(Engine(made, runtime.device, progress), Origin(file.name, source, program.data))
+            origin = Origin(file.name, source, program.data, activations)
+            return cls(Engine(made, runtime.device, progress), origin)
         except UnsupportedError as error:
             _close(program, source)
             raise UnsupportedError(f"{file}: {error}", error.details) from error
@@ -291,14 +293,17 @@ class LanguageModel:
 
         Example: `model.save("system-prompt.cache")`.
         """
-        cache_file.save(path, self.turn.run(self._session.saved, self.checksum))
+        place_of(path, "a saved cache")  # before all is read from the device
+        cache_file.save(path, self.turn.run(self._session.saved, self.checksum, self._origin.activations))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take the tokens and the cache of a file that this same program saved; a refused file changes nothing.
+        """Take the tokens and the cache of a file that this same program saved, with the same `activations`; a refused
+        file changes nothing.
 
         Example: `model.restore("system-prompt.cache")`.
         """
-        saved = cache_file.load(path, self.turn.run(self._session.expected, self.checksum))
+        expected = self.turn.run(self._session.expected, self.checksum, self._origin.activations)
+        saved = cache_file.load(path, expected)
         self.turn.run(self._session.replace, saved)
 
     @property

@@ -1,4 +1,4 @@
-"""Where a model comes from: all bytes that were loaded, of which saved caches carry the checksum."""
+"""Where a model comes from: all bytes that were loaded, and how it runs. Saved caches carry a checksum and that."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ _PIECE = 4 << 20  # bytes of a file that are hashed at a time
 
 
 class Origin:
-    """Where a model comes from: the name of its file, and the bytes that were loaded, until it is closed.
+    """Where a model comes from: the name of its file, the bytes that were loaded, until it is closed, and how it runs.
 
     Example: `Origin("model.pte", Source("model.pte")).checksum`.
     """
 
-    def __init__(self, name: str, source: Source | None = None, data: Mapping[str, memoryview] | None = None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        source: Source | None = None,
+        data: Mapping[str, memoryview] | None = None,
+        activations: str = "float32",
+    ) -> None:
+        self.name, self.activations = name, activations
         self._source, self._data = source, data or {}
 
     @functools.cached_property

@@ -232,23 +232,24 @@ class Session:
         copies = self.engine.cache.copy(len(contents.tokens))
         return Session(self.engine, Contents(contents.tokens, copies))
 
-    def saved(self, program: str) -> Saved:
-        """The tokens and the states on the host, as those of a program with this checksum.
+    def saved(self, program: str, activations: str) -> Saved:
+        """The tokens and the states on the host, as those of a program with this checksum, run with these activations.
 
-        Example: `save(path, session.saved(checksum))`.
+        Example: `save(path, session.saved(checksum, "float32"))`.
         """
-        contents = self._ready()
+        contents, cache = self._ready(), self.engine.cache
         self.engine.enter(contents)
-        return Saved(program, tuple(contents.tokens), self.engine.cache.read(len(contents.tokens)))
+        tokens = tuple(contents.tokens)
+        return Saved(program, activations, tokens, cache.layout(len(tokens)), cache.read(len(tokens)))
 
-    def expected(self, program: str) -> Expected:
+    def expected(self, program: str, activations: str) -> Expected:
         """What a saved cache must be like to become this session's.
 
-        Example: `session.replace(load(path, session.expected(checksum)))`.
+        Example: `session.replace(load(path, session.expected(checksum, "float32")))`.
         """
         self.check_open()
-        description = self.description
-        return Expected(program, description.vocab_size, description.max_context, self.engine.cache.layout)
+        description, layout = self.description, self.engine.cache.layout
+        return Expected(program, activations, description.vocab_size, description.max_context, layout)
 
     def replace(self, saved: Saved) -> None:
         """Take the tokens and the states of a saved cache, all at once: until then the text is what it was.

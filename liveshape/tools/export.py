@@ -16,6 +16,7 @@ from liveshape.export.log import quiet_imports
 from liveshape.export.recipe import rounded_again, table_needs_floats
 from liveshape.export.sources import call_function, is_function, located, open_checkpoint
 from liveshape.formats import open_program
+from liveshape.formats.whole_file import place_of
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
 from liveshape.packages import need
@@ -169,6 +170,8 @@ def _evaluation_text(file: str | None, source: str) -> str | None:
 def _check_output(out: Path, force: bool) -> None:
     if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
+    if out.exists() and not out.is_dir():
+        place_of(out, "a program")  # a pipe or a device is refused now, not when all is done
 
 
 class _Steps:

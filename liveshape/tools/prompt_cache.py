@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liveshape.errors import FormatError, InputError, counted
+from liveshape.formats.whole_file import place_of
 from liveshape.tools.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ def check_prompt_cache(file: str | None) -> None:
     """
     if file is None:
         return
-    if Path(file).is_dir():
-        raise InputError(f"--prompt-cache {file}: it is a folder; name a file")
-    if not Path(file).parent.is_dir():
-        raise InputError(f"--prompt-cache {file}: the folder {Path(file).parent} does not exist; make it first")
+    try:
+        place_of(file, "a saved cache")
+    except InputError as error:
+        raise InputError(f"--prompt-cache: {error}") from error
 
 
 def take_prompt_cache(model: LanguageModel, file: str | None) -> None:

@@ -92,7 +92,7 @@ def test_a_file_of_something_else_stays_as_it_is(capsys: Capture, tmp_path: Path
     if kind == "foreign":
         file.write_text("my notes")
     else:
-        cache_file.save(file, Saved("another program", (1, 2), ()))
+        cache_file.save(file, Saved("another program", "float32", (1, 2), (), ()))
     before = file.read_bytes()
     code, out, err = call(capsys, "generate", "--raw", "-p", PROMPT, "--prompt-cache", file)
     assert (code, out) == (2, "")
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_is_told_before_a_model_is_loaded(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("liveshape.tools.generate.open_model", None)
-    for file, message in ((tmp_path, "it is a folder"), (tmp_path / "none" / "x", "does not exist; make it first")):
+    for file, message in ((tmp_path, "is a folder"), (tmp_path / "none" / "x", "does not exist; make it first")):
         code, _, err = call(capsys, "generate", "-p", PROMPT, "--prompt-cache", file)
         assert code == 2
         assert message in err

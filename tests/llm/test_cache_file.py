@@ -16,23 +16,29 @@ import pytest
 
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.cache_file import Expected, Saved, load, save
+from liveshape.run.arrays import numpy_dtype
+from liveshape.run.bfloat16 import rounded
 
 PROGRAM = "6edf153a6fae6339b2367ee1db58f921"
 TOKENS = (5, 0, 96, 7, 7)
-MAGIC = b"liveshape cache 2\n"
+MAGIC = b"liveshape cache 3\n"
 
 
 def layout(length: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return ("float32", (1, length, 2, 3)), ("float16", (1, length, 2, 3)), ("int32", (1, length)), ("bool", (4,))
+    floats = ("float32", (1, length, 2, 3)), ("float16", (1, length, 2, 3)), ("bfloat16", (length, 3))
+    return *floats, ("int32", (1, length)), ("bool", (4,))
 
 
-EXPECTED = Expected(PROGRAM, vocab_size=97, max_context=40, layout=layout)
+EXPECTED = Expected(PROGRAM, "float32", vocab_size=97, max_context=40, layout=layout)
 
 
 def saved(tokens: tuple[int, ...] = TOKENS) -> Saved:
     random = np.random.default_rng(3)
-    states = [(random.standard_normal(shape) * 9).astype(dtype) for dtype, shape in layout(len(tokens))]
-    return Saved(PROGRAM, tokens, tuple(states))
+    states = []
+    for dtype, shape in layout(len(tokens)):
+        state = (random.standard_normal(shape) * 9).astype(numpy_dtype(dtype))
+        states.append(rounded(state) if dtype == "bfloat16" else state)
+    return Saved(PROGRAM, "float32", tokens, layout(len(tokens)), tuple(states))
 
 
 @pytest.fixture
@@ -81,7 +87,9 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypa
         ({"program": "ff"}, "of another program: ff, this one is 6edf"),
         ({"program": 5}, "program is 5, a checksum is expected"),
         ({"program": None}, "program is None"),
-        ({"tokens": 41}, "tokens is 41, a number up to 40 is expected"),
+        ({"tokens": 41}, "holds 41 tokens, the context of this model is 40"),
+        ({"activations": "int8"}, "saved with activations='int8', this model was loaded with activations='float32'"),
+        ({"activations": None}, "saved with activations=None"),
         ({"tokens": -1}, "tokens is -1"),
         ({"tokens": 2**200}, "tokens is 16069"),
         ({"tokens": True}, "tokens is True"),
@@ -89,18 +97,19 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypa
         ({"tokens": 5.0}, r"tokens is 5\.0"),
         ({"tokens": [1, 2]}, r"tokens is \[1, 2\]"),
         ({"tokens": 4}, r"state 0 is \['float32', \[1, 5, 2, 3\]\], this model has \['float32', \[1, 4, 2, 3\]\]"),
-        ({"states": []}, "it has 0 states, this model has 4"),
+        ({"states": []}, "it has 0 states, this model has 5"),
         ({"states": "all"}, "state 0 is 'all'"),
         ({"states": None}, "state 0 is None"),
         ({"states": [["float64", [1, 5, 2, 3]]]}, r"state 0 is \['float64'"),
         ({"states": [["float32", [1, 5, 2, 10**12]]]}, "state 0 is"),
-        ({"more": 1}, "its header must have program, tokens and states"),
+        ({"more": 1}, "its header must have program, activations, tokens and states"),
     ],
     ids=str,
 )
 def test_a_header_that_does_not_fit_names_the_field(path: Path, changes: dict[str, Any], message: str) -> None:
     path.write_bytes(rewritten(path.read_bytes(), **changes))
-    kind = InputError if changes.get("program") == "ff" else FormatError
+    other = changes.get("program") == "ff" or changes.get("tokens") == 41 or "activations" in changes
+    kind = InputError if other else FormatError
     with pytest.raises(kind, match=message) as caught:
         load(path, EXPECTED)
     assert str(caught.value).startswith(str(path))
@@ -159,11 +168,18 @@ def test_other_files_are_refused_and_cost_nothing(tmp_path: Path, name: str) -> 
 
 
 def test_a_file_that_promises_more_than_it_has_is_refused_before_it_is_read(path: Path) -> None:
-    wide = Expected(PROGRAM, 97, 1 << 30, lambda length: (("float32", (length, 1 << 20)),))
+    wide = Expected(PROGRAM, "float32", 97, 1 << 30, lambda length: (("float32", (length, 1 << 20)),))
     states = [["float32", [1 << 30, 1 << 20]]]
     path.write_bytes(rewritten(path.read_bytes(), tokens=1 << 30, states=states))
     with pytest.raises(FormatError, match=r"bytes, a cache of 1,073,741,824 tokens of this program takes 4,503,6"):
         load(path, wide)
+
+
+def test_a_file_that_does_not_say_its_activations_is_refused(path: Path) -> None:
+    """Of the version before: nobody knows which numbers are in it."""
+    path.write_bytes(path.read_bytes().replace(MAGIC, b"liveshape cache 2\n"))
+    with pytest.raises(FormatError, match=r"did not write down which activations .* save it"):
+        load(path, EXPECTED)
 
 
 def test_tokens_outside_of_the_vocabulary(tmp_path: Path) -> None:
@@ -173,9 +189,9 @@ def test_tokens_outside_of_the_vocabulary(tmp_path: Path) -> None:
             load(tmp_path / "cache", EXPECTED)
 
 
-@pytest.mark.parametrize("given", [None, 5, "a\0b", b"a\0b", ["cache"]], ids=repr)
+@pytest.mark.parametrize("given", [None, 5, "a\0b", b"a\0b", ["cache"], ""], ids=repr)
 def test_what_is_no_path(given: Any) -> None:
-    with pytest.raises(InputError, match=r"is no path|the path of a saved cache is expected"):
+    with pytest.raises((InputError, FileNotFoundError), match=r"is no path|the path of a saved cache is|No such file"):
         load(given, EXPECTED)
     with pytest.raises(InputError, match=r"is no path|the path of a saved cache is expected"):
         save(given, saved())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import wgpu
 
+import liveshape
 from liveshape.device.webgpu import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.graph import Tensor
@@ -21,6 +23,7 @@ from tests.llm.sessions import after, recurrent_logits
 from tests.llm.test_model import DRAWN, IDS, LAST, close, stepwise
 from tests.support.llamas import program
 
+SHIPPED = Path(liveshape.__file__).parent / "demo/story"
 PENALIZED = Sampling(repetition_penalty=5.0)
 OTHER = Sampling(temperature=1.0, seed=99)
 
@@ -186,7 +189,8 @@ def test_a_refused_file_changes_nothing(model: LanguageModel, tmp_path: Path) ->
     model.reset()
     tokens = model.stream(IDS[20:26], DRAWN)
     got = [next(tokens)]
-    for broken in (content[:-1], content[:100], b"", content.replace(b"float32", b"float64"), b"\x93NUMPY" + content):
+    other = content.replace(b'["float32"', b'["float64"')
+    for broken in (content[:-1], content[:100], b"", other, b"\x93NUMPY" + content):
         (tmp_path / "broken").write_bytes(broken)
         with pytest.raises(FormatError):
             model.restore(tmp_path / "broken")
@@ -217,6 +221,28 @@ def test_a_cache_of_halves_is_not_one_of_floats(model: LanguageModel, tmp_path: 
         pytest.raises(FormatError, match=r"state 0 is \['float32', .*this model has \['float16'"),
     ):
         half.restore(tmp_path / "cache")
+
+
+def test_a_cache_of_other_activations_is_refused(tmp_path: Path) -> None:
+    """The numbers in it are others, by more than rounding."""
+    with LanguageModel.load(SHIPPED, activations="int8") as rounded:
+        rounded.prefill(IDS[:5])
+        rounded.save(tmp_path / "cache")
+        rounded.restore(tmp_path / "cache")
+    with LanguageModel.load(SHIPPED) as exact:
+        exact.prefill(IDS[:3])
+        with pytest.raises(InputError, match=r"saved with activations='int8', .* loaded with activations='float32'"):
+            exact.restore(tmp_path / "cache")
+        assert exact.tokens == tuple(IDS[:3])
+
+
+def test_a_cache_is_saved_only_where_a_file_can_be(model: LanguageModel, tmp_path: Path) -> None:
+    model.prefill(IDS[:3])
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in (("", "is no path"), (tmp_path, "is a folder"), (tmp_path / "pipe", "but a pipe")):
+        with pytest.raises(InputError, match=message):
+            model.save(path)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_the_checksum_is_of_the_bytes_that_were_loaded(tmp_path: Path) -> None:
