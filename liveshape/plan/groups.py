@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -104,16 +103,17 @@ class Group:
 
     __slots__ = (
         "_slots",
-        "attempts",
         "family",
         "members",
         "outputs",
+        "pause",
         "remembered",
         "route",
         "routes",
         "shapes",
         "tensors",
         "traced",
+        "unused",
         "values",
     )
 
@@ -128,7 +128,8 @@ class Group:
         self._slots: dict[tuple[int, int], Slot] = {}
         self.values: list[Any] = []  # of the leader's scalars when it was planned last
         self.traced: Traced | None = None
-        self.attempts = 0  # at a trace
+        self.unused = 0  # traces since one was of use
+        self.pause = 0  # chances to trace that are left out
         self.remembered: dict[tuple[Any, ...], Remembered] = {}  # plans of late, by shapes and numbers
 
     def remember(self, key: tuple[Any, ...], outputs: list[Shape]) -> None:
@@ -167,5 +168,5 @@ class Traced:
                 return None
         try:
             return self._replay(*values)
-        except (ArithmeticError, struct.error):  # the operator says what is wrong
+        except Exception:  # the operator says what is wrong
             return None

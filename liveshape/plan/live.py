@@ -24,7 +24,8 @@ Reader = Callable[[Node, Request], Any]
 Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
 
 
-_MOST_ATTEMPTS = 32  # at tracing a group: one that needs more takes another branch at every turn
+_MOST_UNUSED = 32  # traces of a group in a row that nobody had a use for: it takes another branch at every turn
+_PAUSE = 256  # chances to trace it that are left out then
 
 
 class Live:
@@ -146,6 +147,7 @@ class Live:
         if group.traced is not None and shapes == group.shapes:
             computed = group.traced.compute()
             if computed is not None:
+                group.unused = group.pause = 0
                 self._put(group.route.slots, computed)
                 _set_shapes(node.outputs, group.outputs)  # another node may have written there since
                 return
@@ -187,20 +189,26 @@ class Live:
         ]
         moving = list(dict.fromkeys(moving))
         group.traced = None
-        if group.attempts >= _MOST_ATTEMPTS or not moving or any(type(scalar._value) is not int for scalar in moving):
+        if group.pause:
+            group.pause -= 1
             return
-        group.attempts += 1
+        if not moving or any(type(scalar._value) is not int for scalar in moving):
+            return
+        group.unused += 1
+        if group.unused >= _MOST_UNUSED:
+            group.pause = _PAUSE
         trace = Trace()
         symbols = {scalar: trace.argument(scalar._value) for scalar in moving}
+        values = [scalar._value for scalar in moving]
         try:
             generator = node.node.run(*node.arguments(symbols))
             rows = self._collect(node, generator, _no_data, _flatten) if isinstance(generator, GeneratorType) else []
             replay = trace.replay([(variant, params, grid) for variant, _, params, grid in rows])
-        except (Untraceable, TypeError, LiveshapeError):
-            group.attempts = _MOST_ATTEMPTS
-            return
-        now = tuple((slot.params, slot.grid) for slot in group.route.slots)
-        if replay(*[scalar._value for scalar in moving]) == now:
+            computed = replay(*values)
+        except Exception:  # operators do anything with a number: with this one it can be planned only, as it was
+            group.pause, computed = _PAUSE, None
+        _set_shapes(node.outputs, group.outputs)  # whatever it made of them with numbers that are none
+        if computed == tuple((slot.params, slot.grid) for slot in group.route.slots):
             group.traced = Traced(replay, moving, [scalar for scalar in node.scalars if scalar not in moving])
 
     def steps(self, node: LiveNode, read: Reader) -> list[Step]:
