@@ -35,6 +35,8 @@ _OF_EACH_ROW = frozenset(
         "liveshape.swiglu",
     }
 )
+# What it rounds is written while one row is live, for layers that look at one row: the last of many was never there.
+_ROUNDED_SUM = "liveshape.rounded_added_linear_q4gsw"
 
 
 def taken_early(graph: Graph) -> Graph:
@@ -74,6 +76,19 @@ def taken_early(graph: Graph) -> Graph:
 
 def _moved(search: Search, select: Node) -> set[Node]:
     """The nodes before `select` whose results nobody needs but for the rows that it takes."""
+    needed: set[Node] = set()
+    while True:
+        moved = _moved_but_for(search, select, needed)
+        kept = [node for node in search.graph.nodes if node.name == _ROUNDED_SUM and node not in moved]
+        rounded = {node.args[-1][1] for node in kept}
+        lost = {node for node in moved if any(value in rounded for value in node.inputs)}
+        if not lost:
+            return moved
+        needed |= lost
+
+
+def _moved_but_for(search: Search, select: Node, needed: set[Node]) -> set[Node]:
+    """The same, without nodes that are known to be needed whole."""
     bound = select.args[0].max_shape[1]
     late = {select}
     for node in reversed(search.graph.nodes[: select.index]):
@@ -81,7 +96,8 @@ def _moved(search: Search, select: Node) -> set[Node]:
         read = [reader for value in given for reader in search.readers.get(value, [])]
         private = bool(read) and all(reader in late for reader in read)
         steady = not node.mutates and search.once(*given) and not any(value in search.graph.outputs for value in given)
-        if node.name in _OF_EACH_ROW and private and steady and _by_rows(search, node, given, bound):
+        movable = node.name in _OF_EACH_ROW and node not in needed
+        if movable and private and steady and _by_rows(search, node, given, bound):
             late.add(node)
     return late - {select}
 

@@ -13,8 +13,10 @@ from liveshape.llm.early_rows import taken_early
 from liveshape.llm.program import token_graph
 from liveshape.llm.rows import widened
 from liveshape.lower.activations import ACTIVATIONS, with_activations
+from liveshape.lower.fusion import fuse
 from liveshape.lower.search import VIEW
 from liveshape.tools.shapes import Shape, llama_graph
+from tests.models.test_layers import Layers
 from tests.support.chains import Chain, executor_of
 
 ROWS, WIDTH, MOST = 12, 16, 4
@@ -136,3 +138,25 @@ def test_of_the_last_layer_of_a_model_only_attention_has_all_rows(activations: s
     assert len(layers) == 4, "of the output, of the unit and back, and the head"
     tensors = [value for node in layers for value in node.outputs if isinstance(value, Tensor)]
     assert all(tensor.max_shape[-2] == 16 for tensor in tensors)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["read by others", "private"])
+def test_bytes_of_one_row_are_not_taken_from_many(shared: bool) -> None:
+    """A sum in 8 bits is written while it has one live row: where it keeps all rows, nobody may take the last one."""
+    made, rows = Layers(group=32), SymInt("rows", 1)
+    chain, shape = made.chain, (1, 40, 64)
+    mixed = chain.node("aten.cumsum.default", chain.input(shape), 1, None, chain.tensor(shape))
+    total = made.add(chain.node("aten.cumsum.default", mixed, 1, None, chain.tensor(shape)), made.layer(mixed, 64))
+    out = made.add(total, made.layer(made.gated(made.norm(total), 96), 64))
+    others = [chain.node("aten.cumsum.default", total, 1, None, chain.tensor(shape))] if shared else []
+    last = chain.node("aten.select_copy.int", out, 1, -1, chain.tensor((1, 64)))
+    limits = Limits(max_bindings=9)
+    graph = with_activations(fuse(chain.graph(made.layer(made.norm(last), 128), *others), limits), "int8", limits)
+    logits = graph.outputs[0]
+    assert isinstance(logits, Tensor)
+    early = taken_early(widened(graph, logits, rows, 16)[0])
+    (added,) = [node for node in early.nodes if node.name == "liveshape.rounded_added_linear_q4gsw"]
+    taken = [node.args[0] for node in early.nodes if node.name == "liveshape.last_rows"]
+    assert taken
+    assert not set(taken) & {added.outputs[1]}
+    assert (added.outputs[1].max_shape[1] == 40) == shared, "private sums are taken early as a whole"
