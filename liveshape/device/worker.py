@@ -1,16 +1,21 @@
 """A thread that makes calls one after the other, for what must not be interrupted and for what can be done meanwhile.
 
-Whoever puts a call or waits for one may be interrupted between any two lines: a call is there, or it is not.
+Whoever puts a call or waits for one may be interrupted between any two lines: a call is there, or it is not. And it may
+be one of the last of a process, or of a collected device, whose thread was told to end: then there is another.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+from liveshape.errors import DeviceError
 
 _LOOK = 0.05  # seconds between looks of a second one who waits, or of one whose thread was not woken
 _THREADS: set[int] = set()  # the idents of such threads
@@ -29,11 +34,11 @@ def in_worker() -> bool:
 class Job:
     """A call of the thread; `over` once there is its result or its error."""
 
-    __slots__ = ("_call", "_ending", "_wake", "error", "over", "result")
+    __slots__ = ("_call", "_ending", "_line", "error", "over", "result")
 
-    def __init__(self, call: Callable[[], Any], wake: SimpleQueue[bool]) -> None:
+    def __init__(self, call: Callable[[], Any], line: _Line) -> None:
         self._call: Callable[[], Any] | None = call
-        self._wake = wake
+        self._line = line
         self._ending = threading.Lock()
         self._ending.acquire()
         self.result: Any = None
@@ -42,12 +47,14 @@ class Job:
 
     def run(self) -> None:
         """Make the call; what it held is let go."""
-        assert self._call is not None
+        call, self._call = self._call, None
         try:
-            self.result = self._call()
+            if call is None:
+                raise DeviceError("the process ended in the middle of a call of the device")
+            self.result = call()
         except Exception as error:
             self.error = error
-        self._call = None
+        del call
         self.over = True
         self._ending.release()
 
@@ -55,7 +62,7 @@ class Job:
         """Wait for the end of it, whatever that is."""
         while not self.over:
             if not self._ending.acquire(timeout=_LOOK):
-                self._wake.put(True)
+                self._line.look()
 
     def wait(self) -> Any:
         """The result, once it is there; or the error."""
@@ -65,6 +72,49 @@ class Job:
         return self.result
 
 
+class _Line:
+    """What is to be done, by whom: known to the thread and to those who wait, which may outlive the worker."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[Job] = deque()  # the first of them is under way
+        self.wake: SimpleQueue[bool] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+        self.beginning, self.running = threading.Lock(), threading.Lock()
+
+    def work(self) -> None:
+        """The thread, until it is told to end."""
+        ident = threading.get_ident()
+        _THREADS.add(ident)
+        try:
+            while self.wake.get():
+                self.run()
+        finally:
+            _THREADS.discard(ident)  # another thread may have it then
+
+    def run(self) -> None:
+        """Make every call, one thread at a time; when the interpreter ends, one that holds the lock will never go on."""
+        with contextlib.nullcontext() if sys.is_finalizing() else self.running:
+            while self.jobs:
+                if not self.jobs[0].over:  # an interrupt came before it left the line
+                    self.jobs[0].run()
+                self.jobs.popleft()
+
+    def look(self) -> None:
+        """By one who waits: wake the thread, or do what it can no longer do."""
+        if sys.is_finalizing():
+            self.run()
+        else:
+            self.wake.put(True)
+
+    def stop(self) -> None:
+        """With the owner or the process; what was put is still done, since it was woken for that before."""
+        thread, self.thread = self.thread, None
+        if thread is not None:
+            self.wake.put(False)
+            if thread is not threading.current_thread():
+                thread.join(timeout=1.0)
+
+
 class Worker:
     """The thread, from its first call on; it ends with whoever owns it.
 
@@ -72,61 +122,44 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: deque[Job] = deque()  # the first of them is under way
-        self._wake: SimpleQueue[bool] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._beginning, self._running = threading.Lock(), threading.Lock()
+        self._name, self._line = name, _Line()
 
     @property
     def busy(self) -> bool:
         """Whether a call is not over yet."""
-        return bool(self._jobs)
+        return bool(self._line.jobs)
 
     def start(self, call: Callable[[], Any]) -> Job:
         """Make a call after those before it."""
-        if self._thread is None:
+        line = self._line
+        if line.thread is None:
             self._begin()
-        job = Job(call, self._wake)
-        self._jobs.append(job)
-        self._wake.put(True)
+        job = Job(call, line)
+        line.jobs.append(job)
+        line.wake.put(True)
+        if line.thread is None:  # and there cannot be one any more
+            line.run()
         return job
 
     def drain(self) -> None:
         """Wait for the end of every call."""
-        while self._jobs:
+        jobs = self._line.jobs
+        while jobs:
             try:
-                last = self._jobs[-1]
+                last = jobs[-1]
             except IndexError:
                 return  # it ended between the two lines
             last.end()
 
     def _begin(self) -> None:
-        with self._beginning:
-            if self._thread is None:
+        line = self._line
+        with line.beginning:
+            if line.thread is None and not sys.is_finalizing():
                 # Interrupted here, there may be two of them: one at a time makes calls.
-                given = (self._jobs, self._wake, self._running)
-                thread = threading.Thread(target=_work, args=given, name=self._name, daemon=True)
-                thread.start()
-                weakref.finalize(self, _stop, self._wake, thread)
-                self._thread = thread
-
-
-def _work(jobs: deque[Job], wake: SimpleQueue[bool], running: threading.Lock) -> None:
-    ident = threading.get_ident()
-    _THREADS.add(ident)
-    try:
-        while wake.get():
-            with running:
-                while jobs:
-                    jobs[0].run()
-                    jobs.popleft()
-    finally:
-        _THREADS.discard(ident)  # another thread may have it then
-
-
-def _stop(wake: SimpleQueue[bool], thread: threading.Thread) -> None:
-    """With the owner or the process; what was put is still done, since it was woken for that before."""
-    wake.put(False)
-    if thread is not threading.current_thread():
-        thread.join(timeout=1.0)
+                thread = threading.Thread(target=line.work, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the process is ending: whoever puts a call makes it
+                    return
+                weakref.finalize(self, line.stop)
+                line.thread = thread

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -84,10 +86,10 @@ def test_one_who_was_not_woken_is_woken_by_who_waits() -> None:
     """An interrupt between putting a call and waking the thread."""
     worker = Worker("test")
     worker.start(lambda: None).wait()
-    wake = worker._wake
-    worker._wake = type("Lost", (), {"put": lambda self, value: None})()
+    wake = worker._line.wake
+    worker._line.wake = type("Lost", (), {"put": lambda self, value: None})()
     job = worker.start(lambda: 3)
-    job._wake = worker._wake = wake
+    worker._line.wake = wake
     assert job.wait() == 3
 
 
@@ -95,11 +97,57 @@ def test_a_second_thread_makes_no_call_twice() -> None:
     """An interrupt between the start of the thread and the note of it."""
     worker, seen = Worker("test"), list[int]()
     worker.start(lambda: None).wait()
-    worker._thread = None
+    worker._line.thread = None
     for n in range(500):
         worker.start(lambda n=n: seen.append(n))
     worker.drain()
     assert seen == list(range(500))
+
+
+LATE = """
+import atexit
+from liveshape.device.worker import Worker
+
+class Last:
+    def __init__(self, worker): self.worker = worker
+    def __del__(self): print("at the end", self.worker.start(lambda: 4).wait(), flush=True)
+
+def late():  # registered before the worker's own end, so called after it
+    print("late", worker.start(lambda: 2).wait(), worker.start(lambda: 3).wait(), flush=True)
+
+atexit.register(late)
+worker = Worker("test")
+print(worker.start(lambda: 1).wait())
+last = Last(worker)
+"""
+
+
+def test_calls_end_however_late_they_are_put() -> None:
+    """After the finalizer of the worker, and when the interpreter has no threads any more."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split("\n")) == (0, ["1", "late 2 3", "at the end 4", ""]), done.stderr
+
+
+def test_a_worker_that_was_collected_and_lives_on_makes_calls() -> None:
+    """In a garbage cycle its finalizer may come before a destructor that still reads."""
+    worker = Worker("test")
+    for turn in range(3):
+        assert worker.start(lambda turn=turn: turn).wait() == turn
+        worker._line.stop()
+    job = worker.start(lambda: 1)
+    worker._line.stop()
+    assert job.wait() == 1
+
+
+def test_a_call_is_made_by_whoever_puts_it_where_no_thread_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of a process, from Python 3.12 on."""
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    worker = Worker("test")
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert [worker.start(lambda n=n: n).wait() for n in range(3)] == [0, 1, 2]
 
 
 def test_several_wait_for_one() -> None:
