@@ -92,7 +92,7 @@ class _Line:
             _THREADS.discard(ident)  # another thread may have it then
 
     def run(self) -> None:
-        """Make every call, one thread at a time; when the interpreter ends, one that holds the lock will never go on."""
+        """Make every call, one thread at a time; the end of the interpreter may have caught one with the lock."""
         with contextlib.nullcontext() if sys.is_finalizing() else self.running:
             while self.jobs:
                 if not self.jobs[0].over:  # an interrupt came before it left the line
