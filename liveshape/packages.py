@@ -1,8 +1,15 @@
-"""The packages of the extras: text, constraints, export and the Hub need them, running programs does not."""
+"""The packages of the extras: text, constraints, export and the Hub need them, running programs does not.
+
+And how to import one in the middle of a call, whole or not at all.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from liveshape.errors import LiveshapeError
 
@@ -21,3 +28,54 @@ def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> N
         raise MissingPackageError(
             f"{what} needs {' and '.join(missing)}, which running a program does not: pip install 'liveshape[{extra}]'"
         )
+
+
+class _Import(threading.Thread):
+    """A module on its way. The process does not end before it: half of a library is no state to unload it from."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(name=f"liveshape imports {module}", daemon=False)
+        self._module = module
+        self._ending = threading.Lock()
+        self._ending.acquire()
+        self.error: BaseException | None = None
+        self.over = False
+
+    def run(self) -> None:
+        try:
+            import_module(self._module)
+        except BaseException as error:
+            self.error = error
+        self.over = True
+        self._ending.release()
+
+    def end(self) -> None:
+        """Wait for it. Not by `join`, which takes a thread for ended if a signal interrupts it."""
+        while not self.over:
+            self._ending.acquire(timeout=0.05)
+
+
+_under_way: dict[str, _Import] = {}
+
+
+def import_whole(module: str) -> Any:
+    """Import a module in a thread of its own, where no signal cuts it: Ctrl-C ends the wait for it, not the import.
+
+    A library such as torch cannot be imported again after half of it was.
+
+    Example: `import_whole("torch").ops`.
+    """
+    if module not in sys.modules or module in _under_way:
+        importing = _under_way.get(module)
+        if importing is None:
+            importing = _Import(module)
+            try:
+                importing.start()
+            except RuntimeError:  # the process is ending, and no signal will be heard any more
+                return import_module(module)
+            _under_way[module] = importing
+        importing.end()
+        _under_way.pop(module, None)
+        if importing.error is not None:
+            raise importing.error
+    return import_module(module)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from liveshape.graph import Graph, Limits
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import OnHost
 from liveshape.ops.host import HostOperator
+from liveshape.packages import import_whole
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan
 from liveshape.run.arrays import as_dtype, numpy_dtype, stored
@@ -92,7 +93,7 @@ def host(*names: str, inputs: int) -> Callable[[Callable[..., Any]], Callable[..
     return register
 
 
-@cache
+@lru_cache(maxsize=1024)  # names come from files
 def find_on_host(name: str) -> HostOperator | str:
     """What computes an operator on the host: numpy for a few names, torch where it is installed; or why nothing does.
 
@@ -101,12 +102,25 @@ def find_on_host(name: str) -> HostOperator | str:
     if name in _NUMPY:
         return _NUMPY[name]
     try:
-        from liveshape.run.torch_host import torch_operator
-    except ImportError:
-        if name.startswith(("aten.", "aten::")):
-            return "torch, which could compute it on the host, is not installed: pip install torch"
-        return "nothing on the host knows it"
-    return torch_operator(name)
+        # In the middle of a load, which Ctrl-C may cut: after half an import torch fails whatever asks for it.
+        torch_host = import_whole("liveshape.run.torch_host")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            if name.startswith(("aten.", "aten::")):
+                return "torch, which could compute it on the host, is not installed: pip install torch"
+            return "nothing on the host knows it"
+        return _broken(error)
+    except Exception as error:
+        return _broken(error)
+    found: HostOperator | str = torch_host.torch_operator(name)
+    return found
+
+
+def _broken(error: Exception) -> str:
+    return (
+        f"torch, which could compute it on the host, cannot be imported ({type(error).__name__}: {error}): "
+        "start Python anew, or install it again"
+    )
 
 
 def compile_with_host(graph: Graph, limits: Limits) -> Plan:
@@ -132,8 +146,8 @@ def compile_with_host(graph: Graph, limits: Limits) -> Plan:
 
 @host("aten.cumprod.default", "aten::cumprod.out", inputs=3)
 def cumprod(x: Any, dim: int, dtype: Any) -> Any:
-    # Integers give 64 bits unless another dtype is asked for.
-    kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    # Integers and booleans give 64 bits unless another dtype is asked for.
+    kind = np.dtype(np.int64) if x.dtype.kind in "iub" else x.dtype
     wide = x.astype(kind if dtype is None else numpy_dtype(SCALAR_TYPES[dtype]))
     return np.cumprod(wide, dim, wide.dtype) if x.ndim else wide
 
@@ -150,7 +164,8 @@ def gcd(a: Any, b: Any) -> Any:
 
 @host("aten.heaviside.default", "aten::heaviside.out", inputs=2)
 def heaviside(x: Any, at_zero: Any) -> Any:
-    return np.heaviside(x, at_zero)
+    # Not numpy's own, which knows floats alone and keeps NaN.
+    return np.where(x == 0, at_zero, (x > 0).astype(at_zero.dtype))
 
 
 @host("aten.linalg_cross.default", "aten::linalg_cross.out", inputs=3)

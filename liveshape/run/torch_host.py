@@ -138,4 +138,7 @@ def _given(argument: Any, value: Any) -> Any:
 
 
 def _array(result: Any) -> Any:
-    return result.contiguous().numpy() if isinstance(result, torch.Tensor) else result
+    if not isinstance(result, torch.Tensor):
+        return result
+    # Conjugates and negatives may be marks on the numbers of another tensor, which numpy does not know.
+    return result.resolve_conj().resolve_neg().contiguous().numpy()

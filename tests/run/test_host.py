@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 import liveshape
 from liveshape.device.webgpu import open_device
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
+from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.formats.source import Source
 from liveshape.graph import Graph, Tensor
 from liveshape.llm.engine import Engine
 from liveshape.llm.model import LanguageModel, Origin
 from liveshape.llm.program import token_graph
 from liveshape.plan.compiling import compile
+from liveshape.run.arrays import as_dtype
 from liveshape.run.executor import Executor
 from liveshape.run.host import _NUMPY, compile_with_host, find_on_host
 from liveshape.run.torch_host import torch_operator
@@ -421,6 +423,54 @@ def test_numpy_computes_what_torch_does(name: str) -> None:
         (got,), (want,) = by_numpy.function(given, dtypes), by_torch.function(given, dtypes)
         np.testing.assert_allclose(got, want, 1e-6)
         assert np.asarray(got).shape == np.asarray(want).shape
+
+
+_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64", "complex64")
+
+
+def _drawn(dtype: str, draw: Any) -> Any:
+    """Small numbers, zeros among them, in which products are exact; NaN and infinity where there are such."""
+    array = draw.integers(0 if dtype in ("bool", "uint8") else -3, 4, (5, 3))
+    if dtype == "complex64":
+        return (array + 1j * draw.integers(-3, 4, (5, 3))).astype(dtype)
+    array = array.astype(dtype)
+    if array.dtype.kind == "f":
+        array[0] = np.nan, np.inf, -np.inf
+    return array
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("name", sorted({name.split("::")[1].removesuffix(".out") for name in _NUMPY if "::" in name}))
+def test_numpy_computes_what_torch_does_in_every_dtype(name: str, dtype: str) -> None:
+    draw = np.random.default_rng(3)
+    first, second = _drawn(dtype, draw), _drawn(dtype, draw)
+    finite = np.where(np.isfinite(first), first, 1).astype(dtype)
+    kinds = [number for number, kind in SCALAR_TYPES.items() if kind in _DTYPES]
+    calls: list[list[Any]] = {
+        "cumprod": [[first, 0, None], *([finite, 1, number] for number in kinds)],
+        "trace": [[first]],
+        "linalg_cross": [[finite, finite[::-1], -1], [finite, second[1:2], 1]],
+    }.get(name, [[first, second], [first, second[:1]]])
+    by_torch = torch_operator(f"aten.{name}.default")
+    assert not isinstance(by_torch, str)
+    for arguments in calls:
+        try:
+            (want,) = by_torch.function(arguments, [None])
+        except RuntimeError:  # no operator of torch in this dtype
+            continue
+        (got,) = _NUMPY[f"aten::{name}.out"].function(arguments, [str(want.dtype)])
+        got = as_dtype("out", np.asarray(got), str(want.dtype))
+        np.testing.assert_array_equal(got, want)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+
+
+def test_marked_conjugates_and_negatives_are_numbers_to_numpy() -> None:
+    x = np.array([1 + 2j, 3 - 4j], np.complex64)
+    for name, want in (("aten::_conj", x.conj()), ("aten::_neg_view", -x), ("aten::resolve_conj", x)):
+        operator = torch_operator(name)
+        assert not isinstance(operator, str)
+        np.testing.assert_array_equal(operator.function([x], ["complex64"])[0], want)
 
 
 _ROWS: dict[str, tuple[Any, Any]] = {
