@@ -9,21 +9,53 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from liveshape.device.pipelines import Pipeline
 from liveshape.device.protocol import Buffer
 from liveshape.device.worker import Job
 from liveshape.errors import DeviceError
 
+_Kind = TypeVar("_Kind")
+
+
+class Living(Generic[_Kind]):
+    """Objects for as long as somebody holds them.
+
+    By plain references: a callback at the end of an object would be one more place that swallows a signal.
+
+    Example: `Living[Memory]().add(memory)`.
+    """
+
+    __slots__ = ("_all", "_room")
+
+    def __init__(self) -> None:
+        self._all: list[weakref.ref[_Kind]] = []
+        self._room = 64
+
+    def add(self, each: _Kind) -> None:
+        """Know an object from now on."""
+        self._all.append(weakref.ref(each))
+        if len(self._all) > self._room:
+            self._all = [weakref.ref(living) for living in self]
+            self._room = 64 + 2 * len(self._all)
+
+    def __iter__(self) -> Iterator[_Kind]:
+        return iter([living for each in self._all if (living := each()) is not None])
+
 
 class Bound:
-    """A compiled kernel and the memory that it works on, also as the handles of the C calls where these are there."""
+    """A compiled kernel and the memory that it works on, also as the handles of the C calls where these are there.
 
-    __slots__ = ("__weakref__", "bind_group", "has_params", "pipeline", "raw_bind_group", "raw_pipeline")
+    Whoever has it keeps the pipeline.
+    """
 
-    def __init__(self, pipeline: Any, bind_group: Any, has_params: bool) -> None:
-        self.pipeline, self.bind_group, self.has_params = pipeline, bind_group, has_params
-        self.raw_pipeline, self.raw_bind_group = pipeline._internal, bind_group._internal
+    __slots__ = ("__weakref__", "bind_group", "has_params", "kept", "pipeline", "raw_bind_group", "raw_pipeline")
+
+    def __init__(self, pipeline: Pipeline, bind_group: Any, has_params: bool) -> None:
+        self.kept, self.bind_group, self.has_params = pipeline, bind_group, has_params
+        self.pipeline = pipeline.handle
+        self.raw_pipeline, self.raw_bind_group = self.pipeline._internal, bind_group._internal
 
     def forget(self) -> None:
         """Some of the memory is freed: without a bind group there is nothing left to encode."""
@@ -60,7 +92,7 @@ class Memory:
         self.submission = -1  # the last one that copies into it, where submissions have numbers
         self.submitted = 0  # the number of the submit that writes to it
         self.job: Job | None = None  # and what submits it, where that is left to a thread
-        self.bounds: weakref.WeakSet[Bound] = weakref.WeakSet()
+        self.bounds = Living[Bound]()
 
     def check(self) -> None:
         """Raise if the memory was freed."""
@@ -69,29 +101,19 @@ class Memory:
 
 
 class Register:
-    """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short.
-
-    It holds plain references: a callback at the end of a buffer would be one more place that swallows a signal.
-    """
+    """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short."""
 
     def __init__(self) -> None:
-        self._all: list[weakref.ref[Memory]] = []
-        self._room = 64
+        self._all = Living[Memory]()
 
     def add(self, memory: Memory) -> None:
         """Count memory from now on."""
-        self._all.append(weakref.ref(memory))
-        if len(self._all) > self._room:
-            self._all = [weakref.ref(each) for each in self._living()]
-            self._room = 64 + 2 * len(self._all)
+        self._all.add(memory)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all that is there now."""
-        return sum(memory.nbytes for memory in self._living())
-
-    def _living(self) -> list[Memory]:
-        return [memory for each in self._all if (memory := each()) is not None and not memory.freed]
+        return sum(memory.nbytes for memory in self._all if not memory.freed)
 
 
 def only_part(buffer: Buffer) -> Memory:

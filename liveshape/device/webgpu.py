@@ -25,6 +25,7 @@ from liveshape.device.adapters import (
 from liveshape.device.library import lib, native, wgpu
 from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
+from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.shaders import create_module
@@ -111,10 +112,9 @@ class WebGpuDevice:
             self._reader = RawReader(self._device, self._queue, self._lock, pace)
         else:
             self._reader = PublicReader(self._device, self._queue, self._lock)
-        self._compiling = threading.RLock()
         self._waiting = 0
         self._done = 0  # submits that are known to be done
-        self._pipelines: dict[Variant, tuple[Any, Any]] = {}
+        self._pipelines = Pipelines(self._compile)
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
@@ -248,18 +248,12 @@ class WebGpuDevice:
 
     # Pipelines
 
-    def pipeline(self, variant: Variant) -> tuple[Any, Any]:
-        """The compiled pipeline of a variant and its bind group layout, compiled at the first use."""
+    def pipeline(self, variant: Variant) -> Pipeline:
+        """The compiled pipeline of a variant, compiled if no plan has it and it was not used of late."""
         self._check()
-        found = self._pipelines.get(variant)
-        if found is None:
-            with self._compiling:
-                found = self._pipelines.get(variant)
-                if found is None:
-                    found = self._pipelines[variant] = self._compile(variant)
-        return found
+        return self._pipelines.get(variant)
 
-    def _compile(self, variant: Variant) -> tuple[Any, Any]:
+    def _compile(self, variant: Variant) -> Pipeline:
         compute = wgpu.ShaderStage.COMPUTE
         entries: list[dict[str, Any]] = [
             {"binding": slot, "visibility": compute, "buffer": {"type": "storage" if writes else "read-only-storage"}}
@@ -279,11 +273,11 @@ class WebGpuDevice:
         except Exception as error:
             raise self._failure(f"kernel {variant.label} does not compile on {self.name}", error) from error
         self._counters.pipelines += 1
-        return pipeline, groups
+        return Pipeline(variant, pipeline, groups)
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:
         """A kernel on the first bytes of each buffer, then the params."""
-        pipeline, layout = self.pipeline(variant)
+        pipeline = self.pipeline(variant)
         windows = [
             window
             for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True)
@@ -299,7 +293,7 @@ class WebGpuDevice:
                 for place, (memory, begin, size) in enumerate(windows)
             ]
             try:
-                group = self._device.create_bind_group(layout=layout, entries=entries)
+                group = self._device.create_bind_group(layout=pipeline.layout, entries=entries)
             except Exception as error:
                 raise self._failure(f"kernel {variant.label} does not take its buffers", error) from error
             bound = Bound(pipeline, group, bool(variant.kernel.param_bytes))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,6 +50,9 @@ fn group_index(group: vec3<u32>, grid: vec3<u32>) -> u32 {
     return group.x + grid.x * (group.y + grid.y * group.z);
 }
 """
+
+
+_MAKING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -113,9 +118,9 @@ class Variant:
         bindings = zip(self.kernel.bindings, self.segments, strict=True)
         return tuple(binding.writes for binding, count in bindings for _ in range(count))
 
-    @cached_property
+    @property
     def source(self) -> str:
-        """The complete WGSL text."""
+        """The complete WGSL text, put together when it is asked for: a device does so once, and it is long."""
         types, constants = dict(self.types), dict(self.constants)
         width = constants.pop("VEC", 1)
         lines = ["enable f16;"] if "f16" in types.values() or self.kernel.needs_half else []
@@ -175,7 +180,8 @@ class Kernel:
     unchecked: bool  # whether its file says why no index of it needs a check (`// unchecked: why`)
     layout: struct.Struct
     flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
-    variants: dict[Any, Variant] = field(default_factory=dict, repr=False)
+    # For as long as a plan or a device has them; no callbacks, which swallow signals.
+    variants: dict[Any, weakref.ref[Variant]] = field(default_factory=dict, repr=False)
 
     @property
     def param_bytes(self) -> int:
@@ -245,18 +251,25 @@ class Kernel:
         return Dispatch(self, tensors, values, groups, threads, shared)
 
     def variant(self, dispatch: Dispatch, limits: Limits) -> Variant:
-        """The variant for these tensors and constants, made at the first use and shared by every graph."""
+        """The variant for these tensors and constants, shared by all graphs that have it and made if none has."""
         chosen = {name: dispatch.values[name] for name in self.choices if name in dispatch.values}
         sizes = tuple(tensor.parts for tensor in dispatch.tensors)
         key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), sizes, limits)
-        found = self.variants.get(key)
-        if found is None:
-            found = self.variants[key] = self._specialize(dispatch, chosen, sizes, limits)
-            found.siblings = tuple(
-                self.variant(Dispatch(self, dispatch.tensors, dispatch.values | {name: value}, 0, None), limits)
-                for name, values in self.live.items()
-                for value in values
-            )
+        # Of two threads that make one at once both must get the same, with its siblings: pipelines are found by it.
+        with _MAKING:
+            known = self.variants.get(key)
+            found = known() if known is not None else None
+            if found is None:
+                found = self._specialize(dispatch, chosen, sizes, limits)
+                count = len(self.variants)
+                if count & (count - 1) == 0:  # at each power of two: as many as are living, and at most once again
+                    self.variants = {each: ref for each, ref in self.variants.items() if ref() is not None}
+                self.variants[key] = weakref.ref(found)
+                found.siblings = tuple(
+                    self.variant(Dispatch(self, dispatch.tensors, dispatch.values | {name: value}, 0, None), limits)
+                    for name, values in self.live.items()
+                    for value in values
+                )
         return found
 
     def _specialize(

@@ -5,7 +5,7 @@ Every number that was measured rather than derived is here; bench/attention.py t
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from liveshape.graph import Limits, Shape
@@ -202,7 +202,7 @@ def _many(limits: Limits) -> bool:
     return limits.max_parts >= MANY_PARTS
 
 
-@cache  # of bounds, which are the same at every call
+@lru_cache(maxsize=1024)  # of bounds, which are the same at every call
 def parts_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], limits: Limits) -> Shape:
     """What the splits of a context leave for each other: a bounded number of rows, however long the context is."""
     row_axis, head_axis = axes

@@ -7,7 +7,7 @@ may differ in the last bits.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -83,7 +83,7 @@ def splits_of(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limit
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
 
 
-@cache  # of few values
+@lru_cache(maxsize=1024)  # of few values
 def _large_splits(down: int, power: int, across: int, depth: int, in_bytes: bool) -> int:
     """How many workgroups share the depth of each of `down` by `across` large tiles.
 
@@ -117,7 +117,7 @@ def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
     return rounds * (ceil_div(steps, splits) * BYTES_TOGETHER + TILE_COST) + again
 
 
-@cache  # of bounds, which are the same at every call
+@lru_cache(maxsize=1024)  # of bounds, which are the same at every call
 def parts_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> Shape:
     """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
     most, wide = 0, ceil_div(columns, 4) * 4

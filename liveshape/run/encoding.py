@@ -21,6 +21,7 @@ class Encoder:
         self._room = plan.uniform_bytes
         self.uniforms = device.uniforms(self._room)
         self._bound: dict[Any, Any] = {}
+        self._kept: list[Any] = []  # what was bound before: without it its pipelines would be compiled again
         self._of_node: dict[tuple[int, LiveRoute], list[Command]] = {}
         self._rows: dict[tuple[int, int], tuple[int, list[Command]]] = {}
 
@@ -80,6 +81,7 @@ class Encoder:
         """Room for params of routes that no trial met: another buffer, and everything bound to it anew."""
         room = 2 * len(live.arena.data)
         before, larger = self.uniforms, self._device.uniforms(room)
+        self._kept += self._bound.values()
         # In this order: an interrupt between two lines leaves nothing bound to a buffer that is not written.
         self._bound.clear()
         self.forget()
@@ -88,5 +90,8 @@ class Encoder:
         self._device.free([before])
 
     def close(self) -> None:
-        """Give the memory of params back."""
+        """Give the memory of params back, and the pipelines that nobody else has bound."""
+        self.forget()
+        self._bound.clear()
+        self._kept.clear()
         self._device.free([self.uniforms])

@@ -1,0 +1,74 @@
+"""Compiled kernels, for as long as something is bound to them, and the most recent ones for longer.
+
+Nobody counts users. What is bound holds its pipeline and the device holds it weakly, so a pipeline goes with the last
+plan that uses it, closed or collected, wherever an interrupt cut that short.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from liveshape.kernels import Variant
+
+# Kept beyond their last use, so that a file that is closed and loaded again compiles nothing: the text model of the demo
+# has 42. A pipeline takes 0.3 to 2 MB with llvmpipe, so these take at most a quarter of a gigabyte there.
+RECENT = 128
+
+
+class Pipeline:
+    """A compiled kernel and the layout of its bind groups; shader module and pipeline layout go with the handle."""
+
+    __slots__ = ("__weakref__", "handle", "layout", "variant")
+
+    def __init__(self, variant: Variant, handle: Any, layout: Any) -> None:
+        self.variant, self.handle, self.layout = variant, handle, layout
+
+
+class Pipelines:
+    """The pipelines of one device.
+
+    Example: `Pipelines(device._compile).get(variant).handle`.
+    """
+
+    def __init__(self, compile: Callable[[Variant], Pipeline], most: int = RECENT) -> None:
+        self._compile, self._most = compile, most
+        self._lock = threading.RLock()  # held while one compiles: a second thread that wants it gets the same
+        # By the identity of a variant, which is good while its pipeline holds it; no callbacks, which swallow signals.
+        self._known: dict[int, weakref.ref[Pipeline]] = {}
+        self._recent: dict[int, Pipeline] = {}  # the least recent first
+        self._room = 2 * most
+
+    def get(self, variant: Variant) -> Pipeline:
+        """The pipeline of a variant, compiled if nobody has it."""
+        key = id(variant)
+        with self._lock:
+            known = self._known.get(key)
+            found = known() if known is not None else None
+            if found is None or found.variant is not variant:
+                found = self._compile(variant)
+                self._known[key] = weakref.ref(found)
+            self._recent.pop(key, None)
+            self._recent[key] = found
+            while len(self._recent) > self._most:
+                del self._recent[next(iter(self._recent))]
+            if len(self._known) > self._room:
+                self._known = {id(each.variant): weakref.ref(each) for each in self._living()}
+                self._room = 2 * (self._most + len(self._known))
+        return found
+
+    def clear(self) -> None:
+        """Forget all: whoever asks next compiles again."""
+        with self._lock:
+            self._known.clear()
+            self._recent.clear()
+
+    def __iter__(self) -> Iterator[Variant]:
+        """The kernels that have a pipeline now."""
+        with self._lock:
+            return iter([each.variant for each in self._living()])
+
+    def _living(self) -> list[Pipeline]:
+        return [pipeline for known in self._known.values() if (pipeline := known()) is not None]
