@@ -55,6 +55,11 @@ class Program:
         self._source.check()
         return self._named
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return len(self._source.view)
+
     def method(self, name: str = "forward") -> ExecutionPlan:
         """The method of this name.
 

@@ -16,6 +16,9 @@ from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
 from liveshape.ops.host import FindOnHost, HostOperator
 
+# What a file may cost: so much for nothing, so much for each of its bytes, and what a node costs of that.
+_FREE, _WORTH, _NODE_COST = 1 << 18, 4, 64
+
 
 @dataclass(eq=False)
 class Builder:
@@ -28,6 +31,24 @@ class Builder:
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     file_objects: list[tuple[tuple[str, int], ...]] = field(default_factory=list)  # that delegates plan to share
+    _cost: int = 0
+    _beside: dict[str, int] = field(default_factory=dict)  # bytes of data in other files
+
+    def charge(self, cost: int, what: str) -> None:
+        """Pay for something that a few bytes of a file can ask for again and again.
+
+        Example: `builder.charge(len(data), "a constant in another order")`.
+        """
+        self._cost += cost
+        if self._cost > _FREE and self._cost > _FREE + _WORTH * self._nbytes:
+            raise FormatError(
+                f"{what}: the file asks for the same things over and over, beyond what {self._nbytes} bytes pay for; "
+                "it is damaged, export it again"
+            )
+
+    @property
+    def _nbytes(self) -> int:
+        return self.program.nbytes + sum(self._beside.values())
 
     def keep(self, value: Any) -> Any:
         """Register a value and hand it back."""
@@ -55,7 +76,10 @@ class Builder:
         """The data under a key, from the program or from the files beside it."""
         for source in (self.program.named_data, self.data):
             if key in source:
-                return source[key]
+                found = source[key]
+                if source is self.data:
+                    self._beside[key] = len(found)
+                return found
         raise FormatError(f"{label}: the file refers to data {key!r} that it does not hold; give its .ptd as data_path")
 
     def entry(self, operator: str) -> ops.Op | HostOperator | str:
@@ -70,6 +94,7 @@ class Builder:
 
     def call(self, operator: str, label: str, args: tuple[Any, ...]) -> None:
         """Add a call that a file makes; a problem if there is no such operator."""
+        self._charge_call(label, args)
         entry = self.entry(operator)
         if isinstance(entry, str):
             self.refuse(label, operator, entry)
@@ -92,6 +117,10 @@ class Builder:
         for value, copy in copies.items():
             self.node("liveshape.move", f"{node.label}, its result", (copy, value))
         return node
+
+    def _charge_call(self, label: str, args: tuple[Any, ...]) -> None:
+        """A delegate is inlined at every call of it, and a list is read by every operator that names it."""
+        self.charge(_NODE_COST + sum(len(each) for each in args if isinstance(each, tuple)), label)
 
     def _without_itself(self, node: Node) -> Node:
         """What a node writes in place and reads at another place, too, is read from a copy that is made before."""

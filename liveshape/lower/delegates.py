@@ -29,6 +29,7 @@ class Delegate:
         written = [self._written(call) for call in graph.chain]
         self.writes = Counter(index for indices in written for index in indices)
         self.states = changing(graph, written)
+        self.outputs = frozenset(graph.output_ids)
         shared: dict[int, list[tuple[str, int]]] = {}
         for value in graph.values:
             if (
@@ -153,7 +154,7 @@ class Delegate:
             return False
         if (source.dtype, source.shape) != (target.dtype, target.shape):
             return False
-        if call.args[1] in self.graph.output_ids and self.states.get(call.args[0]) != call.args[1]:
+        if call.args[1] in self.outputs and self.states.get(call.args[0]) != call.args[1]:
             return False
         if call.args[1] not in self.values:
             apart = self.writes[call.args[0]] > 0 or self.writes[call.args[1]] > 1

@@ -6,6 +6,7 @@ plan covers it whole. Delegate inputs and outputs become the outer tensors thems
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,6 +29,7 @@ from liveshape.formats import (
 )
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
+from liveshape.graph.constants import address_of
 from liveshape.graph.elements import prod, supported
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
@@ -100,13 +102,19 @@ class _Lowering:
     plan: ExecutionPlan
     builder: Builder
     names: dict[int, str] = field(default_factory=dict)  # of what the caller gives and gets, for messages
+    given: frozenset[int] = frozenset()  # the values that the caller gives
     outer: dict[int, Any] = field(default_factory=dict)
     delegates: dict[int, Delegate] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)  # of each delegate
     parsed: dict[int, VkGraph] = field(default_factory=dict)  # by blob: delegates may share one
     known: set[Any] = field(default_factory=set)  # what has been given, is data of the file or was written so far
+    ordered: dict[Any, tuple[memoryview, memoryview]] = field(default_factory=dict)  # data, and it in another order
 
     def graph(self) -> Graph:
+        self._charge_lists()
         live = self._live_scalars()
+        self.given = frozenset(self.plan.inputs)
+        self.calls = Counter(each.delegate for each in self.plan.instructions if isinstance(each, DelegateCall))
         self.names = {index: f"output {position}" for position, index in enumerate(self.plan.outputs)}
         self.names |= {index: f"input {position}" for position, index in enumerate(self.plan.inputs)}
         for index, spec in enumerate(self.plan.values):
@@ -156,6 +164,15 @@ class _Lowering:
             sum(self.plan.non_const_buffer_sizes),
             tuple(built.file_objects),
         )
+
+    def _charge_lists(self) -> None:
+        """Every instruction that names a list reads all of it, whoever paid for the list."""
+        lists = (IntListRef, TensorListRef, OptionalTensorListRef)
+        lengths = {index: len(spec.ids) for index, spec in enumerate(self.plan.values) if isinstance(spec, lists)}
+        for position, instruction in enumerate(self.plan.instructions if lengths else ()):
+            if isinstance(instruction, (KernelCall, DelegateCall)):
+                cost = sum(lengths.get(index, 0) for index in instruction.args)
+                self.builder.charge(cost, f"the lists of instruction {position}")
 
     def _check_jump(self, position: int, jump: JumpFalseCall) -> None:
         """A jump must lead to an instruction or the end, and one that goes nowhere or to itself would never end."""
@@ -210,17 +227,24 @@ class _Lowering:
         return live
 
     def _outer_tensor(self, index: int, spec: TensorSpec) -> Tensor:
-        given = index in self.plan.inputs
-        label = (not given and spec.name) or self.names.get(index, f"value {index}")
+        label = (index not in self.given and spec.name) or self.names.get(index, f"value {index}")
         if not supported(spec.dtype):
             self.builder.refuse(label, "", f"tensors of dtype {spec.dtype} are not supported{advice(spec.dtype)}")
             return self.builder.tensor(label, "float32", spec.shape, None)
         data = self.program.tensor_data(spec)
         if spec.external and spec.name is not None:
             data = self.builder.named(spec.name, label)
-        if data is not None:
-            data = _logical_order(data, spec)
+        if data is not None and spec.dim_order != tuple(range(len(spec.shape))):
+            data = self._in_logical_order(data, spec)
         return self.builder.tensor(label, spec.dtype, spec.shape, data, static=spec.dynamism == "static")
+
+    def _in_logical_order(self, data: memoryview, spec: TensorSpec) -> memoryview:
+        """Constant data as rows, copied once however many tensors of the file name it."""
+        key = (address_of(data), len(data), spec.dtype, spec.shape, spec.dim_order)
+        if key not in self.ordered:
+            self.builder.charge(len(data), f"a constant of {spec.dtype} {spec.shape} in order {spec.dim_order}")
+            self.ordered[key] = data, _logical_order(data, spec)  # both, or the address could be another's by then
+        return self.ordered[key][1]
 
     def _value(self, index: int) -> Any:
         """An EValue as an argument: live values as objects, lists as tuples of arguments."""
@@ -266,8 +290,7 @@ class _Lowering:
         if inlined is None:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
             graph = self._parse(delegate.blob)
-            calls = [each for each in self.plan.instructions if isinstance(each, DelegateCall)]
-            once = sum(each.delegate == call.delegate for each in calls) == 1
+            once = self.calls[call.delegate] == 1
             inlined = self.delegates[call.delegate] = Delegate(self.builder, graph, name, once)
         inlined.call([self._value(index) for index in call.args], self.known, label)
 
@@ -275,8 +298,8 @@ class _Lowering:
 def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
     """Constant data in row-major order of its logical dimensions, whatever order the file keeps."""
     order = spec.dim_order
-    if order == tuple(range(len(order))):
-        return data
+    if 0 in spec.shape:  # no data pays for the other sizes
+        return data[:0]
     size = ITEM_SIZES[spec.dtype]
     sizes = [spec.shape[axis] for axis in order]
     strides = {axis: prod(sizes[place + 1 :]) for place, axis in enumerate(order)}
@@ -290,7 +313,7 @@ def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:
     starts = [0]
     for axis, extent in enumerate(spec.shape[:-1]):
         starts = [start + step * strides[axis] for start in starts for step in range(extent)]
-    for row, start in enumerate(starts if width else ()):
+    for row, start in enumerate(starts):
         target[row * width : (row + 1) * width] = items[start : start + (width - 1) * stride + 1 : stride]
     return memoryview(result)
 

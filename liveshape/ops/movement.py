@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liveshape.errors import ShapeError
+from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.shapes import (
+    MAX_RANK,
     axis_of,
     broadcast_strides,
     ceil_div,
@@ -145,10 +146,18 @@ def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
 def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # Without dims the elements roll as one row.
     shape = x.shape if dims else (x.numel,)
+    if len(shifts) != len(dims or (0,)):
+        raise ShapeError(f"roll has {len(shifts)} shifts for {len(dims or (0,))} dimensions")
+    rolled: dict[int, int] = {}
+    for shift, dim in zip(shifts, dims or (0,), strict=True):
+        axis = axis_of(dim, x.rank)
+        rolled[axis] = rolled.get(axis, 0) + shift
+    if len(rolled) > MAX_RANK:  # each doubles the copies
+        raise UnsupportedError(f"roll of {len(rolled)} dimensions, {MAX_RANK} are supported")
     strides = strides_of(shape)
     out.shape = x.shape
     regions = [((0,) * len(shape), (0,) * len(shape), shape)]  # first index in x, in out, and sizes
-    for shift, axis in zip(shifts, (axis_of(dim, x.rank) for dim in dims or (0,)), strict=True):
+    for axis, shift in rolled.items():
         size = shape[axis]
         ahead = shift % size if size else 0
         cuts = ((0, ahead, size - ahead), (size - ahead, 0, ahead))

@@ -8,7 +8,6 @@ may differ in the last bits.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import inf
 from typing import Any
 
 from liveshape.graph import Limits, Shape
@@ -48,6 +47,7 @@ SUMS_COST, BYTE_SUMS_COST = 0.3, 0.5  # of the sums of a tile that several share
 COMBINE_COST = 40  # of one more dispatch
 LEAST_SHARE = 128  # of the depth of a large tile
 MOST_SUMS = 1 << 24  # of all parts
+MOST_SPLIT_ROWS = MOST_SUMS // (2 * LARGE)
 
 
 def is_few(rows: int, in_bytes: bool, limits: Limits) -> bool:
@@ -85,10 +85,17 @@ def splits_of(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limit
 
 @lru_cache(maxsize=1024)  # of few values
 def _large_splits(down: int, power: int, across: int, depth: int, in_bytes: bool) -> int:
-    """How many workgroups share the depth of each of `down` by `across` large tiles.
+    """How many workgroups share the depth of each of `down` by `across` large tiles."""
+    several, steps = _worth_sharing(power, across, depth, in_bytes), ceil_div(depth, BYTES_TOGETHER)
+    return min(several, key=lambda splits: _cost(down * across, splits, steps, in_bytes), default=1)
 
-    Several or one, as is better for all rows up to a power of two and above the one before: planning at these two
-    finds what is to be compiled at load.
+
+@lru_cache(maxsize=1024)
+def _worth_sharing(power: int, across: int, depth: int, in_bytes: bool) -> tuple[int, ...]:
+    """In how many ways large tiles may share their depth, or none, as is better.
+
+    It is for all rows up to a power of two and above the one before: planning at these two finds what is to be
+    compiled at load.
     """
     most = 1 << power
     steps = ceil_div(depth, BYTES_TOGETHER)
@@ -97,11 +104,11 @@ def _large_splits(down: int, power: int, across: int, depth: int, in_bytes: bool
         idle = (splits - 1) * ceil_div(steps, splits) >= steps  # the last of them has nothing to do
         if not idle and splits * most * across * LARGE <= MOST_SUMS:
             several.append(splits)
+    if not several:
+        return ()
     counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE), most // LARGE + 1)]
-    shared = sum(min((_cost(tiles, splits, steps, in_bytes) for splits in several), default=inf) for tiles in counts)
-    if WORTH * sum(_cost(tiles, 1, steps, in_bytes) for tiles in counts) <= shared:
-        return 1
-    return min(several, key=lambda splits: _cost(down * across, splits, steps, in_bytes))
+    shared = sum(min(_cost(tiles, splits, steps, in_bytes) for splits in several) for tiles in counts)
+    return () if WORTH * sum(_cost(tiles, 1, steps, in_bytes) for tiles in counts) <= shared else tuple(several)
 
 
 def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
@@ -121,7 +128,8 @@ def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
 def parts_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> Shape:
     """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
     most, wide = 0, ceil_div(columns, 4) * 4
-    for each in range(64, rows + 64, 64):
+    # Of more rows than these no depth is shared: a file can name billions of them.
+    for each in range(64, min(rows, MOST_SPLIT_ROWS) + 64, 64):
         splits = splits_of(each, columns, depth, in_bytes, limits)
         most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
     return (most,)

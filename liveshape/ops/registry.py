@@ -36,6 +36,9 @@ class Parameter:
     many: bool
 
 
+_TABLE_RANK = 2
+
+
 @dataclass(frozen=True)
 class Op:
     """An operator under its exported name."""
@@ -76,6 +79,9 @@ class Op:
             for position, (parameter, argument) in enumerate(zip(self.parameters, args, strict=True))
         )
         _check_output(label, self.parameters[-1], read[-1])
+        if self.gathers is not None and (table := read[self.gathers[1]]).rank != _TABLE_RANK:
+            name = self.parameters[self.gathers[1]].name
+            raise FormatError(f"{label}: {name} is a table of rows, a tensor of shape {table.max_shape} was given")
         live = tuple(position for position, argument in enumerate(read[:-1]) if is_live(argument))
         return Node(
             index=index,

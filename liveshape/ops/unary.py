@@ -21,6 +21,7 @@ UNARY_RARE = Kernel.load("unary", unary_functions="rare_functions")
 GLU = Kernel.load("glu")
 TRIANGLE = Kernel.load("triangle")
 _INFINITY = float("inf")
+_MOST_DECIMALS = 38
 # Each is a case of unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
@@ -85,6 +86,8 @@ for _name in _RARE:
 
 @op("aten.round.decimals", "aten::round.decimals_out")
 def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Dispatch]:
+    if abs(decimals) > _MOST_DECIMALS:
+        raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MOST_DECIMALS} fit a float32")
     # A power of ten below one has no exact float, so it divides.
     yield from unary("ROUND_DIGITS" if decimals >= 0 else "ROUND_TENS", x, out, 10 ** abs(decimals))
 

@@ -8,7 +8,7 @@ nothing. What a kernel says that live values choose (`// live VEC: 1, 2, 4`) is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import permutations, product
 
 from liveshape.errors import LiveshapeError
@@ -20,8 +20,10 @@ from liveshape.plan.live import Live
 _FEW = tuple(range(9))
 _TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
 _MOST_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
+_MOST_LEFT = 1 << 16  # that are counted: they are as many as pairs of sizes of the file
 
 Place = tuple[int, int]  # a dimension of inputs: which one, and its bound
+Shrunk = tuple[tuple[Collection[Place], int], ...]  # dimensions, and what they shrink to
 
 
 def explore(live: Live, many: bool = True) -> int:
@@ -43,19 +45,22 @@ def explore(live: Live, many: bool = True) -> int:
         _try(live, 0)
     tried = left = 0
     budget = _MOST_TRIALS if many else 0
-    for size, sizes in _trials(bounds, places):
+    for size, shrunk in _trials(bounds, places):
+        if left >= _MOST_LEFT:
+            break
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
         numbers = {0, *(end - size for end in ends if end > size)}
         if scalars:
             numbers |= {size - 1, size}
         if looks:
-            numbers |= {1} if sizes else {1, 2, *bounds}
+            numbers |= {1} if shrunk else {1, 2, *bounds}
         # Several scalars may be the ends of a range: all alike, or each further than the one before.
         for number, step in product(sorted(numbers), (0, size) if len(scalars) > 1 else (0,)):
             if tried == budget:
                 left += 1
                 continue
             tried += 1
+            sizes = {place: least for group, least in shrunk for place in group}
             for tensor in inputs:
                 live.set(
                     tensor, tuple(min(sizes.get(place, place[1]), place[1]) for place in enumerate(tensor.max_shape))
@@ -67,23 +72,25 @@ def explore(live: Live, many: bool = True) -> int:
     return left
 
 
-def _trials(bounds: list[int], places: set[Place]) -> Iterator[tuple[int, dict[Place, int]]]:
+def _trials(bounds: list[int], places: set[Place]) -> Iterator[tuple[int, Shrunk]]:
     """A size, and what it shrinks to itself: nothing, since programs of one row have positions; each bound; all; pairs;
     and single dimensions of a bound that others have, too."""
-    of_bound = {bound: [place for place in sorted(places) if place[1] == bound] for bound in bounds}
-    yield 1, {}
+    of_bound: dict[int, list[Place]] = {bound: [] for bound in bounds}
+    for place in sorted(places):
+        of_bound[place[1]].append(place)
+    yield 1, ()
     for bound in bounds:
         for size in _below(bound):
-            yield size, dict.fromkeys(of_bound[bound], size)
+            yield size, ((of_bound[bound], size),)
     for size in (size for size in _TRIALS if len(bounds) > 1 and size < bounds[-1]):
-        yield size, dict.fromkeys(places, size)
+        yield size, ((places, size),)
     for one, other in permutations(bounds, 2):
         for size in (size for size in _FEW if size < one):
-            yield size, {**dict.fromkeys(of_bound[other], 1), **dict.fromkeys(of_bound[one], size)}
+            yield size, ((of_bound[other], 1), (of_bound[one], size))
     for bound in bounds:
         for place in of_bound[bound] if len(of_bound[bound]) > 1 else ():
             for size in _below(bound):
-                yield size, {place: size}
+                yield size, (((place,), size),)
 
 
 def _below(bound: int) -> list[int]:
