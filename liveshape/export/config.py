@@ -5,7 +5,6 @@ A model is refused before any weight is read, with all reasons at once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -126,9 +125,8 @@ class ModelConfig:
         for name in sizes:
             if not 1 <= getattr(self, name) < MOST:
                 raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be from 1 to {MOST - 1}")
-        for name in ("norm_eps", "rope_theta"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise FormatError(f"the model has {name} = {getattr(self, name)}; it must be a number of 0 or above")
+        if not 0 <= self.norm_eps <= LARGEST:
+            raise FormatError(f"the model has norm_eps = {self.norm_eps}; it must be a number of 0 or above")
         if self.heads % self.kv_heads:
             raise FormatError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
         if self.rotary_size % 2 or not 0 < self.rotary_size <= self.head_size:
@@ -136,6 +134,8 @@ class ModelConfig:
         if self.window is not None and not 1 <= self.window < MOST:
             raise FormatError(f"the model has a sliding window of {self.window} tokens")
         for name in (
+            "rope_theta",
+            "local_theta",
             "embedding_scale",
             "residual_scale",
             "logit_scale",
@@ -147,6 +147,12 @@ class ModelConfig:
             if value is not None and not 0 < value <= LARGEST:
                 raise FormatError(f"the model has {name} = {value}; a number above 0 is needed")
         scaling = self.rope_scaling
+        if scaling is not None and not 0 < scaling.factor <= LARGEST:
+            raise FormatError(f"the model has a rope scaling factor of {scaling.factor}; a number above 0 is needed")
+        if scaling is not None and scaling.low_frequency >= scaling.high_frequency:
+            raise FormatError(
+                f"the model has rope frequencies to blend from {scaling.low_frequency} to {scaling.high_frequency}"
+            )
         if scaling is not None and scaling.kind == "longrope":
             for factors in (scaling.short, scaling.long):
                 if len(factors) != self.rotary_size // 2 or not all(0 < each <= LARGEST for each in factors):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
-from liveshape.export.config import Experts, ModelConfig, RopeScaling, is_token, refuse, turns
+from liveshape.export.config import LARGEST, MOST, Experts, ModelConfig, RopeScaling, is_token, refuse, turns
 from liveshape.export.families import FAMILIES, Family
 
 _KNOWN = {name: family for name, family in FAMILIES.items() if family.gguf}
@@ -58,84 +58,100 @@ def from_gguf(
         reasons.append("experts that are not weighed by a softmax: not supported")
     refuse(reasons)
     family = _KNOWN[name]
-    try:
-        heads, hidden, layers = (
-            int(get("attention.head_count")),
-            int(get("embedding_length")),
-            int(get("block_count")),
+
+    def size(key: str, default: int | None = None, least: int = 0) -> int:
+        return _size(metadata, f"{name}.{key}", default, least)
+
+    def number(key: str, default: float | None = None) -> float:
+        return _number(metadata, f"{name}.{key}", default)
+
+    def positive(key: str) -> float | None:
+        return number(key, 0) or None
+
+    heads, hidden, layers = size("attention.head_count", least=1), size("embedding_length"), size("block_count")
+    head_size = size("attention.key_length", hidden // heads)
+    attention_scale = positive("attention.scale")
+    if layers == _LAYERS_OF_27B.get(name):
+        attention_scale = (hidden / heads) ** -0.5
+    experts = None
+    if count := size("expert_count", 0):
+        width = size("expert_feed_forward_length", 0) or size("feed_forward_length")
+        experts = Experts(count, size("expert_used_count"), width)
+    begin, ends = gguf_tokens(metadata)
+    return ModelConfig(
+        family=name,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=size("attention.head_count_kv", heads),
+        head_size=head_size,
+        feed_forward=size("feed_forward_length"),
+        vocabulary=vocabulary,
+        norm_eps=number("attention.layer_norm_rms_epsilon"),
+        rope_theta=number("rope.freq_base", 10000.0),
+        rotary_size=size("rope.dimension_count", head_size),
+        context=size("context_length", 2048),
+        tied=tied,
+        norms=family.norms,
+        qk_norm=family.qk_norm is not None,
+        joint_qk_norm=family.qk_norm == "rows",
+        activation="gelu_tanh" if family.scales_embedding else "silu",
+        embedding_scale=positive("embedding_scale") or family.embedding_scale(hidden),
+        residual_scale=number("residual_scale", 0) or 1.0,
+        logit_scale=1 / (number("logit_scale", 0) or 1.0),
+        logit_cap=positive("final_logit_softcapping"),
+        attention_scale=attention_scale,
+        attention_cap=positive("attn_logit_softcapping"),
+        experts=experts,
+        rope_scaling=_scaling(size, number, scaling, factors),
+        window=size("attention.sliding_window", 0) or None,
+        windowed=_windowed(family, layers, get("attention.sliding_window_pattern")),
+        local_theta=number("rope.freq_base_swa", 10000.0) if name == "gemma3" else None,
+        rotated=turns(_NO_ROPE) if name == "smollm3" else (True,),
+        begin=begin,
+        ends=ends,
+    )
+
+
+def _size(metadata: Mapping[str, Any], key: str, default: int | None, least: int) -> int:
+    value = metadata.get(key, default)
+    if value is None:
+        raise FormatError(f"the metadata has no {key}, which the model needs")
+    if type(value) is not int or not least <= value < MOST:
+        raise FormatError(
+            f"the metadata has {key} = {value!r:.60}; a whole number from {least} to {MOST - 1} is needed"
         )
-        head_size = int(get("attention.key_length", hidden // heads))
-        window = int(get("attention.sliding_window") or 0)
-        attention_scale = get("attention.scale")
-        if layers == _LAYERS_OF_27B.get(name):
-            attention_scale = (hidden / heads) ** -0.5
-        begin, ends = gguf_tokens(metadata)
-        return ModelConfig(
-            family=name,
-            hidden=hidden,
-            layers=layers,
-            heads=heads,
-            kv_heads=int(get("attention.head_count_kv", heads)),
-            head_size=head_size,
-            feed_forward=int(get("feed_forward_length")),
-            vocabulary=vocabulary,
-            norm_eps=float(get("attention.layer_norm_rms_epsilon")),
-            rope_theta=float(get("rope.freq_base", 10000.0)),
-            rotary_size=int(get("rope.dimension_count", head_size)),
-            context=int(get("context_length", 2048)),
-            tied=tied,
-            norms=family.norms,
-            qk_norm=family.qk_norm is not None,
-            joint_qk_norm=family.qk_norm == "rows",
-            activation="gelu_tanh" if family.scales_embedding else "silu",
-            embedding_scale=float(get("embedding_scale") or family.embedding_scale(hidden)),
-            residual_scale=float(get("residual_scale") or 1.0),
-            logit_scale=1 / float(get("logit_scale") or 1.0),
-            logit_cap=_positive(get("final_logit_softcapping")),
-            attention_scale=_positive(attention_scale),
-            attention_cap=_positive(get("attn_logit_softcapping")),
-            experts=_experts(get("expert_count"), get("expert_used_count"), _width_of_experts(get)),
-            rope_scaling=_scaling(get, scaling, factors),
-            window=window or None,
-            windowed=_windowed(family, get("attention.sliding_window_pattern")),
-            local_theta=float(get("rope.freq_base_swa", 10000.0)) if name == "gemma3" else None,
-            rotated=turns(_NO_ROPE) if name == "smollm3" else (True,),
-            begin=begin,
-            ends=ends,
-        )
-    except FormatError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise FormatError(f"the metadata of the {name} model is not complete: {error}") from error
+    return value
 
 
-def _positive(value: Any) -> float | None:
-    return float(value) if value else None
+def _number(metadata: Mapping[str, Any], key: str, default: float | None) -> float:
+    value = metadata.get(key, default)
+    if value is None:
+        raise FormatError(f"the metadata has no {key}, which the model needs")
+    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:
+        raise FormatError(f"the metadata has {key} = {value!r:.60}; a number up to {LARGEST:g} is needed")
+    return float(value)
 
 
-def _width_of_experts(get: Any) -> Any:
-    return get("expert_feed_forward_length") or get("feed_forward_length")
-
-
-def _experts(count: Any, used: Any, feed_forward: Any) -> Experts | None:
-    return Experts(int(count), int(used), int(feed_forward)) if count else None
-
-
-def _scaling(get: Any, kind: str, factors: tuple[list[float], list[float]] | None) -> RopeScaling | None:
+def _scaling(
+    size: Callable[..., int], number: Callable[..., float], kind: str, factors: tuple[list[float], list[float]] | None
+) -> RopeScaling | None:
     if factors is not None:
-        original = int(get("rope.scaling.original_context_length", get("context_length", 2048)))
+        original = size("rope.scaling.original_context_length", size("context_length", 2048))
         short, long = map(tuple, factors)
-        factor = float(get("rope.scaling.attn_factor") or 1.0)
+        factor = number("rope.scaling.attn_factor", 0) or 1.0
         return RopeScaling("longrope", factor, original_context=original, short=short, long=long)
-    return RopeScaling("linear", float(get("rope.scaling.factor"))) if kind == "linear" else None
+    return RopeScaling("linear", number("rope.scaling.factor")) if kind == "linear" else None
 
 
-def _windowed(family: Family, pattern: Any) -> tuple[bool, ...]:
+def _windowed(family: Family, layers: int, pattern: Any) -> tuple[bool, ...]:
     """Which layers have a window, if there is one: a list of them, one in so many that does not, or what is usual."""
     if isinstance(pattern, list) and pattern:
+        if len(pattern) != layers:
+            raise FormatError(f"the metadata has a sliding_window_pattern of {len(pattern)} for {layers} layers")
         return tuple(map(bool, pattern))
     if pattern:
-        return turns(int(pattern))
+        return turns(_size({"sliding_window_pattern": pattern}, "sliding_window_pattern", None, 1))
     return family.windows if any(family.windows) else (True,)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint, generation_config
-from liveshape.export.config import ModelConfig
+from liveshape.export.config import LARGEST, ModelConfig
 from liveshape.export.families import FAMILIES, Norms
 from liveshape.export.fused import parts
 from liveshape.export.gguf import GgufFile
@@ -58,7 +58,7 @@ def open_gguf(path: Path) -> Checkpoint:
         file.metadata, _vocabulary_size(file), tied="output.weight" not in file.tensors, factors=_long_factors(file)
     )
     if _FACTORS in file.tensors:
-        config = replace(config, rope_factors=tuple(file.read(_FACTORS).tolist()))
+        config = replace(config, rope_factors=tuple(_factors(file, _FACTORS, config.rotary_size // 2)))
     _take_apart(file, config)
     matrices = [name for name in file.tensors if name not in (_FACTORS, *_LONG_FACTORS)]
     names = {hugging_face_name(name, config.norms): name for name in matrices}
@@ -95,8 +95,23 @@ def open_gguf(path: Path) -> Checkpoint:
 def _long_factors(file: GgufFile) -> tuple[list[float], list[float]] | None:
     if not all(name in file.tensors for name in _LONG_FACTORS):
         return None
-    short, long = (file.read(name).tolist() for name in _LONG_FACTORS)
+    short, long = (_factors(file, name) for name in _LONG_FACTORS)
     return short, long
+
+
+def _factors(file: GgufFile, name: str, count: int | None = None) -> list[float]:
+    """Divisors of the frequencies of a rotary embedding, `count` of them if that is known."""
+    shape = file.tensors[name].shape
+    if len(shape) != 1 or count not in (None, shape[0]):
+        needed = f"{count} are needed" if count is not None else "a row of them is needed"
+        raise FormatError(f"{file.path}: tensor {name} has shape {shape}: {needed}, a factor for each pair of a head")
+    found: list[float] = file.read(name).tolist()
+    wrong = next((factor for factor in found if not 0 < factor <= LARGEST), None)
+    if wrong is not None:
+        raise FormatError(
+            f"{file.path}: tensor {name} has a factor of {wrong}; frequencies are divided by numbers above 0"
+        )
+    return found
 
 
 def _take_apart(file: GgufFile, config: ModelConfig) -> None:

@@ -98,10 +98,19 @@ def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[s
                 "the embedding can be merged"
             )
         module, kind = match[1] or match[3], match[2] or match[4]
-        found.setdefault(module, {})[kind] = stored
+        parts = found.setdefault(module, {})
+        if kind in parts:
+            raise FormatError(f"{folder}: the adapter has {kind} of {module[:120]} twice: {parts[kind]} and {stored}")
+        parts[kind] = stored
     if not found:
         raise FormatError(f"{folder}: the adapter has no tensors")
-    return dict(_adapter(folder, tensors, module, parts, config, shapes) for module, parts in found.items())
+    adapters: dict[str, Adapter] = {}
+    for module, parts in found.items():
+        name, adapter = _adapter(folder, tensors, module, parts, config, shapes)
+        if name in adapters:
+            raise FormatError(f"{folder}: the adapter changes {name} twice, as {module} and under another name")
+        adapters[name] = adapter
+    return adapters
 
 
 def _adapter(

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,14 @@ import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.export.checkpoint import Checkpoint, check_tensors
+from liveshape.export.config import ModelConfig
 from liveshape.export.families import FAMILIES
 from liveshape.export.gguf_config import from_gguf
 from liveshape.export.gguf_model import open_gguf
 from liveshape.export.huggingface import open_folder
 from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.llama2c import open_llama2c
+from liveshape.export.rope import rotary_tables
 from liveshape.export.safetensors import SafetensorsFolder
 from tests.export.family_models import MODELS
 from tests.export.test_readers import WEIGHTS, gguf_of_weights, write_llama2c
@@ -217,12 +220,33 @@ def test_a_config_with_any_value_anywhere(settings: dict[str, Any]) -> None:
         {*settings, *more, "sliding_window", "hidden_act", "quantization_config"}, JSON
     ):
         for config, generation in (({**settings, key: value}, {}), (settings, {key: value})):
-            try:
-                from_hugging_face(copy.deepcopy(config), generation)
-                accepted += 1
-            except LiveshapeError:
-                continue
+            made = copy.deepcopy(config)
+            accepted += taken(lambda made=made, generation=generation: from_hugging_face(made, generation))
     assert accepted
+    for key in settings:
+        taken(lambda key=key: from_hugging_face({name: each for name, each in settings.items() if name != key}))
+
+
+# What only Python says of a value.
+FOREIGN = re.compile(r"NoneType|int\(\)|float\(\)|argument must be|not supported between|object is not|unhashable")
+
+
+def taken(read: Callable[[], ModelConfig]) -> bool:
+    """Whether a config is read, and then its tables are numbers; else it is refused in words of ours."""
+    try:
+        config = read()
+    except LiveshapeError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert not FOREIGN.search(refusal), refusal
+        return False
+    if config.rotary_size <= 1 << 12:
+        with np.errstate(all="ignore"):
+            for local in (False, True):
+                assert all(np.isfinite(table).all() for table in rotary_tables(config, 16, local)), config
+    return True
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.gguf])
@@ -247,12 +271,59 @@ def test_metadata_with_any_value_anywhere(family: str) -> None:
     for key, value in itertools.product(
         ("general.architecture", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", *keys), JSON
     ):
-        try:
-            from_gguf({**metadata, key: value}, 130, True)
-            accepted += 1
-        except LiveshapeError:
-            continue
+        accepted += taken(lambda key=key, value=value: from_gguf({**metadata, key: value}, 130, True))
     assert accepted
+    for key in needed:
+        without = {name: value for name, value in metadata.items() if name != f"{family}.{key}"}
+        with pytest.raises(FormatError, match=rf"the metadata has no {family}\.{key}, which the model needs"):
+            from_gguf(without, 130, True)
+
+
+def test_experts_without_how_many_are_used() -> None:
+    """It was a message of Python's."""
+    metadata = {"general.architecture": "llama", "llama.attention.head_count": 4, "llama.embedding_length": 64}
+    metadata |= {"llama.block_count": 2, "llama.feed_forward_length": 96, "llama.expert_count": 4}
+    with pytest.raises(FormatError, match=r"the metadata has no llama\.expert_used_count"):
+        from_gguf(metadata, 130, True)
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        (np.ones((64, 64)), r"has shape \(64, 64\): 8 are needed"),
+        (np.full(1, 4.0), r"has shape \(1,\): 8 are needed"),
+        (np.ones(3), r"has shape \(3,\): 8 are needed"),
+        (np.zeros(8), r"has a factor of 0\.0"),
+        (np.full(8, np.nan), r"has a factor of nan"),
+        (np.full(8, -1.0), r"has a factor of -1\.0"),
+        (np.full(8, np.inf), r"has a factor of inf"),
+    ],
+)
+def test_factors_of_frequencies_that_make_no_sense(factors: Any, message: str, tmp_path: Path) -> None:
+    """A wrong shape was a foreign ValueError or taken; 0 and NaN were exported."""
+    gguf_of_weights(tmp_path / "tiny.gguf", {"rope_freqs.weight": factors})
+    with pytest.raises(FormatError, match=rf"tiny\.gguf: tensor rope_freqs\.weight {message}"):
+        open_gguf(tmp_path / "tiny.gguf")
+
+
+def test_factors_of_frequencies(tmp_path: Path) -> None:
+    gguf_of_weights(tmp_path / "tiny.gguf", {"rope_freqs.weight": np.arange(1, 9)})
+    assert open_gguf(tmp_path / "tiny.gguf").config.rope_factors == tuple(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        (np.ones((8, 8)), r"tensor rope_factors_short\.weight has shape \(8, 8\)"),
+        (np.ones(5), r"longrope has 5 factors; 8 above 0"),
+        (np.zeros(8), r"tensor rope_factors_short\.weight has a factor of 0\.0"),
+    ],
+)
+def test_long_factors_that_make_no_sense(factors: Any, message: str, tmp_path: Path) -> None:
+    both = {f"rope_factors_{kind}.weight": factors for kind in ("short", "long")}
+    gguf_of_weights(tmp_path / "tiny.gguf", both)
+    with pytest.raises(FormatError, match=message):
+        open_gguf(tmp_path / "tiny.gguf")
 
 
 @pytest.mark.parametrize("key", ["tokens", "token_type", "scores", "merges", "bos_token_id", "eos_token_id"])

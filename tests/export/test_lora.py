@@ -119,3 +119,12 @@ def test_tensors_that_are_refused(tensors: Any, kind: type[Exception], message: 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"adapter_config\.json.*save_pretrained"):
         with_adapter(CHECKPOINT, tmp_path)
+
+
+@pytest.mark.parametrize("theirs", [f"base_model.model.{QUERY}", f"base_model.model.{QUERY.removeprefix('model.')}"])
+def test_a_layer_that_is_there_twice(theirs: str, tmp_path: Path) -> None:
+    """One of both was dropped without a word."""
+    others = {f"{theirs}.lora_{part[-8]}.default.weight": tensor for part, tensor in pair(QUERY).items()}
+    assert len(others) == 2
+    with pytest.raises(FormatError, match=r"layers\.0\.self_attn\.q_proj.* twice"):
+        with_adapter(CHECKPOINT, write(tmp_path, {**pair(QUERY), **others}))

@@ -118,8 +118,8 @@ def test_blocks(number: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(read.reshape(-1), np.array(expected, np.float32), rtol=1e-5, atol=1e-5)
 
 
-def gguf_of_weights(path: Path, **metadata: Any) -> None:
-    """The tiny Llama as a GGUF file: Q and K rows in pairs, as its converter stores them."""
+def gguf_of_weights(path: Path, more: dict[str, Any] | None = None, **metadata: Any) -> None:
+    """The tiny Llama as a GGUF file: Q and K rows in pairs, as its converter stores them; `more` are other tensors."""
     names = {
         "model.embed_tokens": "token_embd",
         "model.norm": "output_norm",
@@ -147,6 +147,7 @@ def gguf_of_weights(path: Path, **metadata: Any) -> None:
         "tokenizer.ggml.token_type": [2, 3, 3, *[1] * 127],
         "tokenizer.chat_template": "{{ messages }}",
     }
+    tensors |= {name: (0, each.shape, each.astype("<f4").tobytes()) for name, each in (more or {}).items()}
     write_gguf(path, {**GGUF, **words, **metadata}, tensors)
 
 
