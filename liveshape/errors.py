@@ -45,6 +45,10 @@ class InputError(LiveshapeError, ValueError):
     """The caller gave an argument that the program does not take: a name, a count, a dtype or a kind of object."""
 
 
+class StorageError(LiveshapeError, OSError):
+    """A disk is full; the message names the folder and what helps."""
+
+
 def counted(number: int, noun: str, many: str = "") -> str:
     """A number of things.
 

@@ -19,6 +19,7 @@ ROOT = Path(liveshape.__file__).parent
 # From the ground up: a module imports from its own line and from the lines above it.
 ORDER = [
     ("errors", "packages"),
+    ("disk",),
     ("formats",),
     ("graph",),
     ("kernels",),
@@ -91,7 +92,7 @@ def test_no_gpu_and_no_torch_below_the_device(name: str) -> None:
     assert not loaded_by(f"import liveshape.{name}")[0] & set(HEAVY)
 
 
-FRONT = ("errors", "formats", "graph", "kernels", "ops", "lower", "plan")
+FRONT = ("errors", "disk", "formats", "graph", "kernels", "ops", "lower", "plan")
 
 
 def test_the_front_of_the_house_imports_the_standard_library_alone() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from liveshape.disk import read_bytes
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.families import FAMILIES
@@ -57,7 +58,7 @@ def open_folder(folder: Path) -> Checkpoint:
         stored = tensors.read(name, rows)
         return stored + np.float32(1) if less_one and name.endswith("norm.weight") else stored
 
-    files = {name: (folder / name).read_bytes() for name in _TAKEN_ALONG if (folder / name).exists()}
+    files = {name: read_bytes(folder / name) for name in _TAKEN_ALONG if (folder / name).exists()}
     if "tokenizer.json" not in files:
         raise FormatError(
             f'{folder} has no tokenizer.json; transformers writes one: python -c "from transformers '
@@ -85,8 +86,9 @@ def own_name(name: str) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    stored = read_bytes(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(stored.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from liveshape.disk import read_bytes
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig
@@ -125,7 +126,7 @@ def read_tokenizer(path: Path, size: int) -> Vocabulary:
 
     Example: `read_tokenizer(Path("tokenizer.bin"), 32000).tokens[9038]`.
     """
-    data = path.read_bytes()
+    data = read_bytes(path)
     offset = 4  # the length of the longest piece comes first
     tokens: list[str] = []
     scores: list[float] = []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from liveshape.disk import read_bytes
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.safetensors import SafetensorsFolder
@@ -151,10 +152,11 @@ def _for_module(config: Mapping[str, Any], key: str, patterns: str, module: str)
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / _CONFIG
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{folder} has no {_CONFIG}: give the folder that peft's save_pretrained wrote")
+    stored = read_bytes(path)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(stored.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from liveshape.disk import room_in
 from liveshape.errors import InputError
 from liveshape.export.config import Mode, Quantization
 from liveshape.export.sources import located, runs_as_it_is
@@ -72,7 +73,8 @@ def runnable(
     with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
         tell(f"converting {source} for this time alone")
         folder = Path(home) / "model"
-        export_folder(open_checkpoint(path), folder, settings, progress=progress)
+        with room_in(home, "set TMPDIR to a folder of another disk"):
+            export_folder(open_checkpoint(path), folder, settings, progress=progress)
         yield folder
 
 

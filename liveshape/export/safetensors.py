@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from liveshape.disk import read_bytes
 from liveshape.errors import FormatError
 from liveshape.formats.dtypes import MAX_RANK
 from liveshape.formats.source import Source, check_view, drop_pages
@@ -88,7 +89,7 @@ def _files(folder: Path) -> dict[Path, list[str]]:
             files.setdefault(folder / part, []).append(name)
     else:
         files = {path: [] for path in sorted(folder.glob("*.safetensors"))}
-    missing = [path.name for path in files if not path.is_file()]
+    missing = [path.name for path in files if not path.exists()]
     if missing:
         raise FormatError(f"{index}: {len(missing)} files of the index are missing, such as {missing[0]}")
     if not files:
@@ -99,7 +100,7 @@ def _files(folder: Path) -> dict[Path, list[str]]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    parts = _table(index.read_bytes(), f"{index}").get("weight_map")
+    parts = _table(read_bytes(index), f"{index}").get("weight_map")
     if not isinstance(parts, dict):
         raise FormatError(f"{index}: weight_map must be a table of tensors and files; download it again")
     for name, part in parts.items():

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from liveshape.disk import open_file
 from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.gguf_model import open_gguf
@@ -50,7 +51,7 @@ def runs_as_it_is(path: Path) -> bool:
     """
     if path.is_dir():
         return any(path.glob("*.pte")) or not ((path / "config.json").exists() or any(path.glob("*.gguf")))
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         magic = file.read(_MAGIC)
     is_program = path.suffix == ".pte" or magic[4:6] == b"ET"
     return is_program or not (magic[:4] == b"GGUF" or path.suffix in (".safetensors", ".bin"))
@@ -71,7 +72,7 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         if files:
             raise InputError(f"{path} has {len(files)} GGUF files: name one of them, such as {files[0]}")
         raise InputError(f"{path} has no config.json: it is not a Hugging Face folder")
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         magic = file.read(_MAGIC)
     if magic[:4] == b"GGUF":
         return open_gguf(path)

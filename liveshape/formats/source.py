@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+from liveshape.disk import open_file
 from liveshape.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -111,9 +112,7 @@ if mmap is not None:
 
 
 def _open_view(path: str) -> memoryview:
-    if "\0" in path:
-        raise InputError(f"{path!r} is no path: it has a character that no file name can have")
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         opened = os.fstat(file.fileno())
         if opened.st_size == 0:
             raise FormatError(f"{path}: the file is empty; copy or export it again")

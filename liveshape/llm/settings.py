@@ -9,6 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from liveshape.disk import read_bytes
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.sampling import Sampling
 
@@ -95,8 +96,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
+    stored = read_bytes(path)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(stored.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or brackets in brackets without end
         raise FormatError(f"{path}: {error}") from error
     if not isinstance(document, dict):

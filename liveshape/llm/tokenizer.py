@@ -12,6 +12,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from liveshape.disk import check_file, read_text
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.chat_template import ChatTemplate, Message
@@ -70,6 +71,7 @@ class Tokenizer:
                 f"{file} does not exist: text needs the tokenizer.json of the model beside it; copy it there, or make "
                 "both anew: liveshape export SOURCE -o FOLDER; `liveshape run` runs a program without one"
             )
+        check_file(file)
         with _library(FormatError, f"{file}"):
             backend = tokenizers.Tokenizer.from_file(str(file))
             # Files are made for training too: neither must ever cut or fill a prompt.
@@ -280,7 +282,7 @@ def _read_templates(home: Path) -> dict[str, str]:
     file = home / "chat_template.jinja"
     if file.exists():
         try:
-            return {"default": file.read_text(encoding="utf-8")}
+            return {"default": read_text(file)}
         except UnicodeDecodeError as error:
             raise FormatError(f"{file}: {error}") from error
     for name in ("tokenizer_config.json", "chat_template.json"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from liveshape.device.remembered import cache_folder
-from liveshape.export.conversions import entries, remove
+from liveshape.export.conversions import Entry, entries, remove
 from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
 
 
@@ -20,6 +20,8 @@ def cache(clear: str | None = None, *, as_json: bool = False) -> int:
             "folder": str(entry.folder),
             "source": entry.source,
             "quant": entry.quant,
+            "context": entry.context,
+            "trained_context": entry.trained,
             "bytes": entry.size,
             "used": datetime.fromtimestamp(entry.used).isoformat(" ", "minutes"),
             "stale": entry.is_stale,
@@ -38,10 +40,25 @@ def cache(clear: str | None = None, *, as_json: bool = False) -> int:
     elif not found:
         print_text(f"{cache_folder()} has no converted models")
     else:
-        columns = ("source", "weights", "size", "last used", "")
+        columns = ("source", "weights", "context", "size", "last used", "")
         cells = [
-            (row["source"], row["quant"], size_text(entry.size), row["used"], "stale" if row["stale"] else "")
+            (
+                entry.source or f"{entry.folder.name} (damaged)",
+                entry.quant,
+                _context(entry),
+                size_text(entry.size),
+                row["used"],
+                "stale" if row["stale"] else "",
+            )
             for row, entry in zip(rows, found, strict=True)
         ]
         print_table(f"{cache_folder()}: {counted(len(found), 'model')}, {size_text(total)}", columns, cells)
     return 0
+
+
+def _context(entry: Entry) -> str:
+    """The context that it loads with, and that of the model where it is longer."""
+    if entry.context is None:
+        return ""
+    longer = entry.trained is not None and entry.trained > entry.context
+    return f"{entry.context:,} of {entry.trained:,}" if longer else f"{entry.context:,}"

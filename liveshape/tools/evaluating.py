@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from liveshape.disk import room_in
 from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
@@ -51,7 +52,8 @@ def evaluate(checkpoint: Checkpoint, folder: Path, settings: Settings, text: str
     """
     with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
         plain = replace(settings, quantization=Quantization("none"), half=False)
-        with upload_bar("the source's own weights") as progress:
+        room = room_in(home, "set TMPDIR to a folder of another disk, or export without --evaluate")
+        with upload_bar("the source's own weights") as progress, room:
             export_folder(checkpoint, Path(home) / "source", plain, progress=progress)
         source, _ = load(Path(home) / "source", device=device)
     with source:

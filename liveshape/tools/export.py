@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from liveshape.disk import room_in
 from liveshape.errors import InputError
 from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.config import Quantization
@@ -26,6 +27,7 @@ from liveshape.tools.generate import read_text
 # What a module of the user's own is lowered by, and what a checkpoint is written by.
 _FOR_MODULES = ("torch", "torchao", "executorch")
 _FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
+_ROOM = "free some of it, or name a folder of another disk with -o"
 # The text of `--evaluate` where none is named.
 EVALUATION = Path(__file__).with_name("evaluation.txt")
 
@@ -58,7 +60,7 @@ def export(
     if is_function(source):
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
         start = time.monotonic()
-        with _steps() as steps:
+        with _steps() as steps, room_in(out, _ROOM):
             path = _export_function(source, Path(out), half, allow_split, steps)
         _report(path, time.monotonic() - start)
         print(f"next: liveshape run {path}")
@@ -73,7 +75,7 @@ def export(
     settings = Settings(quantization, max_seq, max_context, half, full_logits)
     _say(_notes(checkpoint, settings))
     start = time.monotonic()
-    with _steps() as steps:
+    with _steps() as steps, room_in(out, _ROOM):
         size = export_folder(checkpoint, Path(out), settings, steps.step, steps.progress)
     _report(Path(out) / MODEL, time.monotonic() - start)
     print(f"{8 * size / checkpoint.config.parameters:.2f} bits per weight")

@@ -65,6 +65,7 @@ def test_the_cache_is_listed_and_cleared(gguf: Path, capsys: Capture, tmp_path: 
     out = call(capsys, "cache")[1]
     assert out.count(str(gguf)) == 2
     assert "stale" not in out
+    assert "32 of 128" in out
     assert "0 models removed" in call(capsys, "cache", "--clear", "stale")[1]
     gguf.rename(tmp_path / "moved.gguf")
     models = json.loads(call(capsys, "cache", "--json")[1])["models"]

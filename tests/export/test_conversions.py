@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.errors import InputError
+from liveshape.errors import FormatError, InputError, StorageError
 from liveshape.export import conversions, folder
 from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings
@@ -87,15 +91,155 @@ def test_a_file_of_a_folder_counts(cache: Path, tmp_path: Path) -> None:
     assert converted(tmp_path / "model")[0] != first
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
 def test_what_is_cut_short_leaves_nothing(
     cache: Path, gguf: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(type(error)), runnable(str(gguf), SMALL, progress=stopped_by(error)):
+        pass
+    assert not list(cache.iterdir())
+
+
+def stopped_by(error: BaseException) -> Callable[[int, int], None]:
     def stopped(done: int, total: int) -> None:
         raise error
 
-    with pytest.raises(type(error)), runnable(str(gguf), SMALL, progress=stopped):
+    return stopped
+
+
+@pytest.mark.parametrize(("keep", "advice"), [(True, "LIVESHAPE_CACHE"), (False, "TMPDIR")])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_names_the_folder_and_what_helps(
+    cache: Path, gguf: Path, number: int, keep: bool, advice: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    where = cache if keep else tmp_path / "liveshape-"
+    conversion = Conversion(max_context=32, cache=keep)
+    full = stopped_by(OSError(number, os.strerror(number)))
+    with (
+        pytest.raises(StorageError, match=rf"^{re.escape(str(where))}.*(space|quota).*MB are free.*{advice}"),
+        runnable(str(gguf), conversion, progress=full),
+    ):
         pass
+    assert not list(cache.glob("*"))
+
+
+def test_files_that_may_not_grow(cache: Path, gguf: Path) -> None:
+    """The system's own limit, in a process of its own: EFBIG where a disk says ENOSPC."""
+    code = f"""
+import resource, signal, sys
+from liveshape.errors import StorageError
+from liveshape.export.runnable import Conversion, runnable
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    with runnable({str(gguf)!r}, Conversion(max_context=32)):
+        pass
+except StorageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"{cache}: file too large"), done.stderr
+    assert not list(cache.glob("*"))
+
+
+def test_a_source_that_is_replaced_is_another_whatever_its_time_says(cache: Path, gguf: Path, tmp_path: Path) -> None:
+    """As `cp -p`, `rsync -t` and `tar x` do it: same name, same size, same time."""
+    os.utime(gguf, (1_700_000_000, 1_700_000_000))
+    first, _ = converted(gguf)
+    content = bytearray(gguf.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "other").write_bytes(content)
+    os.utime(tmp_path / "other", (1_700_000_000, 1_700_000_000))
+    os.replace(tmp_path / "other", gguf)
+    second, line = converted(gguf)
+    assert second != first
+    assert line.startswith("converting")
+    # And in place, where the inode stays.
+    content[-1] ^= 3
+    gguf.write_bytes(content)
+    os.utime(gguf, (1_700_000_000, 1_700_000_000))
+    assert converted(gguf)[0] not in (first, second)
+
+
+def test_an_entry_is_never_written_again(cache: Path, gguf: Path) -> None:
+    """Whoever asked before another was done takes what is there."""
+    settings = Settings(max_context=32)
+    first = conversions.convert(gguf, settings)
+    before = (first / "model.pte").stat()
+    assert conversions.convert(gguf, settings) == first
+    now = (first / "model.pte").stat()
+    assert (before.st_ino, before.st_ctime_ns) == (now.st_ino, now.st_ctime_ns)
+
+
+def test_what_was_left_inside_of_an_entry_is_swept(cache: Path, gguf: Path) -> None:
+    first, _ = converted(gguf)
+    part = first / ".tiny.1.part"
+    (part / "deep").mkdir(parents=True)
+    (part / "deep" / "model.pte").write_bytes(b"half")
+    size = conversions.Entry(first).size
+    assert size > 4
+    for path in (part / "deep" / "model.pte", part / "deep", part):
+        os.utime(path, (1, 1))
+    converted(gguf, Conversion("none", 32))
+    assert not part.exists()
+    assert conversions.Entry(first).size == size - 4
+    assert conversions.Entry(cache / "gone").size == 0
+
+
+def cut_program(entry: Path) -> None:
+    os.truncate(entry / "model.pte", 1000)
+
+
+def no_tokenizer(entry: Path) -> None:
+    (entry / "tokenizer.json").unlink()
+
+
+def other_settings(entry: Path) -> None:
+    file = entry / "generation_config.json"
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def no_note(entry: Path) -> None:
+    (entry / "conversion.json").write_text("{")
+
+
+def fifo(entry: Path) -> None:
+    (entry / "tokenizer.json").unlink()
+    os.mkfifo(entry / "tokenizer.json")
+
+
+@pytest.mark.parametrize("damage", [cut_program, no_tokenizer, other_settings, no_note, fifo])
+def test_a_damaged_entry_is_made_again(damage: Callable[[Path], None], cache: Path, gguf: Path) -> None:
+    first, _ = converted(gguf)
+    whole = {file.name: file.read_bytes() for file in first.iterdir()}
+    damage(first)
+    again, line = converted(gguf)
+    assert again == first
+    assert line.startswith("converting")
+    assert {file.name: file.read_bytes() for file in again.iterdir()} == whole
+    assert not list(cache.glob(".*"))
+
+
+def test_a_damaged_entry_is_listed_and_removed(cache: Path, gguf: Path) -> None:
+    first, _ = converted(gguf)
+    no_note(first)
+    (entry,) = conversions.entries()
+    assert (entry.folder, entry.source, entry.is_stale) == (first, "", True)
+    conversions.remove(entry)
+    assert not list(cache.iterdir())
+
+
+def test_a_source_that_changes_while_it_is_converted(cache: Path, gguf: Path) -> None:
+    (gguf.parent / "many").mkdir()
+    gguf.rename(gguf.parent / "many" / "a.gguf")
+    config = gguf.parent / "many" / "config.jinja"
+
+    def added(done: int, total: int) -> None:
+        config.write_text("{{ messages }}")
+
+    with pytest.raises(FormatError, match="was changed while it was converted"):
+        conversions.convert(gguf.parent / "many", Settings(max_context=32), added)
     assert not list(cache.iterdir())
 
 

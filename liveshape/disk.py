@@ -1,0 +1,108 @@
+"""What may be opened as a file, and what a full disk says: a FIFO would wait for ever, a device never end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from liveshape.errors import InputError, StorageError
+
+Path = str | os.PathLike[str]
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+# No room on the disk, none for this user, or a file that is too large for the file system or the process.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is there and is no ordinary file, before it is opened: opening a FIFO waits for its other end.
+
+    Example: `check_file("tokenizer.json")`.
+    """
+    _check(path, os.stat(_name(path)))
+
+
+def open_file(path: Path) -> BinaryIO:
+    """An ordinary file, opened to be read; an InputError for a folder, a FIFO or a device in its place.
+
+    Example: `with open_file("model.gguf") as file: magic = file.read(4)`.
+    """
+    check_file(path)
+    # Whatever came in between: the open does not wait, and what was opened is asked again.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    opened = os.open(_name(path), flags)
+    try:
+        _check(path, os.fstat(opened))
+        return os.fdopen(opened, "rb")
+    except BaseException:
+        os.close(opened)
+        raise
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of an ordinary file.
+
+    Example: `read_bytes(folder / "tokenizer.json")`.
+    """
+    with open_file(path) as file:
+        return file.read()
+
+
+def read_text(path: Path) -> str:
+    """The text of an ordinary file in UTF-8; bytes that are none are a UnicodeDecodeError.
+
+    Example: `json.loads(read_text(folder / "config.json"))`.
+    """
+    return read_bytes(path).decode("utf-8").replace("\r\n", "\n")
+
+
+@contextmanager
+def room_in(folder: Path, advice: str) -> Iterator[None]:
+    """A disk that is full is told by the folder that was written into and by what helps.
+
+    Example: `with room_in(out, "choose another folder"): out.write_bytes(content)`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL or isinstance(error, StorageError):
+            raise
+        left = _room(folder)
+        raise StorageError(
+            f"{os.fspath(folder)}: {os.strerror(error.errno).lower()}{left}, and nothing was kept there; {advice}"
+        ) from error
+
+
+def _room(folder: Path) -> str:
+    """How much is free where a folder is, or is to be."""
+    place = os.path.abspath(folder)
+    while not os.path.isdir(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    try:
+        free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+    except (OSError, AttributeError):  # not on every system
+        return ""
+    return f" ({free / 1e6:,.0f} MB are free)"
+
+
+def _name(path: Path) -> str:
+    name = os.fspath(path)
+    if "\0" in name:
+        raise InputError(f"{name!r} is no path: it has a character that no file name can have")
+    return name
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no file")
+        raise InputError(f"{os.fspath(path)} is {kind}, and an ordinary file is needed: copy what it gives to one")
