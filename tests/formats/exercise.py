@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from liveshape.errors import LiveshapeError
 from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
 from liveshape.lower.lowering import examine
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
+
+_PROCESSOR_SECONDS = 60  # that nothing here takes a hundredth of
 
 
 def exercise_program(data: bytes) -> None:
@@ -66,3 +74,23 @@ def exercise_tensor_data(data: bytes) -> None:
     with open_tensor_data(data) as weights:
         for entry in weights.entries.values():
             len(entry.data)
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """What never ends is ended, by the time that it computed; what is foreign is named."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"more than {_PROCESSOR_SECONDS} s of a processor")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _PROCESSOR_SECONDS)
+    try:
+        yield
+    except LiveshapeError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"{what}: {error!r}") from error
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from liveshape.formats import open_program
 from liveshape.formats.flatbuffer import Reader
 from liveshape.formats.plan import PLAN
 from liveshape.formats.pte import PROGRAM
-from tests.formats.exercise import exercise_program, exercise_tensor_data
+from tests.formats.exercise import exercise_program, exercise_tensor_data, guarded
 
 COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "500"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
@@ -121,27 +120,22 @@ def mutants(data: bytes, regions: list[Region], count: int, chance: random.Rando
 
 def check_mutants(name: str, mutations: Iterator[bytes], exercise: Callable[[bytes], None]) -> None:
     accepted = refused = 0
-    slowest = 0.0
     tracemalloc.start()
     try:
         for number, data in enumerate(mutations):
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
-            started = time.perf_counter()
             try:
-                exercise(data)
-                accepted += 1
+                with guarded(f"mutation {number} of {name}, seed {SEED}"):
+                    exercise(data)
+                    accepted += 1
             except LiveshapeError:
                 refused += 1
-            except BaseException as error:
-                raise AssertionError(f"mutation {number} of {name}, seed {SEED}: {error!r}") from error
-            slowest = max(slowest, time.perf_counter() - started)
             grown = tracemalloc.get_traced_memory()[1] - before
             assert grown < 16 * len(data) + (4 << 20), f"mutation {number} of {name}, seed {SEED}: {grown} bytes"
-            assert slowest < 2, f"mutation {number} of {name}, seed {SEED}: {slowest:.1f} s"
     finally:
         tracemalloc.stop()
-    print(f"{name}: seed {SEED}, {accepted} read, {refused} refused, slowest {slowest * 1000:.1f} ms")
+    print(f"{name}: seed {SEED}, {accepted} read, {refused} refused")
     # Some mutations must get through, or they only ever break the first check.
     assert accepted
     assert refused
