@@ -3,9 +3,9 @@
     import liveshape, numpy as np
 
     model = liveshape.load("model.pte")          # weights go to the GPU, kernels are compiled: once
-    print(model.inputs)                          # name, dtype, bounds, dynamic
+    print(model.inputs)                          # name, dtype, bounds, and what each dimension may be
     x = np.random.rand(1, 7, 64).astype("float32")
-    y = model(x)                                 # any shape up to the bounds, with no recompilation
+    y = model(x)                                 # any shape that it was exported for, with no recompilation
     y = model(x[:, :1])
 
 `liveshape.runtime` has the calls of executorch.runtime; `python -m liveshape --help` has the commands.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
-    from liveshape.metadata import MethodNotFoundError, TensorInfo
+    from liveshape.metadata import Dim, MethodNotFoundError, TensorInfo
     from liveshape.model import Model, load
     from liveshape.runtime import Memory, Runtime
 
@@ -35,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DeviceError",
+    "Dim",
     "FormatError",
     "InputError",
     "LiveshapeError",
@@ -53,6 +54,7 @@ __all__ = [
 
 # Importing the package costs nothing; each name brings its module along when it is first used.
 _HOMES = {
+    "Dim": "metadata",
     "Memory": "runtime",
     "MethodNotFoundError": "metadata",
     "Model": "model",

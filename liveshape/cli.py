@@ -231,7 +231,7 @@ def _parser() -> argparse.ArgumentParser:
     running = add("run", "run a program on given or random inputs", _RUN, _run_run)
     _add_program(running, "a .pte file, a folder with one, or what is converted")
     running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
-    running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz, or raw .bin files, in order")
+    running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz or raw .bin, in order or NAME=FILE")
     running.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
     running.add_argument("--repeat", metavar="N", type=positive, default=1, help="how often to run (default 1)")
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")

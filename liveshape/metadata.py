@@ -3,28 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 from liveshape.errors import InputError
-from liveshape.formats import ExecutionPlan, FreeCall, TensorSpec, Value
+from liveshape.formats import ExecutionPlan, FreeCall, Signature, TensorSpec, Value
 from liveshape.formats.dtypes import ITEM_SIZES, SCALAR_TYPES
+from liveshape.formats.signature import DYNAMIC, STATIC, UNKNOWN
 from liveshape.graph.elements import prod
 
 _CODES = {name: code for code, name in SCALAR_TYPES.items()}
 
 
 @dataclass(frozen=True)
+class Dim:
+    """One dimension: its status is "static", "dynamic", or "unknown" where the file does not say which.
+
+    A size is from `min` to `max`, a multiple of `multiple` above or below `max`; dimensions with the same `symbol` have
+    the same size, those of `2 * batch` twice the size of those of `batch`.
+
+    >>> str(Dim("dynamic", 1, 43, symbol="rows")), str(Dim("static", 8, 8)), str(Dim("unknown", 0, 64))
+    ('rows=1..43', '8', '?0..64')
+    """
+
+    status: str
+    min: int
+    max: int
+    multiple: int = 1
+    symbol: str | None = None
+
+    def __str__(self) -> str:
+        if self.status == STATIC:
+            return str(self.max)
+        mark = "?" if self.status == UNKNOWN else f"{(self.symbol or '').replace(' ', '')}=" if self.symbol else ""
+        return f"{mark}{self.min}..{self.max}"
+
+    @property
+    def text(self) -> str:
+        """What a dimension may be, in words.
+
+        >>> Dim("dynamic", 0, 64, 8, "8 * s").text
+        'dynamic, 0 to 64 in steps of 8 (8 * s)'
+        """
+        if self.status == STATIC:
+            return f"static at {self.max}"
+        steps = f" in steps of {self.multiple}" if self.multiple > 1 else ""
+        return f"{self.status}, {self.min} to {self.max}{steps}{f' ({self.symbol})' if self.symbol else ''}"
+
+
+@dataclass(frozen=True)
 class TensorInfo:
     """One input or output. `bounds` is the largest shape; a number has no bounds and the dtype int, float or bool.
 
-    Example: `TensorInfo("input 0", "float32", (1, 512, 64), dynamic=True)`.
+    `dims` has each dimension by itself; without it, all are static or all unknown, as `dynamic` says.
+
+    Example: `TensorInfo("x", "float32", (1, 512, 64), dynamic=True).dims[1].max == 512`.
     """
 
     name: str
     dtype: str
     bounds: tuple[int, ...]
     dynamic: bool
+    dims: tuple[Dim, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.dims:
+            object.__setattr__(self, "dims", tuple(_dim(bound, self.dynamic) for bound in self.bounds))
 
     @property
     def is_tensor(self) -> bool:
@@ -33,7 +77,14 @@ class TensorInfo:
     def __str__(self) -> str:
         if not self.is_tensor:
             return f"{self.name}: {self.dtype}"
+        if any(dim.status == DYNAMIC for dim in self.dims):
+            return f"{self.name}: {self.dtype} ({', '.join(map(str, self.dims))}{',' * (len(self.dims) == 1)})"
         return f"{self.name}: {self.dtype} {'up to ' if self.dynamic else ''}{shape_text(self.bounds)}"
+
+
+def _dim(bound: int, dynamic: bool) -> Dim:
+    # An exporter fixes sizes of 1.
+    return Dim(UNKNOWN, 0, bound) if dynamic and bound > 1 else Dim(STATIC, bound, bound)
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -45,12 +96,23 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(str(size) for size in shape) or "scalar"
 
 
-def inputs_of(plan: ExecutionPlan) -> tuple[TensorInfo, ...]:
-    """What a method takes.
+def inputs_of(plan: ExecutionPlan, signature: Signature | None = None) -> tuple[TensorInfo, ...]:
+    """What a method takes, with the names and sizes of its signature where the file has one.
 
-    Example: `inputs_of(program.method("forward"))[0].bounds`.
+    Example: `inputs_of(program.method("forward"), program.signatures.get("forward"))[0].bounds`.
     """
-    return tuple(_info(f"input {position}", plan.values[index]) for position, index in enumerate(plan.inputs))
+    values = [plan.values[index] for index in plan.inputs]
+    if signature is None:
+        return tuple(_info(f"input {position}", value) for position, value in enumerate(values))
+    found = []
+    for value, taken in zip(values, signature.inputs, strict=True):
+        info = _info(taken.name, value)
+        dims = tuple(
+            Dim(STATIC if size.symbol is None else DYNAMIC, size.min, size.max, size.scale, size.symbol and str(size))
+            for size in taken.sizes or ()
+        )
+        found.append(replace(info, dims=dims))
+    return tuple(found)
 
 
 def outputs_of(plan: ExecutionPlan) -> tuple[TensorInfo, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from liveshape.errors import FormatError
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
 from liveshape.runtime import Memory, Path, Program, Progress, Runtime
@@ -39,17 +42,25 @@ class Model:
         self._method = program.load_method(method)
         self.name = method
 
-    def __call__(self, *inputs: Input) -> Output:
-        """Run once: one output comes back as it is, several as a tuple.
+    def __call__(self, /, *inputs: Input, **named: Input) -> Output:
+        """Run once: one output comes back as it is, several as a tuple; as torch tensors where one was given.
 
-        Example: `logits = model(tokens, position)`.
+        Inputs are given in order, by their names where the file has them, or both.
+
+        Example: `logits = model(tokens, input_pos=position)`.
         """
-        outputs = self._method.execute(inputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return _alone(self._method(*inputs, **named))
+
+    async def call_async(self, /, *inputs: Input, **named: Input) -> Output:
+        """The same, awaited: an event loop goes on while the device works.
+
+        Example: `logits = await model.call_async(tokens, input_pos=position)`.
+        """
+        return _alone(await self._method.execute_async(self._method.arranged(inputs, named)))
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What a call takes: name, dtype, bounds, and whether the shape may be smaller than its bounds."""
+        """What a call takes: name, dtype, bounds, and what each dimension may be."""
         return self._method.inputs
 
     @property
@@ -97,6 +108,28 @@ class Model:
         return f"Model({self.name}: ({takes}) -> ({gives}))"
 
 
+def _alone(outputs: list[Any]) -> Any:
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def program_file(path: FilePath) -> FilePath:
+    """The program in a folder: its `model.pte` or its only `.pte`; a file is itself.
+
+    Example: `program_file(Path("SmolLM2-135M-Instruct-pte"))`.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.pte"))
+    usual = path / "model.pte"
+    if usual in found or len(found) == 1:
+        return usual if usual in found else found[0]
+    names = ", ".join(file.name for file in found) or "none at all"
+    raise FormatError(
+        f"{path} must hold a model.pte or a single .pte, it has {names}; a GGUF file or a Hugging Face folder "
+        f"(config.json, safetensors) becomes such a folder: liveshape export SOURCE -o {path.name}-pte"
+    )
+
+
 def load(
     path: FileSource,
     *,
@@ -107,8 +140,9 @@ def load(
     strict: bool = False,
     activations: str = "float32",
 ) -> Model:
-    """A method of a `.pte` as a callable. `device` is an index or a part of a name, as `liveshape devices` lists them.
+    """A method of a `.pte`, or of the folder that holds it, as a callable.
 
+    `device` is an index or a part of a name, as `liveshape devices` lists them.
     `data_path` is one `.ptd` or several; `progress(done, total)` is told the bytes of weights uploaded.
     Operators without a kernel run on the host, slowly and with a warning, or are refused where `strict`.
     `activations="int8"` rounds the rows of 4-bit linear layers to integers: faster on a GPU, and less exact.
@@ -116,7 +150,8 @@ def load(
     Example: `y = load("model.pte")(x)`.
     """
     runtime = Runtime(device, strict=strict, activations=activations)
-    program = runtime.load_program(path, data_path=data_path, progress=progress)
+    source = program_file(FilePath(path)) if isinstance(path, (str, os.PathLike)) else path
+    program = runtime.load_program(source, data_path=data_path, progress=progress)
     try:
         return Model(runtime, program, method)
     except BaseException:

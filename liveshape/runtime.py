@@ -1,4 +1,6 @@
-"""The calls of executorch.runtime, without torch: change the import line and a program runs here, numpy in and out.
+"""The calls of executorch.runtime: change the import line and a program runs here, without torch.
+
+Numpy arrays give numpy arrays; who gives torch tensors gets torch tensors back.
 
 from liveshape.runtime import Runtime
 
@@ -12,6 +14,7 @@ import enum
 import functools
 import logging
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +23,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from liveshape.errors import FormatError, InputError, NoAdapterError, UnsupportedError
-from liveshape.formats import ExecutionPlan, open_program, open_tensor_data
+from liveshape.errors import FormatError, InputError, NoAdapterError, ShapeError, UnsupportedError
+from liveshape.formats import ExecutionPlan, Signature, open_program, open_tensor_data
 from liveshape.formats import Program as File
+from liveshape.formats.signature import assumed_signature
 from liveshape.formats.source import FileSource
 from liveshape.graph import Graph, Tensor
 from liveshape.metadata import (
@@ -35,10 +39,11 @@ from liveshape.metadata import (
     outputs_of,
 )
 from liveshape.plan.plan import Plan
+from liveshape.run.keywords import arranged, swapped
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
-    from liveshape.run.executor import Executor
+    from liveshape.run.executor import Executor, Pending
 
 _LOG = logging.getLogger("liveshape")
 
@@ -96,19 +101,28 @@ class Method:
     Different methods may run in different threads at once.
     """
 
-    def __init__(self, plan: ExecutionPlan, runner: Executor | _Constants, memory: Memory) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, signature: Signature | None, runner: Executor | _Constants, memory: Memory
+    ) -> None:
         self._plan = plan
+        self._signature = signature or assumed_signature(plan)
         self._runner: Executor | _Constants | None = runner
         self._lock = threading.Lock()
         self.memory = memory
+        # What the method takes, and what it gives.
+        self.inputs = inputs_of(plan, signature)
+        self.outputs = outputs_of(plan)
 
     def execute(self, inputs: Sequence[Any] = ()) -> list[Any]:
         """Run once. Inputs are numpy arrays, torch tensors, lists or numbers; arrays and numbers come back.
 
+        Where an input is a torch tensor, arrays come back as torch tensors.
+
         Example: `logits, = method.execute([tokens, position])`.
         """
         with self._lock:
-            return self._opened().start(inputs).result()
+            found = self._start(inputs).result()
+        return self._given_back(found, inputs)
 
     async def execute_async(self, inputs: Sequence[Any] = ()) -> list[Any]:
         """The same without holding up an event loop while the device works.
@@ -116,35 +130,55 @@ class Method:
         Example: `logits, = await method.execute_async([tokens, position])`.
         """
         with self._lock:
-            pending = self._opened().start(inputs)
-        return await pending.result_async()
+            pending = self._start(inputs)
+        return self._given_back(await pending.result_async(), inputs)
+
+    def _start(self, inputs: Sequence[Any]) -> Pending | _Constants:
+        try:
+            return self._opened().start(inputs)
+        except (InputError, ShapeError) as error:
+            order = swapped(self.inputs, inputs) if isinstance(inputs, (list, tuple)) else ""
+            if not order:
+                raise
+            problem = str(error).partition("; ")[0]
+            raise type(error)(f"{problem}; the inputs look swapped: {self._plan.name} takes ({order})") from error
+
+    def _given_back(self, found: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Results as the caller has his tensors: torch is never imported for it."""
+        torch = sys.modules.get("torch")
+        kind = getattr(torch, "Tensor", None)
+        if kind is None or not any(isinstance(value, kind) for value in inputs):
+            return found
+        from liveshape.run.arrays import as_torch
+
+        return [
+            as_torch(torch, value, info.dtype) if info.is_tensor else value
+            for value, info in zip(found, self.outputs, strict=True)
+        ]
 
     def _opened(self) -> Executor | _Constants:
         if self._runner is None:
             raise InputError(f"{self._plan.name}: the program was closed; load it again")
         return self._runner
 
-    def __call__(self, *inputs: Any) -> list[Any]:
-        """The same as `execute`, with the inputs one by one.
+    def __call__(self, /, *inputs: Any, **named: Any) -> list[Any]:
+        """The same as `execute`, with the inputs one by one, in order or by their names.
 
-        Example: `logits, = method(tokens, position)`.
+        Example: `logits, = method(tokens, input_pos=position)`.
         """
-        return self.execute(inputs)
+        return self.execute(self.arranged(inputs, named))
+
+    def arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        """Inputs that were given in order and by name as `execute` takes them.
+
+        Example: `method.execute(method.arranged((tokens,), {"input_pos": position}))`.
+        """
+        return arranged(self._plan.name, self._signature, inputs, named)
 
     @property
     def metadata(self) -> MethodMeta:
         """What the method takes and gives, with the calls of executorch.runtime."""
         return MethodMeta(self._plan)
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """What the method takes."""
-        return inputs_of(self._plan)
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """What the method gives."""
-        return outputs_of(self._plan)
 
     def _close(self) -> None:
         with self._lock:
@@ -197,7 +231,7 @@ class Program:
 
         Example: `program.inputs("forward")[0].bounds`.
         """
-        return inputs_of(self._plan(method_name))
+        return inputs_of(self._plan(method_name), self.file.signatures.get(method_name))
 
     def outputs(self, method_name: str) -> tuple[TensorInfo, ...]:
         """What a method gives, without loading it.
@@ -247,14 +281,17 @@ class Program:
         raise MethodNotFoundError(f"the program has no method {name!r}; it has {listing}")
 
     def _load(self, plan: ExecutionPlan) -> Method:
+        signature = self.file.signatures.get(plan.name)
         if is_constant(plan):
             # The operators are needed to run a method, not to open a file.
             from liveshape.lower.lowering import lower
 
-            return Method(plan, _Constants(lower(self.file, plan.name, self.data)), Memory(0, 0, 0, 0, 0, 0, 0))
+            constants = _Constants(lower(self.file, plan.name, self.data))
+            return Method(plan, signature, constants, Memory(0, 0, 0, 0, 0, 0, 0))
         from liveshape.plan.compiling import compile
         from liveshape.run.executor import Executor
         from liveshape.run.host import compile_with_host
+        from liveshape.run.legal import CallCheck
 
         device, made = self._runtime.device, self.graph(plan.name)
         compiled = (compile if self._runtime.strict else compile_with_host)(made, device.limits)
@@ -262,7 +299,9 @@ class Program:
         if not self._told and any(tensor.dtype == "bfloat16" for tensor in compiled.graph.tensors):
             self._told = True
             _LOG.warning("bfloat16 is computed and kept in float32, each result rounded; arrays come as float32")
-        return Method(plan, Executor(compiled, device, progress=self._progress), memory_of(compiled))
+        check = CallCheck(compiled, signature or assumed_signature(plan))
+        executor = Executor(compiled, device, progress=self._progress, check=check)
+        return Method(plan, signature, executor, memory_of(compiled))
 
 
 def tell_host(graph: Graph) -> None:

@@ -19,6 +19,9 @@ from liveshape.export.program_file import Program, Result
 from liveshape.export.projections import Projections
 from liveshape.export.rope import rotary_tables
 from liveshape.export.storage import Storage
+from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, Size, signature_text
+
+_POSITION = InputSignature("input_pos", (Size(1, 1),))
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ def decoder_program(
     logits = decoder.logits(tokens, position, full_logits)
     graph.output(logits)
     interface = [((1, decoder.length), "int64"), ((1,), "int64"), (logits.shape, "float32")]
-    return Program(graph, tensors.batches(), interface, runner_methods(config, bounds))
+    taken = Signature((InputSignature("tokens", (Size(1, 1), Size(1, bounds.piece, "length"))), _POSITION))
+    methods = {**runner_methods(config, bounds), SIGNATURE: signature_text({"forward": taken})}
+    return Program(graph, tensors.batches(), interface, methods)
 
 
 def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:

@@ -14,9 +14,13 @@ from executorch.backends.vulkan.patterns import fusable_patterns
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.backend.utils import get_delegates, get_non_lowered_nodes
 from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
+from torch.export.dynamic_shapes import AdditionalInputs, ShapesCollection, _combine_args
+from torch.utils import _pytree as pytree
 
 from liveshape.errors import UnsupportedError
 from liveshape.export.log import exporter_log
+from liveshape.export.signature import signature_of
+from liveshape.formats.signature import SIGNATURE, signature_text
 from liveshape.formats.whole_file import whole_file
 
 _SKIPPED = "[Vulkan Partitioner] Due to ["
@@ -50,7 +54,7 @@ def lower(
         step("tracing")
         program = _traced(source)
         step("lowering to one delegate" if one_delegate else "lowering")
-        edge = _delegated(program, source.constants, half)
+        edge = _delegated(program, {**source.constants, SIGNATURE: _signature(source, program)}, half)
         del program
         if one_delegate:
             _refuse_leftovers(edge.exported_program().graph_module.graph, log)
@@ -62,6 +66,30 @@ def lower(
     with whole_file(path, "a program") as file:
         made.write_to_file(file)
     return path.stat().st_size
+
+
+def _signature(source: Source, program: Any) -> str:
+    """Names and legal sizes of the inputs, for the file."""
+    arguments = _combine_args(source.module, source.args, None)
+    leaves, _ = pytree.tree_flatten_with_path(arguments)
+    shapes = source.dynamic_shapes
+    if isinstance(shapes, (ShapesCollection, AdditionalInputs)):
+        shapes = shapes.dynamic_shapes(source.module, source.args)
+    if isinstance(shapes, (list, tuple)):
+        shapes = dict(zip(arguments, shapes, strict=True))
+    declared = _declared(arguments, shapes)
+    paths = [f"L{pytree.keystr(path)}" for path, _ in leaves]
+    return signature_text({"forward": signature_of(program, declared, paths)})
+
+
+def _declared(value: Any, shapes: Any) -> list[Any]:
+    """What dynamic_shapes says of each input, in the order in which torch flattens arguments."""
+    parts = [value[key] for key in value] if isinstance(value, Mapping) else value
+    if shapes is None or not isinstance(parts, (list, tuple)):
+        leaves = pytree.tree_leaves(value)
+        return [shapes] if len(leaves) == 1 else [None] * len(leaves)
+    wanted = [shapes.get(key) for key in value] if isinstance(value, Mapping) else list(shapes)
+    return [leaf for part, each in zip(parts, wanted, strict=True) for leaf in _declared(part, each)]
 
 
 def _traced(source: Source) -> Any:

@@ -44,7 +44,7 @@ _WORKERS = 4  # each holds a piece of a matrix and several copies of it
 _LEAF: Mapping[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 Progress = Callable[[int, int], None]
-Result = int | bool | list[int]
+Result = int | bool | str | list[int]
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,19 @@ def _forward(flat: Flat, program: Program) -> Part:
 def _returning(flat: Flat, name: str, result: Result) -> Part:
     """A method without instructions: its values are its outputs."""
     items = result if isinstance(result, list) else [result]
-    values = [
-        _value(flat, "Bool", flat.table(schema.BOOL, bool_val=Number("?", item)))
-        if isinstance(item, bool)
-        else _value(flat, "Int", flat.table(schema.INT, int_val=Number("q", item)))
-        for item in items
-    ]
+    values = [_constant(flat, item) for item in items]
     tree = _LEAF
     if isinstance(result, list):
         tree = {"type": "builtins.list", "context": "null", "children_spec": [_LEAF] * len(items)}
     return _plan(flat, name, values, (), range(len(items)), "", tree, [0])
+
+
+def _constant(flat: Flat, item: int | bool | str) -> Part:
+    if isinstance(item, str):
+        return _value(flat, "String", flat.table(schema.STRING, string_val=flat.string(item)))
+    if isinstance(item, bool):
+        return _value(flat, "Bool", flat.table(schema.BOOL, bool_val=Number("?", item)))
+    return _value(flat, "Int", flat.table(schema.INT, int_val=Number("q", item)))
 
 
 def _plan(

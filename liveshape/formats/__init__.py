@@ -17,6 +17,7 @@ from liveshape.formats.plan import (
 )
 from liveshape.formats.ptd import TensorData, TensorEntry, open_tensor_data
 from liveshape.formats.pte import Program, open_program
+from liveshape.formats.signature import InputSignature, Signature, Size
 from liveshape.formats.vkgraph import (
     OperatorCall,
     ValueList,
@@ -33,6 +34,7 @@ __all__ = [
     "DelegateCall",
     "ExecutionPlan",
     "FreeCall",
+    "InputSignature",
     "Instruction",
     "IntListRef",
     "JumpFalseCall",
@@ -41,6 +43,8 @@ __all__ = [
     "OperatorCall",
     "OptionalTensorListRef",
     "Program",
+    "Signature",
+    "Size",
     "TensorData",
     "TensorEntry",
     "TensorListRef",

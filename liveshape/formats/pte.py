@@ -12,6 +12,7 @@ from liveshape.formats.dtypes import ITEM_SIZES, tensor_size
 from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
 from liveshape.formats.plan import PLAN, ExecutionPlan, TensorSpec, read_plan
 from liveshape.formats.segments import SUBSEGMENT, Constants, NamedData, Segments, read_named_data, read_segments
+from liveshape.formats.signature import Signature, read_signatures
 from liveshape.formats.source import FileSource, Source
 
 PROGRAM = fields(
@@ -47,6 +48,8 @@ class Program:
     ) -> None:
         self.version = version
         self.plans = plans
+        # What the exporter says of the inputs of its methods, by their names.
+        self.signatures: Mapping[str, Signature] = read_signatures({plan.name: plan for plan in plans})
         self._source, self._named, self._constants, self._mutable = source, named_data, constants, mutable_data
 
     @property

@@ -34,6 +34,7 @@ from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
 from liveshape.llm.turns import Turn, in_turn
+from liveshape.model import program_file
 from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
 
 
@@ -376,17 +377,3 @@ def _close(program: Program | None, source: Source) -> None:
     if program is not None:
         program.close()
     source.close()
-
-
-def program_file(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = sorted(path.glob("*.pte"))
-    usual = path / "model.pte"
-    if usual in found or len(found) == 1:
-        return usual if usual in found else found[0]
-    names = ", ".join(file.name for file in found) or "none at all"
-    raise FormatError(
-        f"{path} must hold a model.pte or a single .pte, it has {names}; a GGUF file or a Hugging Face folder "
-        f"(config.json, safetensors) becomes such a folder: liveshape export SOURCE -o {path.name}-pte"
-    )

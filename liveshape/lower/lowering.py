@@ -117,6 +117,9 @@ class _Lowering:
         self.calls = Counter(each.delegate for each in self.plan.instructions if isinstance(each, DelegateCall))
         self.names = {index: f"output {position}" for position, index in enumerate(self.plan.outputs)}
         self.names |= {index: f"input {position}" for position, index in enumerate(self.plan.inputs)}
+        signature = self.program.signatures.get(self.plan.name)
+        if signature is not None:
+            self.names |= {index: each.name for index, each in zip(self.plan.inputs, signature.inputs, strict=True)}
         for index, spec in enumerate(self.plan.values):
             if isinstance(spec, (bool, int, float)) and index in live:
                 self.outer[index] = self.builder.keep(SymInt(self.names.get(index, f"value {index}"), spec))

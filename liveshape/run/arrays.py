@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from liveshape.errors import InputError
+from liveshape.errors import InputError, ShapeError
 from liveshape.graph import Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes, pieces
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
@@ -88,6 +88,8 @@ def checked(value: Any, given: Any, rows: int | None = None) -> Any:
     swapped = array.dtype.newbyteorder("=") == wanted
     if not swapped and not (loose and (array.size == 0 or _castable(array.dtype, wanted))):
         how = f"np.asarray(..., '{wanted}')" if loose else f".astype('{wanted}')"
+        if _attribute(given, "dtype").startswith("torch."):
+            how = f".to(torch.{value.dtype})"
         advice = _ADVICE.get(array.dtype.kind, f"convert it with {how}")
         raise InputError(f"{value.name} is {wanted}, {array.dtype} was given; {advice}")
     check_shape(value, array.shape)
@@ -110,12 +112,21 @@ def _from_bfloat16(array: Any) -> Any:
 
 def check_shape(value: Tensor, shape: Shape) -> None:
     """Raise unless an input may have this shape."""
-    if value.static and len(shape) == value.rank and shape != value.max_shape:
-        raise InputError(
-            f"{value.name} has the fixed shape {value.max_shape}, {shape} was given; "
-            "export with a dynamic dimension to vary it"
-        )
-    value.check(shape)
+    bound = value.max_shape
+    if len(shape) != value.rank or shape == bound:
+        value.check(shape)
+        return
+    for axis, (size, most) in enumerate(zip(shape, bound, strict=True)):
+        if value.static and size != most:
+            raise ShapeError(
+                f"{value.name}: dimension {axis} is {size}, it is static at {most}: {shape} was given; "
+                "export with a dynamic dimension to vary it"
+            )
+        if size > most:
+            raise ShapeError(
+                f"{value.name}: dimension {axis} is {size}, up to {most} is allowed: live shape {shape} does not fit "
+                f"the allocated {bound}; pass a smaller shape, or export with a larger bound"
+            )
 
 
 def _number(name: str, kind: type, given: Any) -> Any:
@@ -278,6 +289,15 @@ def as_array(tensor: Tensor) -> Any:
     """A constant of the file on the host; nothing is copied."""
     assert tensor.constant is not None
     return from_file(all_bytes(tensor.constant), tensor.dtype).reshape(tensor.max_shape)
+
+
+def as_torch(torch: Any, array: Any, dtype: str) -> Any:
+    """An array as a tensor of torch that owns its memory or shares it, in the dtype that the file has.
+
+    Example: `as_torch(sys.modules["torch"], np.zeros(3, "float32"), "float32")`.
+    """
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return tensor.to(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:

@@ -21,6 +21,7 @@ from liveshape.plan.plan import Plan
 from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
+from liveshape.run.legal import CallCheck
 from liveshape.run.results import DeviceTensor, Staging, Transfer
 from liveshape.run.weights import Progress, Weights, upload
 
@@ -38,8 +39,10 @@ class Executor:
         *,
         weights: Weights | None = None,  # of this plan on this device, where another executor has them already
         progress: Progress | None = None,
+        check: CallCheck | None = None,  # of what callers give; those who know what is legal have none
     ) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, device
+        self._check = check
         self.calls = 0
         self._closed = False
         self._own: dict[int, Buffer] = {}
@@ -114,6 +117,8 @@ class Executor:
             stop = next((control for control in self.graph.controls if control >= index), end)
             live.walk(index, stop, self._answer)
             index = stop if stop == end else self._jump(self.graph.nodes[stop], turns)
+        if self._check is not None:
+            self._check.results(live)
         return self._finish(end, wanted)
 
     def resume(self, start: int, wanted: Sequence[int] | None = None) -> Pending:
@@ -179,6 +184,10 @@ class Executor:
                 host = checked(value, array, self.plan.index_limits.get(value))
                 data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
                 given.append((value, host, data))
+        if self._check is not None:
+            shapes = {value: array.shape for value, array in copies}
+            shapes |= {value: host.shape if isinstance(value, Tensor) else host for value, host, _ in given}
+            self._check.inputs([shapes.get(value, value) for value in graph.inputs])
         return copies, given
 
     def prepared(self, value: Tensor, elements: Any) -> Stored:

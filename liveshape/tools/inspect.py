@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from liveshape.device.webgpu import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
+from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
 from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.lower.problems import by_operator
-from liveshape.metadata import TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.metadata import Dim, TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.model import program_file
 from liveshape.ops import drawing
-from liveshape.plan.dimensions import dynamic_dimensions
+from liveshape.plan.dimensions import Dimension, dimensions, literals_like
 from liveshape.plan.plan import Plan
 from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.runtime import Memory, Runtime, memory_of
@@ -59,7 +62,9 @@ class Report:
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    dynamic: dict[str, tuple[int, ...]]  # which dimensions of these may be smaller than their bounds
+    dynamic: dict[str, tuple[int, ...]]  # which dimensions of these may be smaller than their bounds, for sure
+    baked: dict[str, dict[int, str]]  # unknown dimensions whose bound is a number that the program computes with
+    signature: bool  # whether the exporter wrote down what is legal
     delegates: int
     nodes: int
     operators: dict[str, int]
@@ -98,6 +103,7 @@ def inspect(
 
     Example: `inspect("model.pte", method="forward")`.
     """
+    program = str(program_file(Path(program)))
     with Runtime().load_program(program, data_path=list(data)) as opened:
         file, tensors = opened.file, opened.data
         if method is not None:
@@ -105,7 +111,9 @@ def inspect(
         target = _target(device)
         plans = [plan for plan in file.plans if method in (None, plan.name)]
         reports = [study(file, plan, tensors, target.limits) for plan in plans if not is_constant(plan)]
-        constants = {plan.name: opened.load_method(plan.name).execute() for plan in plans if is_constant(plan)}
+        # What the signature says is shown with the inputs.
+        told = [plan.name for plan in plans if is_constant(plan) and (plan.name != SIGNATURE or method == SIGNATURE)]
+        constants = {name: opened.load_method(name).execute() for name in told}
     if as_json:
         print_json(_document(program, target, reports, constants))
     else:
@@ -156,11 +164,20 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
     calls = [at for at, each in enumerate(plan.instructions) if isinstance(each, DelegateCall)]
     between = [name for at, name in portable if calls and calls[0] < at < calls[-1]]
     named = [node.name for node in graph.nodes] + [problem.operator for problem in lacking if problem.operator]
+    signature = file.signatures.get(plan.name)
+    inputs, outputs = inputs_of(plan, signature), outputs_of(plan)
+    known = {} if compiled is None else dimensions(compiled, signature)
+    if compiled is not None:
+        if signature is None:
+            inputs = _with_dims(inputs, compiled.graph.inputs, known)
+        outputs = _with_dims(outputs, compiled.graph.outputs, known)
     return Report(
         name=plan.name,
-        inputs=inputs_of(plan),
-        outputs=outputs_of(plan),
-        dynamic={} if compiled is None else _dynamic(compiled, inputs_of(plan), outputs_of(plan)),
+        inputs=inputs,
+        outputs=outputs,
+        dynamic={info.name: axes for info in (*inputs, *outputs) if (axes := _axes(info, DYNAMIC))},
+        baked={} if compiled is None else _baked(compiled, inputs),
+        signature=signature is not None,
         delegates=len(plan.delegates),
         nodes=len(graph.nodes),
         operators=dict(Counter(named).most_common()),
@@ -180,10 +197,33 @@ def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], li
     )
 
 
-def _dynamic(plan: Plan, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> dict[str, tuple[int, ...]]:
-    found = dynamic_dimensions(plan)
-    pairs = [*zip(inputs, plan.graph.inputs, strict=True), *zip(outputs, plan.graph.outputs, strict=True)]
-    return {info.name: found[value] for info, value in pairs if isinstance(value, Tensor) and found.get(value)}
+def _with_dims(
+    infos: Sequence[TensorInfo], values: Sequence[Any], known: Mapping[Tensor, tuple[Dimension, ...]]
+) -> tuple[TensorInfo, ...]:
+    """Tensors with what planning showed of each of their dimensions."""
+    found = []
+    for info, value in zip(infos, values, strict=True):
+        if isinstance(value, Tensor) and info.dynamic:
+            dims = zip(info.bounds, known[value], strict=True)
+            made = (Dim(each.status, most if each.status == STATIC else 0, most, each.multiple) for most, each in dims)
+            info = replace(info, dims=tuple(made))
+        found.append(info)
+    return tuple(found)
+
+
+def _axes(info: TensorInfo, status: str) -> tuple[int, ...]:
+    return tuple(axis for axis, dim in enumerate(info.dims) if dim.status == status)
+
+
+def _baked(plan: Plan, inputs: Sequence[TensorInfo]) -> dict[str, dict[int, str]]:
+    """Where a number of the program is the bound of an unknown dimension, and may be its size."""
+    names: dict[Any, str] = {}
+    for info, value in zip(inputs, plan.graph.inputs, strict=True):
+        names |= {(value, axis): info.name for axis in _axes(info, UNKNOWN)}
+    found: dict[str, dict[int, str]] = {}
+    for (tensor, axis), reason in literals_like(plan.graph, names).items():
+        found.setdefault(names[tensor, axis], {})[axis] = reason
+    return found
 
 
 def _host(graph: Graph) -> list[HostNode]:
@@ -261,10 +301,10 @@ def _target_text(target: Target) -> str:
 
 def _print(report: Report, target: Target) -> None:
     shown = [
-        (info.name, info.dtype, shape_text(info.bounds), _kind(info, report.dynamic.get(info.name, ())))
-        for info in (*report.inputs, *report.outputs)
+        (info.name, info.dtype, shape_text(info.bounds), _kind(info)) for info in (*report.inputs, *report.outputs)
     ]
     print_table(f"\n{report.name}: inputs and outputs", ("name", "dtype", "bounds", ""), shown)
+    _print_unknown(report)
     lacking = {problem.operator for problem in report.problems}
     notes = dict.fromkeys((each.operator for each in report.host), "ON THE HOST: slow") | dict.fromkeys(
         lacking, "NOT SUPPORTED"
@@ -294,10 +334,34 @@ def _print(report: Report, target: Target) -> None:
         print_text(f"{report.name}: portable operators ({between} between delegates), in the same graph: {names}")
 
 
-def _kind(info: TensorInfo, dynamic: Sequence[int]) -> str:
-    if info.dynamic and dynamic:
-        return f"dynamic: {', '.join(f'dimension {axis} up to {info.bounds[axis]}' for axis in dynamic)}"
-    return "dynamic" if info.dynamic else "static" if info.is_tensor else "number"
+def _kind(info: TensorInfo) -> str:
+    if not info.is_tensor:
+        return "number"
+    parts = [
+        f"{status}: {', '.join(f'dimension {axis} {_sizes(info.dims[axis])}' for axis in axes)}"
+        for status in (DYNAMIC, UNKNOWN)
+        if (axes := _axes(info, status))
+    ]
+    return "; ".join(parts) or "static"
+
+
+def _sizes(dim: Dim) -> str:
+    least = f"from {dim.min} to {dim.max}" if dim.min else f"up to {dim.max}"
+    steps = f" in steps of {dim.multiple}" if dim.multiple > 1 else ""
+    return f"{least}{steps}{f' ({dim.symbol})' if dim.symbol else ''}"
+
+
+def _print_unknown(report: Report) -> None:
+    if not any(_axes(info, UNKNOWN) for info in report.inputs):
+        return
+    print_text(
+        f"{report.name}: the file does not say whether unknown dimensions were dynamic when it was exported: below the "
+        "bound of one that was static, results may be wrong. Compare such sizes with the module itself, or export it "
+        "with liveshape export, which writes down what is legal"
+    )
+    for name, places in report.baked.items():
+        for axis, reason in places.items():
+            print_text(f"  {name}, dimension {axis}: {reason}, which is its bound: most likely it is static")
 
 
 def _print_memory(report: Report, limits: Limits) -> None:

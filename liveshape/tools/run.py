@@ -17,10 +17,11 @@ import numpy as np
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.formats.dtypes import ITEM_SIZES
-from liveshape.llm.model import program_file
+from liveshape.formats.signature import Signature
 from liveshape.metadata import TensorInfo, shape_text
-from liveshape.model import Model
+from liveshape.model import Model, program_file
 from liveshape.run.arrays import file_dtype, numpy_dtype
+from liveshape.run.legal import check_call
 from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
 from liveshape.tools.sources import runnable_model
@@ -66,6 +67,7 @@ def run(
     ):
         # A wrong shape is told before any weight is uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
+        inputs = _legal(inputs, opened.file.signatures.get(method), given=bool(input_files))
         start = time.perf_counter()
         model = Model(runtime, opened, method)
         loaded = time.perf_counter() - start
@@ -104,6 +106,18 @@ def make_inputs(
         raise InputError(f"--seed {seed}: a seed is 0 or above")
     random = np.random.default_rng(seed)
     return [_random(info, shape, random) for info, shape in zip(takes, wanted, strict=True)]
+
+
+def _legal(inputs: list[Any], signature: Signature | None, given: bool) -> list[Any]:
+    """Inputs that the program was exported for: values that it fixes are no random ones."""
+    if signature is None:
+        return inputs
+    if not given:
+        pairs = zip(inputs, signature.inputs, strict=True)
+        inputs = [taken.value if taken.fixed else value for value, taken in pairs]
+    pairs = zip(inputs, signature.inputs, strict=True)
+    check_call(signature, [value if taken.sizes is None else np.shape(value) for value, taken in pairs])
+    return inputs
 
 
 def parse_shapes(text: str, takes: Sequence[TensorInfo]) -> list[tuple[int, ...]]:
@@ -163,7 +177,16 @@ def _random(info: TensorInfo, shape: tuple[int, ...], random: np.random.Generato
 
 def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     found: list[Any] = []
+    places = {info.name: place for place, info in enumerate(takes)}
+    named: dict[int, Any] = {}
     for path in (name for item in files for name in item.split(",") if name):
+        name, equals, rest = path.partition("=")
+        if equals and name in places and not os.path.exists(path):
+            if places[name] in named:
+                raise InputError(f"--inputs {path}: {name} is given twice")
+            place = places[name]
+            (named[place],) = _from_files([rest], takes[place : place + 1], shapes[place : place + 1])
+            continue
         suffix = os.path.splitext(path)[1].lower()
         try:
             if suffix == ".npy":
@@ -179,7 +202,11 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
             raise
         except Exception as error:  # numpy, zipfile and zlib have many, and none says which file
             raise InputError(f"{path}: {str(error) or type(error).__name__}") from error
-    if len(found) != len(takes):
+    if named:
+        rest_of = iter(found)
+        order = range(len(takes))
+        found = [named[place] if place in named else next(rest_of, None) for place in order] + list(rest_of)
+    if len(found) != len(takes) or any(value is None for value in found):
         listing = "".join(f"\n  {info}" for info in takes)
         raise InputError(f"--inputs gives {counted(len(found), 'array')}, this method takes {len(takes)}:{listing}")
     return found

@@ -17,12 +17,13 @@ from liveshape.export.runnable import Conversion
 from liveshape.export.sources import runs_as_it_is
 from liveshape.llm.engine import Engine
 from liveshape.llm.half_cache import halve_caches
-from liveshape.llm.model import LanguageModel, program_file
+from liveshape.llm.model import LanguageModel
 from liveshape.llm.origin import Origin
 from liveshape.llm.program import constants_of, token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
+from liveshape.model import program_file
 from liveshape.runtime import Progress, Runtime
 from liveshape.tools.generate import shipped_model
 from liveshape.tools.shapes import SHAPES, llama_graph, shape_of

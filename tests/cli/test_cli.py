@@ -217,7 +217,16 @@ def test_inspect_as_json(capsys: Capture) -> None:
     assert document["constant_methods"]["get_eos_ids"] == [1, 2]
     forward, sums = document["methods"]
     assert forward["operators"] == {"et_vk.rms_norm.default": 1, "aten.add.Tensor": 1}
-    assert forward["inputs"][0] == {"name": "input 0", "dtype": "float32", "bounds": [1, LENGTH, 64], "dynamic": True}
+    (taken,) = forward["inputs"]
+    dims = taken.pop("dims")
+    assert taken == {"name": "input 0", "dtype": "float32", "bounds": [1, LENGTH, 64], "dynamic": True}
+    # Only dimension 1 can be planned below its bound, and the file says that the tensor is dynamic.
+    assert [(dim["status"], dim["min"], dim["max"]) for dim in dims] == [
+        ("static", 1, 1),
+        ("dynamic", 0, LENGTH),
+        ("static", 64, 64),
+    ]
+    assert not forward["signature"]
     assert forward["dynamic"] == {"input 0": [1], "output 0": [1]}
     assert forward["constants"]["nbytes"] == 256
     assert (sums["name"], sums["problems"]) == ("sums", [])

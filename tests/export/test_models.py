@@ -16,6 +16,7 @@ from liveshape.errors import ShapeError
 from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings
 from liveshape.formats import open_program
+from liveshape.formats.signature import SIGNATURE
 from liveshape.graph import Limits
 from liveshape.lower.lowering import lower
 from tests.export.exported import CONTEXT, MAX, constants, exported, operators
@@ -136,6 +137,10 @@ def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
     settings, _ = MODELS[name]
     with open_program(path) as program:
         found = constants(program)
+        tokens, position = program.signatures["forward"].inputs
+    assert (tokens.name, [str(size) for size in tokens.sizes or ()]) == ("tokens", ["1", "length"])
+    assert (position.name, [str(size) for size in position.sizes or ()]) == ("input_pos", ["1"])
+    del found[SIGNATURE]
     assert found == {
         "get_bos_id": [1],
         "get_eos_ids": [2, 3],

@@ -1,0 +1,159 @@
+"""The signature of a program of torch.export: names of inputs, sizes of dimensions, and what else torch guards.
+
+Torch is lax below 2, and about multiples where nothing else tells them: what the user declared counts here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from liveshape.formats.signature import ARITHMETIC, COMPARISONS, MOST_SIZE, Guard, InputSignature, Signature, Size
+
+_OPERATORS: Mapping[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_ASSUMED = 2  # torch traces as if no size were below this, whatever was declared
+
+
+def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) -> Signature:
+    """What the user inputs of an exported program may be.
+
+    `declared` is what the user's dynamic_shapes say of each input, `paths` is how guards call it: `L['x'][0]`.
+
+    Example: `signature_of(torch.export.export(module, args), [None], ["L['x']"])`.
+    """
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    names = _symbol_names(nodes, specs, declared)
+    inputs = []
+    for spec, wanted in zip(specs, declared, strict=True):
+        value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
+        if hasattr(value, "shape"):
+            axes = _by_axis(wanted, len(value.shape))
+            sizes = (
+                _size(dim, axis, program.range_constraints, names) for dim, axis in zip(value.shape, axes, strict=True)
+            )
+            inputs.append(InputSignature(spec.arg.name, tuple(sizes)))
+        elif isinstance(value, (bool, int, float, str, type(None))) and hasattr(spec.arg, "value"):
+            inputs.append(InputSignature(spec.arg.name, None, True, spec.arg.value))
+        else:
+            inputs.append(InputSignature(spec.arg.name))
+    code = getattr(program, "_guards_code", None) or []
+    guards = [guard for text in code for guard in _guards(text, paths)]
+    return Signature(tuple(inputs), tuple(dict.fromkeys(guards)))
+
+
+# Sizes
+
+
+def _by_axis(wanted: Any, rank: int) -> list[Any]:
+    """What the user said of each dimension, from the mapping or the row that torch takes."""
+    if isinstance(wanted, Mapping):
+        return [wanted.get(axis) for axis in range(rank)]
+    return list(wanted) if isinstance(wanted, (list, tuple)) and len(wanted) == rank else [None] * rank
+
+
+def _symbol_names(nodes: Mapping[str, Any], specs: Sequence[Any], declared: Sequence[Any]) -> dict[Any, str]:
+    """The user's names of torch's symbols, where there is one: `batch` for `s77`."""
+    found: dict[Any, str] = {}
+    for spec, wanted in zip(specs, declared, strict=True):
+        shape = getattr(nodes[spec.arg.name].meta.get("val"), "shape", ()) if spec.arg.name in nodes else ()
+        for dim, axis in zip(shape, _by_axis(wanted, len(shape)), strict=True):
+            root = getattr(axis, "root", axis)
+            name = getattr(root, "__name__", None)
+            if isinstance(dim, int) or not isinstance(name, str):
+                continue
+            _, _, symbol = _linear(dim.node.expr)
+            if symbol is not None and symbol not in found and name not in found.values():
+                found[symbol] = name
+    return found
+
+
+def _size(dim: Any, wanted: Any, ranges: Mapping[Any, Any], names: Mapping[Any, str]) -> Size:
+    if isinstance(dim, int):
+        return Size(dim, dim)
+    expression = dim.node.expr
+    if expression.is_Integer:
+        return Size(int(expression), int(expression))
+    scale, offset, symbol = _linear(expression)
+    known = ranges.get(expression)
+    least, most = (0, MOST_SIZE) if known is None else (_integer(known.lower, 0), _integer(known.upper, MOST_SIZE))
+    if least <= _ASSUMED:
+        least = max(0, getattr(wanted, "min", None) or 0)
+    if symbol is None:
+        # Guards of torch hold it to the sizes that it is computed from.
+        return Size(least, most, str(expression))
+    return Size(least, most, names.get(symbol, str(symbol)), scale, offset)
+
+
+def _integer(bound: Any, otherwise: int) -> int:
+    """A bound of a range, which may be infinite."""
+    finite = isinstance(bound, int) or getattr(bound, "is_Integer", False)
+    return max(0, min(int(bound), MOST_SIZE)) if finite else otherwise
+
+
+def _linear(expression: Any) -> tuple[int, int, Any]:
+    """Scale, offset and symbol of `scale * symbol + offset`; the symbol is None where it is anything else."""
+    offset, rest = expression.as_coeff_Add()
+    scale, symbol = rest.as_coeff_Mul()
+    if symbol.is_Symbol and scale.is_Integer and offset.is_Integer and scale >= 1:
+        return int(scale), int(offset), symbol
+    return 1, 0, None
+
+
+# Guards
+
+
+def _guards(text: str, paths: Sequence[str]) -> list[Guard]:
+    """A condition as torch spells it, in the form that a file holds; none where it is about more than sizes."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+        return [_condition(part, paths) for part in parts]
+    except (SyntaxError, _NotOfSizesError):
+        return []
+
+
+class _NotOfSizesError(Exception):
+    """A condition that says more than sizes do: strides, values, functions."""
+
+
+def _condition(tree: ast.expr, paths: Sequence[str]) -> Guard:
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and _operator(tree.ops[0]) in COMPARISONS:
+        return _operator(tree.ops[0]), _term(tree.left, paths), _term(tree.comparators[0], paths)
+    raise _NotOfSizesError
+
+
+def _term(tree: ast.expr, paths: Sequence[str]) -> Guard:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int and abs(tree.value) <= MOST_SIZE:
+        return tree.value
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return "-", 0, _term(tree.operand, paths)
+    if isinstance(tree, ast.BinOp) and _operator(tree.op) in ARITHMETIC:
+        return _operator(tree.op), _term(tree.left, paths), _term(tree.right, paths)
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow) and ast.unparse(tree.right) == "2":
+        return "*", _term(tree.left, paths), _term(tree.left, paths)
+    if isinstance(tree, ast.Call) and ast.unparse(tree.func).lower() in ("min", "max") and len(tree.args) == 2:
+        return ast.unparse(tree.func).lower(), _term(tree.args[0], paths), _term(tree.args[1], paths)
+    if isinstance(tree, ast.Subscript) and isinstance(tree.slice, ast.Constant) and isinstance(tree.value, ast.Call):
+        called = ast.unparse(tree.value)
+        for place, path in enumerate(paths):
+            if called == f"{path}.size()" and type(tree.slice.value) is int:
+                return "size", place, tree.slice.value
+    raise _NotOfSizesError
+
+
+def _operator(tree: ast.AST) -> str:
+    return _OPERATORS.get(type(tree), "")

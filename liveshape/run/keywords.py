@@ -1,0 +1,90 @@
+"""The inputs of a call in order: given in order, by their names, or both; and whether two of them were swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import Any, Protocol
+
+from liveshape.errors import InputError, counted
+from liveshape.formats.signature import Signature
+
+_MOST_PERMUTED = 6
+
+
+class Taken(Protocol):
+    """An input, as metadata describes it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def bounds(self) -> tuple[int, ...]: ...
+    @property
+    def is_tensor(self) -> bool: ...
+
+
+def arranged(method: str, signature: Signature, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+    """All inputs in order; those that the export has fixed may be left out.
+
+    Example: `arranged("forward", signature, (x,), {"ids": ids})`.
+    """
+    taken = signature.inputs
+    names = [each.name for each in taken]
+    if not named and len(inputs) == 1 and isinstance(inputs[0], (list, tuple)):
+        _check_list(method, names, inputs[0], signature)
+    if not named and len(inputs) == len(taken):
+        return inputs
+    takes = f"{method} takes {counted(len(taken), 'input')}"
+    if len(inputs) > len(taken):
+        raise InputError(f"{takes}, {len(inputs)} given")
+    given = dict(zip(names, inputs, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise InputError(f"{takes}, and none is called {name!r}: {', '.join(names)}")
+        if name in given:
+            raise InputError(f"{takes}, and {name} is given twice: in order and by name; give it once")
+        given[name] = value
+    missing = [each.name for each in taken if each.name not in given and not each.fixed]
+    if missing:
+        raise InputError(f"{takes}, {len(given)} given: {', '.join(missing)} missing")
+    return [given.get(each.name, each.value) for each in taken]
+
+
+def _check_list(method: str, names: Sequence[str], given: Sequence[Any], signature: Signature) -> None:
+    """A list in the place of the inputs themselves is not the first input."""
+    arrays = [each for each in given if hasattr(each, "shape") and hasattr(each, "dtype")]
+    sizes = signature.inputs[0].sizes if len(names) == 1 else None
+    alone = sizes is not None and len(given) == len(arrays) == 1 and len(arrays[0].shape) == len(sizes)
+    if alone or (len(names) > 1 and (arrays or len(given) == len(names))):
+        kind = type(given).__name__
+        words = ", ".join(name if name.isidentifier() else name.replace(" ", "_") for name in names)
+        raise InputError(
+            f"{method} takes {counted(len(names), 'input')} one by one, a {kind} of {len(given)} was given in the "
+            f"place of the first; call model({words}), or model(*inputs) for a {kind} of them"
+        )
+
+
+def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
+    """The order in which the inputs of a refused call would fit, or nothing where none would.
+
+    Example: `swapped(model.inputs, [ids, x]) == "x, ids"`.
+    """
+    if not 1 < len(takes) == len(given) <= _MOST_PERMUTED:
+        return ""
+    fits = [[_fits(info, value) for value in given] for info in takes]
+    if all(fits[place][place] for place in range(len(takes))):
+        return ""
+    for order in permutations(range(len(takes))):
+        if all(fits[place][source] for place, source in enumerate(order)):
+            return ", ".join(info.name for info in takes)
+    return ""
+
+
+def _fits(info: Taken, value: Any) -> bool:
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if not info.is_tensor or dtype is None or shape is None:
+        return not info.is_tensor and dtype is None and type(value).__name__ == info.dtype
+    same = str(dtype).removeprefix("torch.") == info.dtype and len(shape) == len(info.bounds)
+    return same and all(size <= most for size, most in zip(shape, info.bounds, strict=True))
