@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NoAdapterError,
         PlanError,
         ShapeError,
+        StorageError,
         UnsupportedError,
     )
     from liveshape.metadata import Dim, MethodNotFoundError, TensorInfo
@@ -46,6 +47,7 @@ __all__ = [
     "PlanError",
     "Runtime",
     "ShapeError",
+    "StorageError",
     "TensorInfo",
     "UnsupportedError",
     "__version__",

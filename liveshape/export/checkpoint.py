@@ -83,8 +83,10 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     Example: `check_tensors(open_checkpoint("model.gguf"))`.
     """
     # Before every tensor of every layer is given a name.
-    experts = 0 if checkpoint.config.experts is None else checkpoint.config.experts.count
-    for count, what in ((checkpoint.config.layers, "layers"), (experts, "experts")):
+    mixture, layers, experts = checkpoint.config.experts, checkpoint.config.layers, 0
+    if mixture is not None:
+        experts = mixture.count * max(layers // mixture.every - len(set(mixture.plain)), 1)
+    for count, what in ((layers, "layers"), (experts, "experts")):
         if count > len(checkpoint.shapes):
             raise FormatError(
                 f"the checkpoint does not fit its config: {count} {what}, {len(checkpoint.shapes)} tensors"

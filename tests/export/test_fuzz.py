@@ -203,6 +203,14 @@ def test_billions_of_layers_cost_nothing() -> None:
         check_tensors(Checkpoint(config, {}, lambda name: np.zeros(0, np.float32)))
 
 
+def test_experts_of_every_layer_cost_nothing() -> None:
+    """Thousands of both are millions of names."""
+    settings = {**MODELS["qwen3moe"], "num_hidden_layers": 4000, "num_experts": 4000, "mlp_only_layers": []}
+    shapes = {str(name): (1,) for name in range(5000)}
+    with pytest.raises(FormatError, match="16000000 experts, 5000 tensors"):
+        check_tensors(Checkpoint(from_hugging_face(settings), shapes, lambda name: np.zeros(0, np.float32)))
+
+
 JSON: list[Any] = [
     *(None, True, False, 0, 1, -1, 3, 10**12, 10**400, 0.5, -0.5, 1e300, float("nan"), float("inf"), "", "a", "\ud800"),
     *([], [1], ["a"], [[]], [None], {}, {"a": 1}, {"rope_type": "linear"}, {"rope_type": "llama3", "factor": "x"}),
