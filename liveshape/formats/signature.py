@@ -191,11 +191,13 @@ def _signature(entry: Mapping[str, Any], plan: ExecutionPlan, path: str) -> Sign
     if len(given) != len(plan.inputs):
         raise damaged(f"{path}.inputs", f"{len(given)} inputs, the method takes {len(plan.inputs)}")
     inputs: list[InputSignature] = []
+    names: set[str] = set()
     for place, (each, index) in enumerate(zip(given, plan.inputs, strict=True)):
         where = f"{path}.inputs[{place}]"
         read = _input(_fields(each, where), plan.values[index], where)
-        if any(read.name == other.name for other in inputs):
+        if read.name in names:
             raise damaged(f"{where}.name", f"a second input {read.name!r}, names must differ")
+        names.add(read.name)
         inputs.append(read)
     guards = _items(entry.get("guards", []), f"{path}.guards", _MOST_GUARDS)
     read_guards = tuple(

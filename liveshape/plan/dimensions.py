@@ -209,6 +209,8 @@ def _read_sizes(graph: Graph) -> set[Place]:
         for node in graph.nodes
         # Sizes that the exporter folded are asked for, too, and set nothing.
         if node.name in _READS_A_SIZE and node.args[0] in graph.given and isinstance(node.args[2], SymInt)
+        # A file may ask a number, or for a dimension that it computes.
+        if node.args[0].rank and isinstance(node.args[1], int)
     }
 
 
@@ -223,12 +225,13 @@ def literals_like(graph: Graph, places: Iterable[Place]) -> dict[Place, str]:
     Example: `literals_like(graph, [(x, 1)])` is `{(x, 1): "aten.div.Tensor (node 3) computes with 8"}`.
     """
     found: dict[Place, str] = {}
+    stored = {value: _held(value) for value in graph.values}
     for tensor, axis in places:
         reached: set[object] = {tensor}
         # Exporters make tensors of numbers: what is computed from such alone is one, too.
-        held = {value: _held(value) for value in graph.values}
+        held = dict(stored)
         for node in graph.nodes:
-            numbers = [*_numbers(node.args[:-1]), *(number for value in node.inputs for number in held.get(value, ()))]
+            numbers = frozenset(_numbers(node.args[:-1])).union(*(held.get(value, ()) for value in node.inputs))
             if reached.isdisjoint(node.inputs):
                 held |= dict.fromkeys(node.written, numbers)
                 continue
@@ -238,14 +241,14 @@ def literals_like(graph: Graph, places: Iterable[Place]) -> dict[Place, str]:
     return found
 
 
-def _held(value: Value) -> list[float]:
+def _held(value: Value) -> frozenset[float]:
     """The number of a constant that has one."""
     if not isinstance(value, Tensor) or value.constant is None or prod(value.max_shape) != 1:
-        return []
+        return frozenset()
     code = {"float32": "<f", "int32": "<i", "int64": "<q"}.get(value.dtype)
     if code is None or len(value.constant) < struct.calcsize(code):
-        return []
-    return [struct.unpack_from(code, all_bytes(value.constant))[0]]
+        return frozenset()
+    return frozenset(struct.unpack_from(code, all_bytes(value.constant)))
 
 
 def _numbers(arguments: Iterable[object]) -> Iterable[float]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import signal
@@ -17,10 +18,12 @@ from typing import Any
 import liveshape
 from liveshape import ops
 from liveshape.formats import ExecutionPlan, KernelCall, TensorListRef, TensorSpec, open_program
+from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, read_signatures, signature_text
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import examine, lower
 from liveshape.ops.quantized_ways import parts_bound, splits_of
 from liveshape.plan.compiling import compile
+from liveshape.plan.dimensions import literals_like
 from liveshape.plan.plan import Choices
 
 CRAFTED = Path(__file__).parent / "crafted"
@@ -49,7 +52,9 @@ def a_list_read_again_and_again() -> None:
     values = (x, TensorListRef((0,) * 50_000), 0, TensorSpec("float32", (50_000,), (0,), "static"))
     call = KernelCall("aten::cat.out", (1, 2, 3, 3))
     plan = ExecutionPlan("forward", values, (0,), (3,), (call,) * 10_000, (), ())
-    program: Any = SimpleNamespace(nbytes=1 << 20, method=lambda name: plan, tensor_data=lambda spec: None)
+    program: Any = SimpleNamespace(
+        nbytes=1 << 20, method=lambda name: plan, signatures={}, tensor_data=lambda spec: None
+    )
     examine(program, "forward", {})
 
 
@@ -64,6 +69,7 @@ def one_constant_in_many_orders() -> None:
     program: Any = SimpleNamespace(
         nbytes=len(data) + 100 * len(values),
         method=lambda name: plan,
+        signatures={},
         tensor_data=lambda spec: data[4 * spec.storage_offset :][: 4 * 512 * 1023],
     )
     examine(program, "forward", {})
@@ -107,6 +113,32 @@ def rows_by_the_billion() -> None:
             assert splits_of(1 << 31, columns, depth, in_bytes, GPU) == 1
 
 
+def numbers_made_of_themselves() -> None:
+    """A constant plus itself, and so on: the numbers that it was made of doubled each time."""
+    values = [
+        Tensor("c", "float32", (1,), memoryview(bytes(4))),
+        *(Tensor(f"{at}", "float32", (1,)) for at in range(60)),
+    ]
+    nodes = [
+        ops.OPS["aten.add.Tensor"].bind(at, f"add {at}", (one, one, 1, out))
+        for at, (one, out) in enumerate(itertools.pairwise(values))
+    ]
+    x, out = (Tensor(name, "float32", (7,)) for name in ("x", "out"))
+    nodes.append(ops.OPS["aten.add.Tensor"].bind(60, "add", (x, values[-1], 7, out)))
+    graph = Graph("bomb", tuple(nodes), (*values, x, out), (x,), (out,))
+    assert literals_like(graph, [(x, 0)]) == {(x, 0): "add computes with 7"}
+
+
+def a_signature_of_many_inputs() -> None:
+    """Each name was compared with every other."""
+    count = 30_000
+    spec = TensorSpec("float32", (), (), "static")
+    text = signature_text({"forward": Signature(tuple(InputSignature(f"x{at}", ()) for at in range(count)))})
+    plans = {"forward": ExecutionPlan("forward", (spec,), (0,) * count, (), (), (), ())}
+    plans[SIGNATURE] = ExecutionPlan(SIGNATURE, (text,), (), (0,), (), (), ())
+    assert len(read_signatures(plans)["forward"].inputs) == count
+
+
 BOMBS: tuple[Callable[[], None], ...] = (
     a_delegate_called_again_and_again,
     a_list_read_again_and_again,
@@ -116,6 +148,8 @@ BOMBS: tuple[Callable[[], None], ...] = (
     decimals_by_the_billion,
     inputs_of_many_sizes,
     rows_by_the_billion,
+    numbers_made_of_themselves,
+    a_signature_of_many_inputs,
 )
 FILES = ("bare_table", "few_arguments_of_a_node", "infinite_dimension", "jump_onto_itself", "order_bomb")
 FILES += ("no_arguments_of_an_instruction", "output_nobody_writes", "result_of_2_gb", "weight_nobody_writes")

@@ -21,7 +21,7 @@ from liveshape.graph import Limits
 from liveshape.lower import lowering
 from liveshape.lower.lowering import examine, simplified
 from liveshape.plan.compiling import compile
-from liveshape.plan.dimensions import dynamic_dimensions
+from liveshape.plan.dimensions import dimensions, literals_like
 from liveshape.plan.plan import Choices
 from tests.formats.exercise import AnyData, guarded
 from tests.formats.structures import changed_graph, changed_plan
@@ -42,7 +42,9 @@ def planned(data: bytes | Path, limits: Limits, warm: bool, change: Callable[[An
         program.plans = tuple(change(plan) for plan in program.plans)
         for plan in program.plans:
             graph, _ = examine(program, plan.name, AnyData())
-            dynamic_dimensions(compile(simplified(graph, limits), limits, Choices(warm=warm)))
+            made = compile(simplified(graph, limits), limits, Choices(warm=warm))
+            places = [(tensor, axis) for tensor in dimensions(made) for axis in range(tensor.rank)]
+            literals_like(made.graph, places)
 
 
 def check_structures(name: str, path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:

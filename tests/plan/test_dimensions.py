@@ -79,3 +79,13 @@ def test_numbers_that_are_a_bound_are_pointed_at() -> None:
     found = literals_like(chain.graph(y), [(x, 0), (x, 1)])
     assert list(found) == [(x, 1)]
     assert found[x, 1].endswith("computes with 8")
+
+
+def test_a_size_of_a_dimension_that_is_computed_proves_nothing() -> None:
+    """The dimension was taken for a number: a foreign error."""
+    chain = Chain()
+    x = chain.input((6, 7))
+    which = chain.node("sym_size.int", x, 1, chain.scalar())
+    size = chain.node("sym_size.int", x, which, chain.scalar())
+    y = chain.node("aten.view_copy.default", x, (size, -1), chain.tensor((6, 7)))
+    assert dimensions(compile(chain.graph(y)))[x][1].status == "dynamic"
