@@ -168,10 +168,11 @@ def stream_generate(
 
     What is None is as the model's generation_config.json recommends; `max_tokens=None` goes on while there is context.
     With `keep_prefix` the tokens that this prompt and the last one begin with alike are not computed again.
-    `lookahead` guesses what follows and verifies up to `lookahead_tokens` guesses in one call, where the text is the
-    same and comes sooner: "ngram" guesses from the text itself, a smaller model with the same tokenizer from what it
-    would write. What `load` gives for that model is checked against the tokenizer; of the model alone, only the number
-    of its tokens can be.
+    `lookahead` guesses what follows and verifies up to `lookahead_tokens` guesses in one call, so that it comes sooner:
+    "ngram" guesses from the text itself, a smaller model with the same tokenizer from what it would write. The text is
+    that without guesses, but where two tokens are as likely as each other up to rounding: last bits with float32, much
+    more with `activations="int8"`, where texts may go apart. What `load` gives for the smaller model is checked against
+    the tokenizer; of the model alone, only the number of its tokens can be.
     `logprobs=N` gives each response the log-probability of its token and of the N likeliest, by the model's own logits:
     no setting, sampler or processor has touched them.
     `json_schema` or `regex` gives the text a form (the extra `constrain`): tokens that would leave it are not chosen,

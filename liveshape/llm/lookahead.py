@@ -2,9 +2,14 @@
 
 A guess is never more than that. The model chooses a token after every guess as it would have without any, with the same
 draw at the same position, and a guess counts if it is what was chosen. So text, seed and distribution are those of
-generation without guesses, whatever the guesses are; only the number of calls is another. Kernels for several rows may
-round the last bits of a logit otherwise than those for one: where two tokens are as near to each other as that, the
-other one may be chosen, as it may after a prompt that came in other chunks.
+generation without guesses, whatever the guesses are, up to the rounding of logits; only the number of calls is another.
+
+That rounding is the limit of it. Kernels for several rows sum in another order than those for one, as they do for a
+prompt in other chunks: where two tokens are nearer to each other than that, the other one may be chosen. With float32
+that is some 1e-6 of the largest logit, and texts are the same but for ties. With int8 activations a last bit now and
+then turns a whole step of a row over, which later layers multiply: on the shipped model logits of rows that are
+verified together differ by up to 0.2 from those of one row, and two texts of four go apart within 60 tokens, each as
+likely as the other.
 
 Guesses come from the text itself, where its last tokens were there before, or from a smaller model, which draws with
 the same numbers as the large one: where the two agree on what is likely, they draw the same token.

@@ -116,7 +116,10 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     add_activations(parser)
     add_conversion(parser)
     parser.add_argument(
-        "--lookahead", metavar="HOW", help="guess ahead: ngram, or the folder of a smaller model with this tokenizer"
+        "--lookahead",
+        metavar="HOW",
+        help="guess ahead: ngram, or the folder of a smaller model with this tokenizer; the same text, sooner, but "
+        "with --activations int8 words that are about as likely may differ",
     )
     parser.add_argument(
         "--lookahead-tokens", metavar="K", type=positive, default=7, help="guesses at a time (default 7)"
