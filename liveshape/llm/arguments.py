@@ -13,6 +13,18 @@ from liveshape.errors import InputError
 LOOKAHEAD_TOKENS = 7  # to guess at a time, if nobody says otherwise: with the token before them, eight rows
 
 
+def check_pair(model: Any, tokenizer: Any) -> None:
+    """An error unless these are a model and a tokenizer, in this order.
+
+    Example: `check_pair(*load("SmolLM2-135M-Instruct"))`.
+    """
+    if not hasattr(model, "prefill") or not hasattr(tokenizer, "encode_prompt"):
+        swapped = hasattr(tokenizer, "prefill") and hasattr(model, "encode_prompt")
+        kinds = f"{type(model).__name__} and {type(tokenizer).__name__} were given"
+        advice = "swap them" if swapped else "`model, tokenizer = load(path)` gives both"
+        raise InputError(f"a model and then its tokenizer are expected, {kinds}; {advice}")
+
+
 def token_ids(ids: Any) -> list[int]:
     """Token ids as Python's integers, from any sequence or array of one dimension.
 

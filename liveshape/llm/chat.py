@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import text_of
+from liveshape.llm.arguments import check_pair, text_of
 from liveshape.llm.generate import stream_generate
 from liveshape.llm.options import GenerationOptions
 from liveshape.llm.responses import GenerationResponse
@@ -27,6 +27,7 @@ class Conversation:
     def __init__(
         self, model: LanguageModel, tokenizer: Tokenizer, *, system: str | None = None, **template: Any
     ) -> None:
+        check_pair(model, tokenizer)
         if system is not None and tokenizer.chat_template is None:
             raise InputError("this model has no chat template, so it knows no system prompt")
         self.model, self.tokenizer = model, tokenizer

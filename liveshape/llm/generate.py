@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Unpack, overload
 import numpy as np
 
 from liveshape.errors import InputError, counted
-from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, path_of, text_of, token_ids, token_limit
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, check_pair, path_of, text_of, token_ids, token_limit
 from liveshape.llm.constraint import Constraint, grammar_of
 from liveshape.llm.host_sampling import HostStream, host_sampler
 from liveshape.llm.logprobs import logprob_count, logprobs_of
@@ -183,6 +183,7 @@ def stream_generate(
 
     Example: `for response in stream_generate(model, tokenizer, "Once", stop="\\n\\n"): print(response.text, end="")`.
     """
+    check_pair(model, tokenizer)
     stats = Stats() if stats is None else stats
     if not isinstance(stats, Stats):
         raise InputError(f"stats must be a Stats, {type(stats).__name__} was given")

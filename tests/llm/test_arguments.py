@@ -313,3 +313,13 @@ def test_a_tokenizer_with_any_value_anywhere(tmp_path: Path) -> None:
         except (FormatError, InputError):
             continue
     assert accepted
+
+
+def test_a_model_and_its_tokenizer_in_the_other_order() -> None:
+    for use, given in ((llm.generate, ["Once"]), (llm.stream_generate, ["Once"]), (llm.Conversation, [])):
+        with pytest.raises(
+            InputError, match=r"a model and then its tokenizer are expected, Tokenizer and .*; swap them"
+        ):
+            use(plain(), model(), *given)  # type: ignore[operator]
+        with pytest.raises(InputError, match=r"tuple and str were given; `model, tokenizer = load\(path\)` gives both"):
+            use((model(), plain()), "Once", *given)  # type: ignore[operator]
