@@ -29,7 +29,9 @@ from tests.llm.test_model import (  # noqa: F401  its tests, with the model belo
     test_questions_between_the_tokens_of_a_stream,
 )
 from tests.llm.test_session_interrupts import (  # noqa: F401
+    test_a_stream_that_is_interrupted_and_closed_holds_what_was_read,
     test_a_stream_that_is_interrupted_anywhere_goes_on,
+    test_a_stream_that_is_interrupted_while_texts_are_swapped_goes_on,
     test_three_forks_in_threads_of_their_own,
     test_two_threads_share_one_model,
 )

@@ -54,6 +54,56 @@ def test_a_stream_that_is_interrupted_anywhere_goes_on(model: LanguageModel) -> 
     assert every_line(take, prepare, check, 5) > 60
 
 
+def test_a_stream_that_is_interrupted_while_texts_are_swapped_goes_on(model: LanguageModel) -> None:
+    expected = stepwise(model, IDS[:5], DRAWN, 9)
+    held: list[Any] = []
+    got: list[int] = []
+
+    def prepare() -> None:
+        model.reset()
+        got.clear()
+        held[:] = [model.fork(), model.stream(IDS[:5], DRAWN, max_tokens=9)]
+        held[0].prefill(IDS[10:26])
+        got.append(next(held[1]))
+
+    def take() -> None:
+        for text in (held[0], model):
+            text.fork().close()
+        got.append(next(held[1]))
+
+    def check() -> None:
+        got.extend(held[1])
+        assert model.tokens == (*IDS[:5], *expected[:-1])
+        assert got[-1] == expected[-1]
+        close(held[0].logits(), after(IDS[10:26]))
+        held[0].close()
+
+    assert every_line(take, prepare, check, 41) > 60
+
+
+def test_a_stream_that_is_interrupted_and_closed_holds_what_was_read(model: LanguageModel) -> None:
+    """A token that is in the cache and reached nobody is taken back, at once or by the next call."""
+    expected = stepwise(model, IDS[:5], DRAWN, 5)
+    held: list[Any] = []
+
+    def prepare() -> None:
+        model.reset()
+        held[:] = [model.stream(IDS[:5], DRAWN, max_tokens=5)]
+        next(held[0])
+
+    def take() -> None:
+        next(held[0])
+        held[0].close()
+
+    def check() -> None:
+        held[0].close()
+        assert list(held[0]) == []
+        assert model.tokens in ((*IDS[:5], expected[0]), (*IDS[:5], *expected[:2]))
+        close(model.logits(), after(model.tokens))
+
+    assert every_line(take, prepare, check, 7) > 30
+
+
 def test_forks_that_are_interrupted_while_they_change_places(model: LanguageModel) -> None:
     other: list[LanguageModel] = []
 
