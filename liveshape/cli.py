@@ -288,7 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file") -> None:
+def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a folder with one") -> None:
     parser.add_argument("program", metavar="PROGRAM", help=what)
     parser.add_argument(
         "--data", "--data-path", metavar="FILE", action="append", default=[], help="a .ptd file of it; may be repeated"

@@ -39,7 +39,7 @@ def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) ->
     names = _symbol_names(nodes, specs, declared)
     inputs = []
     for spec, wanted in zip(specs, declared, strict=True):
-        value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
+        value: Any = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
         if hasattr(value, "shape"):
             axes = _by_axis(wanted, len(value.shape))
             sizes = (
@@ -66,18 +66,24 @@ def _by_axis(wanted: Any, rank: int) -> list[Any]:
 
 
 def _symbol_names(nodes: Mapping[str, Any], specs: Sequence[Any], declared: Sequence[Any]) -> dict[Any, str]:
-    """The user's names of torch's symbols, where there is one: `batch` for `s77`."""
+    """A name for each of torch's symbols: the user's where there is one, `batch` for `s77`."""
     found: dict[Any, str] = {}
+    symbols: dict[Any, None] = {}
     for spec, wanted in zip(specs, declared, strict=True):
         shape = getattr(nodes[spec.arg.name].meta.get("val"), "shape", ()) if spec.arg.name in nodes else ()
         for dim, axis in zip(shape, _by_axis(wanted, len(shape)), strict=True):
-            root = getattr(axis, "root", axis)
-            name = getattr(root, "__name__", None)
-            if isinstance(dim, int) or not isinstance(name, str):
+            symbol = None if isinstance(dim, int) else _linear(dim.node.expr)[2]
+            if symbol is None:
                 continue
-            _, _, symbol = _linear(dim.node.expr)
-            if symbol is not None and symbol not in found and name not in found.values():
+            symbols[symbol] = None
+            name = getattr(getattr(axis, "root", axis), "__name__", None)
+            if isinstance(name, str) and symbol not in found and name not in found.values():
                 found[symbol] = name
+    for symbol in symbols:
+        name = str(symbol)
+        while symbol not in found and name in found.values():
+            name = f"_{name}"
+        found.setdefault(symbol, name)
     return found
 
 
@@ -95,7 +101,7 @@ def _size(dim: Any, wanted: Any, ranges: Mapping[Any, Any], names: Mapping[Any, 
     if symbol is None:
         # Guards of torch hold it to the sizes that it is computed from.
         return Size(least, most, str(expression))
-    return Size(least, most, names.get(symbol, str(symbol)), scale, offset)
+    return Size(least, most, names[symbol], scale, offset)
 
 
 def _integer(bound: Any, otherwise: int) -> int:

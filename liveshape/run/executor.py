@@ -185,9 +185,11 @@ class Executor:
                 data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
                 given.append((value, host, data))
         if self._check is not None:
-            shapes = {value: array.shape for value, array in copies}
-            shapes |= {value: host.shape if isinstance(value, Tensor) else host for value, host, _ in given}
-            self._check.inputs([shapes.get(value, value) for value in graph.inputs])
+            found = [host.shape if isinstance(value, Tensor) else host for value, host, _ in given]
+            if copies:
+                others, resident = iter(found), dict(copies)
+                found = [resident[value].shape if value in resident else next(others) for value in graph.inputs]
+            self._check.inputs(found)
         return copies, given
 
     def prepared(self, value: Tensor, elements: Any) -> Stored:

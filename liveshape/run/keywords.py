@@ -54,16 +54,24 @@ def arranged(method: str, signature: Signature, inputs: Sequence[Any], named: Ma
 
 def _check_list(method: str, names: Sequence[str], given: Sequence[Any], signature: Signature) -> None:
     """A list in the place of the inputs themselves is not the first input."""
-    arrays = [each for each in given if hasattr(each, "shape") and hasattr(each, "dtype")]
+    ranks = [rank for each in given if (rank := _rank(each)) is not None]
     sizes = signature.inputs[0].sizes if len(names) == 1 else None
-    alone = sizes is not None and len(given) == len(arrays) == 1 and len(arrays[0].shape) == len(sizes)
-    if alone or (len(names) > 1 and (arrays or len(given) == len(names))):
+    alone = sizes is not None and len(given) == 1 and ranks == [len(sizes)]
+    if alone or (len(names) > 1 and (ranks or len(given) == len(names))):
         kind = type(given).__name__
         words = ", ".join(name if name.isidentifier() else name.replace(" ", "_") for name in names)
         raise InputError(
             f"{method} takes {counted(len(names), 'input')} one by one, a {kind} of {len(given)} was given in the "
             f"place of the first; call model({words}), or model(*inputs) for a {kind} of them"
         )
+
+
+def _rank(value: Any) -> int | None:
+    """The number of dimensions of an array; objects may answer a question with any error."""
+    try:
+        return len(value.shape)
+    except Exception:
+        return None
 
 
 def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
@@ -73,7 +81,10 @@ def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
     """
     if not 1 < len(takes) == len(given) <= _MOST_PERMUTED:
         return ""
-    fits = [[_fits(info, value) for value in given] for info in takes]
+    try:
+        fits = [[_fits(info, value) for value in given] for info in takes]
+    except Exception:  # the error of the call says more than that of a guess
+        return ""
     if all(fits[place][place] for place in range(len(takes))):
         return ""
     for order in permutations(range(len(takes))):
@@ -83,8 +94,7 @@ def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
 
 
 def _fits(info: Taken, value: Any) -> bool:
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    if not info.is_tensor or dtype is None or shape is None:
-        return not info.is_tensor and dtype is None and type(value).__name__ == info.dtype
-    same = str(dtype).removeprefix("torch.") == info.dtype and len(shape) == len(info.bounds)
-    return same and all(size <= most for size, most in zip(shape, info.bounds, strict=True))
+    if _rank(value) is None:
+        return not info.is_tensor and type(value).__name__ == info.dtype
+    same = str(value.dtype).removeprefix("torch.") == info.dtype and _rank(value) == len(info.bounds)
+    return same and all(size <= most for size, most in zip(value.shape, info.bounds, strict=True))
