@@ -68,28 +68,24 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def loaded_by(statement: str) -> tuple[set[str], float]:
-    """The modules that a fresh interpreter has after a statement, and the seconds that it took."""
-    code = (
-        f"import sys, time; start = time.perf_counter()\n{statement}\nprint(time.perf_counter() - start, *sys.modules)"
-    )
-    seconds, *names = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    return set(names), float(seconds)
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has after a statement."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
 
-def test_importing_liveshape_is_light_and_quick() -> None:
-    runs = [loaded_by("import liveshape; liveshape.__version__") for _ in range(3)]
-    assert not runs[0][0] & {*HEAVY, "numpy", "rich"}
-    assert min(seconds for _, seconds in runs) < 0.5
+def test_importing_liveshape_is_light() -> None:
+    loaded = loaded_by("import liveshape; liveshape.__version__")
+    assert not loaded & {*HEAVY, "numpy", "rich"}
+    assert len(loaded - loaded_by("pass")) < 60, "few modules, so that it is quick"
 
 
 @pytest.mark.parametrize(
     "name", ["formats", "graph", "kernels", "ops", "lower.lowering", "plan.compiling", "runtime", "model", "cli"]
 )
 def test_no_gpu_and_no_torch_below_the_device(name: str) -> None:
-    assert not loaded_by(f"import liveshape.{name}")[0] & set(HEAVY)
+    assert not loaded_by(f"import liveshape.{name}") & set(HEAVY)
 
 
 FRONT = ("errors", "disk", "formats", "graph", "kernels", "ops", "lower", "plan")

@@ -13,7 +13,7 @@ from typing import Any
 
 from liveshape.kernels import Variant
 
-# Kept beyond their last use, so that a file that is closed and loaded again compiles nothing: the text model of the demo
+# Kept beyond their last use, so that a file that is closed and loaded again compiles nothing: the text model of a demo
 # has 42. A pipeline takes 0.3 to 2 MB with llvmpipe, so these take at most a quarter of a gigabyte there.
 RECENT = 128
 

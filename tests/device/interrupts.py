@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.adapters import usable_adapters
+from liveshape.device.library import calls, ffi, lib
 from liveshape.device.webgpu import WebGpuDevice
 from liveshape.errors import DeviceError
 from liveshape.run.results import Staging, Transfer
@@ -38,6 +39,19 @@ class Doubling:
         self.device.write(self.executor.buffer_of(self.x), 0, x)
         rows = [(self.out, self.out.max_shape, self.executor.buffer_of(self.out))]
         return self.staging.start(self.commands * turns, rows, "doubling")
+
+
+def at_work(device: WebGpuDevice) -> bool:
+    """Whether something that was submitted is not done yet."""
+    reader: Any = device._reader
+    if not device.raw:
+        return bool(reader._worker.busy)
+    tickets = reader._tickets
+    ticket = tickets.new()
+    info = tickets.info("WGPUQueueWorkDoneCallbackInfo", tickets.done, ticket)
+    calls.wgpuQueueOnSubmittedWorkDone(device._queue._internal, info)
+    lib.wgpuDevicePoll(device._device._internal, False, ffi.NULL)
+    return ticket not in tickets._statuses
 
 
 def main(way: str, count: int) -> None:

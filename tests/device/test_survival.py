@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +18,14 @@ from liveshape.device.waiting import Tickets
 from liveshape.device.webgpu import WebGpuDevice, open_device
 from liveshape.errors import DeviceError
 from liveshape.runtime import Runtime
-from tests.device.interrupts import Doubling
+from tests.device.interrupts import Doubling, at_work
 
 ROOT = Path(__file__).parents[2]
 BLOCK = ROOT / "liveshape/demo/block.pte"
 X = np.ones((64, 64), np.float32)
 
 
-def apart(code: str, seconds: float = 60) -> str:
+def apart(code: str, seconds: float = 600) -> str:
     """What a program prints; one that hangs or aborts fails."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, timeout=seconds, capture_output=True, text=True, check=False
@@ -45,7 +43,7 @@ def fresh(raw: bool = True) -> WebGpuDevice:
 
 @pytest.mark.parametrize("way", ["raw", "public"])
 def test_timer_signals_at_any_moment_of_reading(way: str) -> None:
-    printed = apart(f"from tests.device.interrupts import main; main({way!r}, 60)", 120)
+    printed = apart(f"from tests.device.interrupts import main; main({way!r}, 60)")
     seen = eval(printed)  # a dictionary that our own program printed
     assert seen["interrupted"] >= (60 if way == "raw" else 50)
     assert seen["waited again"] > 0
@@ -104,27 +102,29 @@ def test_a_signal_between_map_and_unmap_leaves_no_dead_buffer(monkeypatch: pytes
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_a_signal_comes_through_while_the_device_computes(raw: bool) -> None:
+    """There is more work from turn to turn, until the signal is there before the results are."""
     doubling = Doubling(fresh(raw))
-    begin = time.perf_counter()
-    doubling.start(X, 200).wait()
-    turns = int(200 * 3 / (time.perf_counter() - begin))
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    came, turns = False, 200
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        transfer = doubling.start(X, turns)
-        begin = time.perf_counter()
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        # A GPU may be done before the signal, and then there is nothing to come through.
-        with pytest.raises(KeyboardInterrupt) if doubling.device.adapter.software else suppress(KeyboardInterrupt):
-            transfer.wait()
-        assert time.perf_counter() - begin < 1.2
+        while not came and turns < 200 << 10:
+            transfer = doubling.start(X, turns)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                transfer.wait()
+            except KeyboardInterrupt:
+                came = at_work(doubling.device)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            np.testing.assert_array_equal(transfer.wait()[0], 2 * X)
+            turns *= 2
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    np.testing.assert_array_equal(transfer.wait()[0], 2 * X)
+    assert came or not doubling.device.adapter.software, "every signal came through after the work alone"
 
 
 # Awaiting
@@ -163,8 +163,11 @@ def test_a_task_that_is_cancelled_leaves_the_results_to_be_read(raw: bool) -> No
 
     async def main() -> Any:
         transfer = doubling.start(X, 500)
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(transfer.wait_async(), 1e-4)
+        task = asyncio.create_task(transfer.wait_async())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         return await transfer.wait_async()
 
     np.testing.assert_array_equal(asyncio.run(main())[0], 2 * X)
@@ -237,7 +240,7 @@ from liveshape.device.webgpu import open_device
 {before}
 pid = os.fork()
 if pid == 0:
-    signal.alarm(20)
+    signal.alarm(300)
     try:
         {child}
         print("child fine", flush=True)
@@ -322,4 +325,4 @@ print(wrong, device.counters.live_bytes < 1 << 20)
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_threads_share_a_ring_of_staging_memory(raw: bool) -> None:
-    assert apart(THREADS.format(raw=raw, steps=60), 120).split() == ["[]", "True"]
+    assert apart(THREADS.format(raw=raw, steps=60)).split() == ["[]", "True"]

@@ -44,7 +44,7 @@ class Counted:
         return getattr(self._inner, name)
 
     def end(self, begun: Any) -> Any:
-        self.gate.wait(10)
+        self.gate.wait(120)
         self.threads.append(threading.current_thread().name)
         if self.refuses:
             raise ValueError("the end is refused")
@@ -67,7 +67,7 @@ def doubling(device: Device, rows: int = 9) -> Executor:
 def test_calls_keep_their_order_and_their_errors() -> None:
     worker, seen = Worker("test"), list[int]()
     gate = threading.Event()
-    jobs = [worker.start(lambda: gate.wait(10))] + [worker.start(lambda n=n: seen.append(n)) for n in range(50)]
+    jobs = [worker.start(lambda: gate.wait(120))] + [worker.start(lambda n=n: seen.append(n)) for n in range(50)]
     assert worker.busy
     assert not seen
     gate.set()
@@ -152,13 +152,13 @@ def test_a_call_is_made_by_whoever_puts_it_where_no_thread_begins(monkeypatch: p
 
 def test_several_wait_for_one() -> None:
     worker, gate, found = Worker("test"), threading.Event(), list[int]()
-    job = worker.start(lambda: gate.wait(10) and 5)
+    job = worker.start(lambda: gate.wait(120) and 5)
     threads = [threading.Thread(target=lambda: found.append(job.wait())) for _ in range(4)]
     for thread in threads:
         thread.start()
     gate.set()
     for thread in threads:
-        thread.join(5)
+        thread.join(120)
     assert found == [5] * 4
 
 
@@ -317,6 +317,6 @@ def test_threads_share_a_device_that_leaves_submits_to_its_own(device: Device) -
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert not any(thread.is_alive() for thread in threads)
     assert not wrong

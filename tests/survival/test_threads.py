@@ -20,7 +20,7 @@ def test_threads(scene: str, raw: str) -> None:
         command,
         cwd=ROOT,
         env={**os.environ, "LIVESHAPE_RAW": raw},
-        timeout=200,
+        timeout=900,
         capture_output=True,
         text=True,
         check=False,
