@@ -240,8 +240,8 @@ class Program:
         """
         return outputs_of(self._plan(method_name))
 
-    def graph(self, method_name: str) -> Graph:
-        """A method as the device of the runtime runs it.
+    def graph(self, method_name: str, rewrite: Callable[[Graph], Graph] | None = None) -> Graph:
+        """A method as the device of the runtime runs it; `rewrite` is given it as the file has it, before that.
 
         Example: `len(program.graph("forward").nodes)`.
         """
@@ -250,7 +250,7 @@ class Program:
         from liveshape.run.host import find_on_host
 
         runtime = self._runtime
-        made = lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict)
+        made = lower(self.file, method_name, self.data, runtime.device.limits, find_on_host, runtime.strict, rewrite)
         return with_activations(made, runtime.activations, runtime.device.limits)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:

@@ -20,9 +20,9 @@ _HIDDEN = -60000.0
 
 @dataclass
 class Attention:
-    """The attention of all layers of one graph; `context` is what the caches hold.
+    """The attention of all layers of one graph; `context` is what the caches hold, windows below `masked` have masks.
 
-    Example: `Attention(config, arithmetic, 2048, length, position).mixed(query, key, value, near=False)`.
+    Example: `Attention(config, arithmetic, 2048, length, position, 8192).mixed(query, key, value, near=False)`.
     """
 
     config: ModelConfig
@@ -30,13 +30,14 @@ class Attention:
     context: int
     length: LiveInt
     position: LiveInt
+    masked: int
     _end: LiveInt | None = None
     _distances: Tensor | None = None
     _visible: dict[tuple[bool, bool], Tensor] = field(default_factory=dict)
 
     def mixed(self, query: Tensor, key: Tensor, value: Tensor, near: bool) -> Tensor:
         """(1, S, heads, size) like the queries; `near` layers look through the window."""
-        near = near and self.config.window is not None and self.config.window < self.context
+        near = near and self.config.window is not None and self.config.window < self.masked
         caches = self._cache(), self._cache()
         if self.config.attention_cap is not None:
             return self._spelled_out(query, key, value, caches, near, self.config.attention_cap)

@@ -12,6 +12,7 @@ import numpy as np
 from liveshape.export.arithmetic import Arithmetic
 from liveshape.export.attention import Attention
 from liveshape.export.config import ModelConfig
+from liveshape.export.context import METHOD, ContextParameters
 from liveshape.export.delegate import Delegate, LiveInt, Tensor
 from liveshape.export.experts import mixture
 from liveshape.export.matrices import Tensors
@@ -26,10 +27,20 @@ _POSITION = InputSignature("input_pos", (Size(1, 1),))
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest piece of a prompt that one call takes, and the tokens that the caches hold."""
+    """The longest piece of a prompt that one call takes, and the tokens that the caches hold.
+
+    `reach` is the context that the graph is to be right up to where whoever loads it asks for more: sliding windows
+    that are shorter have masks.
+    """
 
     piece: int
     context: int
+    reach: int = 0
+
+    @property
+    def masked(self) -> int:
+        """Windows below this have masks."""
+        return max(self.context, self.reach)
 
 
 def decoder_program(
@@ -61,6 +72,7 @@ def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
         "use_kv_cache": True,
         "use_sdpa_with_kv_cache": True,
         "enable_dynamic_shape": True,
+        METHOD: ContextParameters.of(config, bounds.masked).text(),
     }
     # Runners ask the tokenizer for what is not here.
     if config.begin is not None:
@@ -92,7 +104,7 @@ class Decoder:
         self.length = self.graph.live("sym_size.int", tokens, 1, bound=bounds.piece)
         # Of the one number, element 0 along dim 0.
         self.position = self.graph.live("et_vk.select_as_symint.default", position, 0, 0, bound=bounds.context - 1)
-        self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position)
+        self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position, bounds.masked)
         ids = Tensor(tokens.id, (1, self.length), tokens.dtype)
         x = self.projections.embedding(ids, "model.embed_tokens")  # (1, S, hidden)
         x = self.arithmetic.scaled(x, config.embedding_scale)

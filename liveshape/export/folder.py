@@ -29,6 +29,8 @@ Step = Callable[[str], None]
 class Settings:
     """What to make of a checkpoint. `max_seq` is the longest piece of a prompt in one call, `max_context` the cache.
 
+    Without a `max_context` the file is for any context that the model was trained for, and loads with a usual one.
+
     Example: `Settings(Quantization("4w", group=64), max_context=4096)`.
     """
 
@@ -61,7 +63,8 @@ def export_folder(
     """
     settings = settings or Settings()
     config, quantization = checkpoint.config, settings.quantization
-    bounds = Bounds(*settings.bounds(config.context))
+    # A context that is asked for may be for a runner that takes no masks: there are none that it does not need.
+    bounds = Bounds(*settings.bounds(config.context), reach=0 if settings.max_context else config.context)
     check_context(config, bounds.piece, bounds.context)
     check_tensors(checkpoint)
     program = decoder_program(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,30 +13,51 @@ from liveshape.export.config import ModelConfig, RopeScaling
 Array = npt.NDArray[np.float32]
 
 
-def rotary_tables(config: ModelConfig, length: int, local: bool = False) -> tuple[Array, Array]:
+@dataclass(frozen=True)
+class Rotation:
+    """The numbers of a model that its rotary tables are made of, by the names of `ModelConfig`.
+
+    Example: `rotary_tables(Rotation.of(config), 2048)`.
+    """
+
+    rotary_size: int
+    rope_theta: float
+    rope_scaling: RopeScaling | None = None
+    rope_factors: tuple[float, ...] | None = None
+    local_theta: float | None = None
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Rotation:
+        """That of a model."""
+        return cls(**{each.name: getattr(config, each.name) for each in fields(cls)})
+
+
+def rotary_tables(
+    config: Rotation | ModelConfig, length: int, local: bool = False, rows: int | None = None
+) -> tuple[Array, Array]:
     """Cosines and sines, each (length, rotary size): a pair of a head finds its angle in both halves of a row.
 
-    With `local`, those of layers with a sliding window.
+    With `local`, those of layers with a sliding window. `rows` is how many there are, where that is not the length.
 
     Example: `cos, sin = rotary_tables(config, 2048)`.
     """
     scaling = config.rope_scaling
     frequencies = inverse_frequencies(_local(config) if local else config, length)
     # In float32 like the model's training code: the same rounding, the same logits.
-    angles = np.outer(np.arange(length, dtype=np.float32), frequencies).astype(np.float32)
+    angles = np.outer(np.arange(rows or length, dtype=np.float32), frequencies).astype(np.float32)
     both = np.concatenate([angles, angles], axis=1)
     factor = np.float32(scaling.factor if scaling is not None and scaling.kind == "longrope" else 1.0)
     return np.cos(both) * factor, np.sin(both) * factor
 
 
-def _local(config: ModelConfig) -> ModelConfig:
+def _local(config: Rotation | ModelConfig) -> Rotation | ModelConfig:
     """The model as layers with a window turn: by a base of their own, if it has one, and not stretched."""
     if config.local_theta is None:
         return config
     return replace(config, rope_theta=config.local_theta, rope_scaling=None, rope_factors=None)
 
 
-def inverse_frequencies(config: ModelConfig, length: int = 0) -> Array:
+def inverse_frequencies(config: Rotation | ModelConfig, length: int = 0) -> Array:
     """The angle of each pair at position 1, (rotary size / 2), in a context of this length.
 
     Example: `inverse_frequencies(config)[0] == 1.0` for a model without scaling.

@@ -11,7 +11,7 @@ from typing import get_args
 
 from liveshape.disk import room_in
 from liveshape.errors import InputError
-from liveshape.export.config import Mode, Quantization
+from liveshape.export.config import Mode, ModelConfig, Quantization
 from liveshape.export.sources import located, runs_as_it_is
 from liveshape.packages import need
 
@@ -20,9 +20,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Conversion:
-    """How a source is converted, if it must be: what is None is as `liveshape export` does it unasked.
+    """How a source is converted, if it must be, and with which context what runs is loaded; None is as usual.
 
-    Without `cache` the folder is a temporary one.
+    Without `cache` the folder is a temporary one. The context is no part of what is written: it is set at load.
 
     Example: `Conversion(quant="none", max_context=4096)`.
     """
@@ -44,10 +44,12 @@ def runnable(
     conversion: Conversion,
     progress: Progress = lambda done, total: None,
     tell: Callable[[str], None] = lambda text: None,
+    check: Callable[[ModelConfig], None] | None = None,
 ) -> Iterator[Path]:
     """The path to load a source from: a program or its folder as it is, and else a folder that it is converted into.
 
     `tell` is given a line about what happens, `progress` the bytes that are written. Temporary folders go at the end.
+    `check` may refuse a model that is to be converted, before any of its weights is read.
 
     Example: `with runnable("model.gguf", Conversion()) as folder: model = LanguageModel.load(folder)`.
     """
@@ -62,27 +64,30 @@ def runnable(
     from liveshape.export.sources import open_checkpoint
 
     quantization = Quantization() if conversion.quant is None else Quantization(conversion.quant)
-    settings = Settings(quantization, max_context=conversion.max_context)
+    settings = Settings(quantization)
     if conversion.cache:
         if found := find(path, settings):
             tell(f"{source}, as converted before in {found}")
         else:
+            if check is not None:
+                check(open_checkpoint(path).config)
             tell(f"converting {source} once, into {entry_folder(path, settings)}")
         yield found or convert(path, settings, progress)
         return
+    checkpoint = open_checkpoint(path)
+    if check is not None:
+        check(checkpoint.config)
     with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
         tell(f"converting {source} for this time alone")
         folder = Path(home) / "model"
         with room_in(home, "set TMPDIR to a folder of another disk"):
-            export_folder(open_checkpoint(path), folder, settings, progress=progress)
+            export_folder(checkpoint, folder, settings, progress=progress)
         yield folder
 
 
 def _check_nothing_asked(source: str, conversion: Conversion) -> None:
-    asked = {"--quant": conversion.quant, "--max-context": conversion.max_context}
-    given = " and ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
-    if given:
+    if conversion.quant is not None:
         raise InputError(
-            f"{source} is a program already, and {given} cannot change it: name the model that it was made of, "
-            "a GGUF file or a Hugging Face folder"
+            f"{source} is a program already, and --quant {conversion.quant} cannot change it: name the model that it "
+            "was made of, a GGUF file or a Hugging Face folder"
         )

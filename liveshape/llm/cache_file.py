@@ -174,8 +174,8 @@ def _check_header(header: bytes, expected: Expected) -> int:
         raise FormatError(f"is damaged: tokens is {_short(count)}, their number is expected")
     if count > expected.max_context:
         raise InputError(
-            f"holds {counted(count, 'token')}, the context of this model is {expected.max_context:,}: it needs one "
-            "of a larger context"
+            f"holds {counted(count, 'token')}, the context of this model is {expected.max_context:,}: load the model "
+            f"with --max-context {count} (load(max_context={count}))"
         )
     wanted = [[dtype, list(shape)] for dtype, shape in expected.layout(count)]
     if fields["states"] != wanted:

@@ -20,6 +20,7 @@ import numpy as np
 from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, check_pair, path_of, text_of, token_ids, token_limit
 from liveshape.llm.constraint import Constraint, grammar_of
+from liveshape.llm.context import larger_context
 from liveshape.llm.host_sampling import HostStream, host_sampler
 from liveshape.llm.logprobs import logprob_count, logprobs_of
 from liveshape.llm.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
@@ -44,10 +45,10 @@ class ContextError(InputError):
     Example: `except ContextError as error: print(error.tokens, error.context)`.
     """
 
-    def __init__(self, tokens: int, context: int) -> None:
+    def __init__(self, tokens: int, context: int, trained: int | None = None) -> None:
         super().__init__(
             f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
-            "shorten the prompt, or export the model with a larger context"
+            f"shorten the prompt, or {larger_context(context, trained, tokens)}"
         )
         self.tokens, self.context = tokens, context
 
@@ -67,7 +68,9 @@ def load(
 
     That is a GGUF file, a Hugging Face folder, or the name of one on the Hub (owner/name). What is made of it is kept
     for the next time, in LIVESHAPE_CACHE or where the system keeps such things; without `cache` it is not.
-    `quant` and `max_context` say how it is converted, as of `liveshape export`.
+    `quant` says how it is converted, as of `liveshape export`.
+    `max_context` is how many tokens the cache holds: of what is converted 2048 or what the model was trained for if
+    that is less, and else what the file says. No other copy of the weights is made for another one.
     `progress(done, total)` is told the bytes that are written, if they are, and then those that are uploaded.
     `half_cache` keeps a float32 cache as float16: half of its memory, a little less exact.
     `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
@@ -81,7 +84,12 @@ def load(
     with runnable(str(path_of(path)), conversion, progress or (lambda done, total: None)) as folder:
         tokenizer = Tokenizer.load(folder)  # first: it is cheap, and fails without any weight uploaded
         return LanguageModel.load(
-            folder, device=device, progress=progress, half_cache=half_cache, activations=activations
+            folder,
+            device=device,
+            progress=progress,
+            half_cache=half_cache,
+            activations=activations,
+            max_context=max_context,
         ), tokenizer
 
 
@@ -195,7 +203,7 @@ def stream_generate(
     stats.inference_start_ms = now_ms()
     ids = prompt_ids(tokenizer, prompt, model.bos_id)
     stats.token_encode_end_ms = now_ms()
-    limit = _room(len(ids), model.max_context, most)
+    limit = _room(len(ids), model, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
     if outside is not None:
         raise InputError(f"the prompt has the token {outside}, the vocabulary of this model ends at {model.vocab_size}")
@@ -287,11 +295,11 @@ def _are_several(prompt: Any) -> TypeGuard[Prompts]:
     return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
 
 
-def _room(tokens: int, context: int, max_tokens: int | None) -> int:
+def _room(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last of them needs no place of its own in the cache."""
-    if tokens > context:
-        raise ContextError(tokens, context)
-    room = context - tokens + 1
+    if tokens > model.max_context:
+        raise ContextError(tokens, model.max_context, model.trained_context)
+    room = model.max_context - tokens + 1
     return room if max_tokens is None else min(max_tokens, room)
 
 

@@ -25,14 +25,16 @@ from liveshape.formats.source import Source
 from liveshape.formats.whole_file import place_of
 from liveshape.llm import cache_file
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
+from liveshape.llm.context import checked_context, larger_context, with_context
 from liveshape.llm.engine import Engine, token_of
 from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.lookahead import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
 from liveshape.llm.origin import Origin
-from liveshape.llm.program import constants_of, token_graph
+from liveshape.llm.program import CONTEXT, constants_of, parameters_of, token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.llm.session import Session
 from liveshape.llm.stream import Stream
+from liveshape.llm.tables import turned_otherwise
 from liveshape.llm.turns import Turn, in_turn
 from liveshape.model import program_file
 from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
@@ -58,14 +60,17 @@ class LanguageModel:
         progress: Progress | None = None,
         half_cache: bool = False,
         activations: str = "float32",
+        max_context: int | None = None,
     ) -> LanguageModel:
         """A model from a `.pte`, or from a folder with a `model.pte` or with a single one of any name.
 
+        `max_context` is how many tokens its cache holds, where that is not what the file says.
         `progress(done, total)` is told the bytes of weights uploaded. `half_cache` keeps a float32 cache as float16.
         `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
+        context = checked_context(max_context)
         file = program_file(Path(path))
         runtime = Runtime(device, activations=activations)
         # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
@@ -73,13 +78,15 @@ class LanguageModel:
         program: Program | None = None
         try:
             program = runtime.load_program(source.view)
-            graph = program.graph("forward")
+            constants = constants_of(program)
+            graph = program.graph("forward", lambda lowered: with_context(lowered, constants, context))
             tell_host(graph)
             if half_cache:
                 graph = halve_caches(graph)
-            made = token_graph(graph, constants_of(program))
+            made = token_graph(graph, constants if context is None else {**constants, CONTEXT: context})
             program.close()
-            origin = Origin(file.name, source, program.data, activations)
+            turned = _rotation(constants, made.description.max_context)
+            origin = Origin(file.name, source, program.data, activations, turned)
             return cls(Engine(made, runtime.device, progress), origin)
         except UnsupportedError as error:
             _close(program, source)
@@ -110,6 +117,11 @@ class LanguageModel:
     def max_context(self) -> int:
         """The most tokens that the cache holds."""
         return self._engine.description.max_context
+
+    @property
+    def trained_context(self) -> int | None:
+        """The context that the model was trained for, where its file says so: `max_context` may go up to there."""
+        return self._engine.description.trained_context
 
     @property
     def vocab_size(self) -> int:
@@ -344,8 +356,8 @@ class LanguageModel:
         if held + len(tokens) > self.max_context:
             there = f"{held:,} in the cache and " if held else ""
             raise InputError(
-                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; "
-                "shorten the text, or export the model with a larger context"
+                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; shorten the "
+                f"text, or {larger_context(self.max_context, self.trained_context, held + len(tokens))}"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
         if wrong is not None:
@@ -371,6 +383,12 @@ def _sampling(given: Sampling | None) -> Sampling:
     if given is not None and not isinstance(given, Sampling):
         raise InputError(f"sampling must be a Sampling or None, {_short(given)} was given")
     return given or Sampling()
+
+
+def _rotation(constants: dict[str, Any], context: int) -> bytes:
+    """What tells the rotation in a context from that of the file."""
+    parameters, own = parameters_of(constants), constants.get(CONTEXT)
+    return turned_otherwise(parameters, own, context) if isinstance(own, int) else b""
 
 
 def _close(program: Program | None, source: Source) -> None:

@@ -16,6 +16,8 @@ _PIECE = 4 << 20  # bytes of a file that are hashed at a time
 class Origin:
     """Where a model comes from: the name of its file, the bytes that were loaded, until it is closed, and how it runs.
 
+    `rotation` is given where positions turn otherwise than in the file's own context: caches of both do not mix.
+
     Example: `Origin("model.pte", Source("model.pte")).checksum`.
     """
 
@@ -25,8 +27,10 @@ class Origin:
         source: Source | None = None,
         data: Mapping[str, memoryview] | None = None,
         activations: str = "float32",
+        rotation: bytes = b"",
     ) -> None:
         self.name, self.activations = name, activations
+        self._rotation = rotation
         self._source, self._data = source, data or {}
 
     @functools.cached_property
@@ -40,6 +44,7 @@ class Origin:
             digest.update(b"%d %d " % (len(name), len(view)) + name)
             for piece in pieces(view, _PIECE):
                 digest.update(piece)
+        digest.update(self._rotation)
         return digest.hexdigest()
 
     def close(self) -> None:

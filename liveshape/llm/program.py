@@ -12,6 +12,7 @@ from typing import Any
 
 from liveshape import ops
 from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.context import METHOD, ContextParameters
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.state import State, states_of
@@ -24,7 +25,8 @@ from liveshape.runtime import Program
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 MOST_ROWS = 16  # that a call chooses a token after
-_MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
+CONTEXT = "get_max_context_len"  # the method that says how many tokens the caches hold
+MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
 # Operators whose result begins with the first element of their first argument, beside views.
@@ -38,6 +40,7 @@ class Description:
 
     max_seq_len: int
     max_context: int
+    trained_context: int | None  # that the model was trained for and this file can be loaded with, if it says so
     vocab_size: int
     eos_ids: tuple[int, ...]
     bos_id: int | None
@@ -86,7 +89,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
 
     Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
     """
-    tokens, position, logits = _signature(graph, constants)
+    tokens, position, logits = signature(graph, constants)
     rows = SymInt("rows", 1)
     graph, logits = widened(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
     graph = taken_early(graph)
@@ -108,7 +111,8 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{operator} (after {graph.name})", args))
         return args[-1]
 
-    history = keep(Tensor("history", "int32", (1, description.max_context)))
+    # With room for a call of the most tokens, which is planned even where the context is shorter.
+    history = keep(Tensor("history", "int32", (1, max(description.max_context, tokens.max_shape[1]))))
     settings = {name: keep(SymInt(name)) for name in SETTINGS}
     begin = add("et_vk.select_as_symint.default", position, 0, 0, keep(SymInt("position")))
     count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
@@ -134,8 +138,11 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     )
 
 
-def _signature(graph: Graph, constants: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens, their positions and the logits, or an error that says what was expected and what is there."""
+def signature(graph: Graph, constants: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens, their positions and the logits, or an error that says what was expected and what is there.
+
+    Example: `tokens, position, logits = signature(graph, constants_of(program))`.
+    """
     found = [value for value in graph.inputs if isinstance(value, Tensor) and value.dtype in _INTEGERS]
     tokens = [value for value in found if value.rank == 2 and value.max_shape[0] == 1]
     positions = [value for value in found if value.rank == 1]
@@ -197,14 +204,15 @@ def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
 def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Sequence[State]) -> Description:
     bound = tokens.max_shape[1]
     width = logits.max_shape[-1]
-    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
     longest = min(_number(constants, "get_max_seq_len", bound), bound)
     given = min(prod(logits.max_shape[:-1]), longest)
     ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
     begin = constants.get("get_bos_id")
+    parameters = parameters_of(constants)
     return Description(
         max_seq_len=longest,
-        max_context=min(_number(constants, "get_max_context_len", _context(states, bound)), *rows, _MOST_CONTEXT),
+        max_context=context_of(constants, tokens, states),
+        trained_context=None if parameters is None else parameters.reach,
         vocab_size=min(_number(constants, "get_vocab_size", width), width),
         eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
         bos_id=None if begin is None or int(begin) < 0 else int(begin),
@@ -218,6 +226,23 @@ def _number(constants: dict[str, Any], name: str, otherwise: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise FormatError(f"{name} of the program gives {value!r}; a number above 0 is expected")
     return value
+
+
+def parameters_of(constants: dict[str, Any]) -> ContextParameters | None:
+    """What a file says of other contexts than its own, if it does.
+
+    Example: `parameters_of(constants_of(program)).trained`.
+    """
+    return ContextParameters.read(constants[METHOD]) if METHOD in constants else None
+
+
+def context_of(constants: dict[str, Any], tokens: Tensor, states: Sequence[State]) -> int:
+    """The tokens that the caches of a program hold: as many as its file says, and no more than they have rows.
+
+    Example: `context_of(constants_of(program), tokens, at_positions(graph, position))`.
+    """
+    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
+    return min(_number(constants, CONTEXT, _context(states, tokens.max_shape[1])), *rows, MOST_CONTEXT)
 
 
 def _context(states: Sequence[State], bound: int) -> int:

@@ -7,7 +7,7 @@ plan covers it whole. Delegate inputs and outputs become the outer tensors thems
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,18 +47,20 @@ def lower(
     limits: Limits | None = None,
     find_on_host: FindOnHost | None = None,
     strict: bool = False,
+    rewrite: Callable[[Graph], Graph] | None = None,
 ) -> Graph:
     """The graph of a method, fused, or an UnsupportedError that lists everything it has and we lack.
 
     `data` is the named data of `.ptd` files beside the program's own; `limits` are those of the device to fuse for.
     `find_on_host` gives what computes operators without a kernel; where `strict`, these are refused all the same.
+    `rewrite` makes another program of it before it is fused.
     """
     graph, problems = examine(program, method, data, find_on_host)
     if strict:
         problems = problems + on_host(graph)
     if problems:
         raise unsupported(method, problems)
-    return simplified(graph, limits)
+    return simplified(graph if rewrite is None else rewrite(graph), limits)
 
 
 def on_host(graph: Graph) -> list[Problem]:

@@ -24,7 +24,7 @@ from liveshape.export.runnable import Conversion
 from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
 from liveshape.runtime import Runtime
-from liveshape.tools.console import counted, size_text, upload_bar, work_bar
+from liveshape.tools.console import WorkBar, check_writable, counted, size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, is_program, works
@@ -86,6 +86,7 @@ def bench(
     """
     if plot is not None and not plot.lower().endswith(".svg"):
         raise InputError(f"--plot {plot}: the plot is an .svg file")
+    check_writable("--plot", plot)
     if model is not None and is_program(model):
         about, rows = _of_program(model, data, method, device, input_shapes, input_files, repeats)
     else:
@@ -93,8 +94,9 @@ def bench(
             raise InputError(
                 "--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d"
             )
-        tests = works(prompts, tokens, depths)
-        with Subject(model, shape, half_cache, activations).converted(conversion or Conversion()) as subject:
+        tests, conversion = works(prompts, tokens, depths), conversion or Conversion()
+        named = Subject(model, shape, half_cache, activations, conversion.max_context)
+        with named.converted(conversion, tests) as subject:
             about, rows = _of_language_model(subject, tests, device, repeats)
     _PRINTERS[output](about, rows)
     if plot is not None:
@@ -106,7 +108,7 @@ def bench(
 def _of_language_model(
     subject: Subject, tests: list[Work], choice: str | None, repeats: int
 ) -> tuple[dict[str, Any], list[Row]]:
-    subject.check(tests)
+    subject.context(tests)  # before a device is looked for
     with upload_bar() as progress:
         opened = subject.open(tests, open_device(choice), progress)
     with opened as model:
@@ -161,17 +163,19 @@ def _of_program(
         return described(Path(program).name, model.device, model.memory.weights), rows
 
 
-def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: Callable[[str], None]) -> Row:
-    begin(test.name)
+def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: WorkBar) -> Row:
+    begin(f"{test.name}, warming up")
     start = time.perf_counter()
     once()
     while time.perf_counter() - start < WARM:
         once()
     seconds = []
-    for _ in range(repeats):
-        begin(test.name)
+    for number in range(repeats):
+        begin(f"{test.name}, run {number + 1} of {repeats}")
         seconds.append(once())
-    return Row(test, tuple(seconds))
+    row = Row(test, tuple(seconds))
+    begin.tell(f"{test.name}: {row.text} {row.unit}")
+    return row
 
 
 # Output

@@ -6,10 +6,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
+from liveshape.errors import InputError
 from liveshape.errors import counted as counted
 from liveshape.run.weights import Progress
 from liveshape.tools.wrapping import wrapped
@@ -79,6 +81,22 @@ def print_text(text: str) -> None:
     print(wrapped(text, sys.stdout))
 
 
+def check_writable(flag: str, file: str | None) -> None:
+    """An error if no file can be written under a name, before the work whose result it is to hold.
+
+    >>> check_writable("--plot", None)
+    """
+    if file is None:
+        return
+    path = Path(file)
+    if path.is_dir():
+        raise InputError(f"{flag} {file}: it is a folder; name a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag} {file}: the folder {path.parent} does not exist; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{flag} {file}: it may not be written; name another file")
+
+
 def print_json(document: Any) -> None:
     """A document of plain values, indented.
 
@@ -120,28 +138,46 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
         bar.stop()
 
 
+class WorkBar:
+    """Names the next piece of work, and says what came of those before, above a bar; without a bar it does nothing.
+
+    Example: `with work_bar(2) as bar: bar("pp512"); bar.tell("pp512: 7 t/s")`.
+    """
+
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
+        self._bar, self._task, self._done = bar, task, 0
+
+    def __call__(self, text: str) -> None:
+        """Begin a piece; the one before it is done."""
+        if self._bar is None:
+            return
+        self._bar.update(self._task, completed=self._done, description=text)
+        self._done += 1
+        self._bar.start()
+        self._bar.refresh()
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+
+
 @contextmanager
-def work_bar(total: int) -> Iterator[Callable[[str], None]]:
+def work_bar(total: int) -> Iterator[WorkBar]:
     """A callback that names the next of `total` pieces of work: a passing bar on a terminal's stderr.
 
     Example: `with work_bar(2) as begin: begin("pp512"); measure()`.
     """
     if not sys.stderr.isatty():
-        yield lambda text: None
+        yield WorkBar()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     # A thread that draws would take time from what is measured.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
-    task = bar.add_task("", total=total, completed=-1)
-
-    def begin(text: str) -> None:
-        bar.start()
-        bar.update(task, advance=1, description=text, refresh=True)
-
     try:
-        yield begin
+        yield WorkBar(bar, bar.add_task("", total=total))
     finally:
         bar.stop()

@@ -57,6 +57,10 @@ def export(
     if adapter is not None and is_function(source):
         raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
     text = _evaluation_text(evaluate, source)
+    if text is not None:
+        from liveshape.device.webgpu import open_device
+
+        open_device(device)  # what runs the comparison must be there
     if is_function(source):
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
         start = time.monotonic()
@@ -151,9 +155,10 @@ def _say(notes: list[str]) -> None:
 
 
 def _report(path: Path, seconds: float) -> None:
-    rows = [(file.name, size_text(file.stat().st_size)) for file in sorted(path.parent.iterdir()) if file.is_file()]
-    shown = rows if path.name == "model.pte" else [(path.name, size_text(path.stat().st_size))]
-    print_table(f"{path.parent} in {seconds:.0f} s", ("file", "size"), shown)
+    # A model is its folder, in which the program has this name; a module is a file, wherever that lies.
+    files = sorted(path.parent.iterdir()) if path.name == "model.pte" else [path]
+    rows = [(file.name, size_text(file.stat().st_size)) for file in files if file.is_file()]
+    print_table(f"{path} written in {seconds:.0f} s", ("file", "size"), rows)
     with open_program(path) as program:
         _, problems = examine(program, "forward", {})
     for lack in by_operator(problems):

@@ -93,7 +93,7 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
 
 
 def add_conversion(parser: argparse.ArgumentParser) -> None:
-    """How a source that is no program yet is converted."""
+    """How a source that is no program yet is converted, and how long a text may become."""
     parser.add_argument(
         "--quant",
         metavar="HOW",
@@ -101,7 +101,7 @@ def add_conversion(parser: argparse.ArgumentParser) -> None:
         help=f"weights of a MODEL that is converted, as of `export`: {', '.join(get_args(Mode))} (default auto)",
     )
     parser.add_argument(
-        "--max-context", metavar="C", type=positive, help="tokens that its cache holds (default 2048, or the model's)"
+        "--max-context", metavar="C", type=positive, help="tokens that the cache holds (default 2048, or the model's)"
     )
     parser.add_argument("--no-cache", action="store_true", help="convert it for this time alone")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from liveshape.export.runnable import Conversion
 from liveshape.export.sources import located, runs_as_it_is
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
 from liveshape.llm.constraint import grammar_of
-from liveshape.llm.generate import load, stream_generate
+from liveshape.llm.context import larger_context
+from liveshape.llm.generate import ContextError, prompt_ids, stream_generate
 from liveshape.llm.logprobs import Logprobs
 from liveshape.llm.options import Prompt
 from liveshape.llm.responses import GenerationResponse, speed_text
@@ -23,7 +24,8 @@ from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import print_json, upload_bar
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
-from liveshape.tools.sources import runnable_model
+from liveshape.tools.sources import contexts_of, runnable_model
+from liveshape.tools.wrapping import wrapped
 
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 NGRAM = "ngram"
 AS_USUAL = Conversion()
+Check = Callable[[Tokenizer, int | None, int | None], None]  # the context of the run, and the trained one
 _LEAST_LIKELY = -9999.0  # what OpenAI writes for the logarithm of 0
 
 
@@ -70,7 +73,14 @@ def generate(
         raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
     text = read_prompt(prompt, prompt_file)
     stats = Stats(model_load_start_ms=now_ms())
-    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
+
+    def fits(tokenizer: Tokenizer, context: int | None, trained: int | None) -> None:
+        # The token that begins an empty prompt is the model's, which is not there yet; one is as good as another.
+        count = len(prompt_ids(tokenizer, make_prompt(tokenizer, text, system, raw), begin=0))
+        if context is not None and count > context:
+            raise ContextError(count, context, trained)
+
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, fits)
     guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)
@@ -117,6 +127,13 @@ def generate(
     else:
         say("\n")
         print(speed_text(last, stats), file=sys.stderr)
+    tokens_in_all = last.prompt_tokens + last.generation_tokens
+    if last.finish_reason == "length" and tokens_in_all > loaded.max_context:
+        advice = larger_context(loaded.max_context, loaded.trained_context, tokens_in_all)
+        print(
+            wrapped(f"the context of {loaded.max_context:,} tokens is full: for a longer text, {advice}", sys.stderr),
+            file=sys.stderr,
+        )
     keep_prompt_cache(loaded, prompt_cache)
     return 130 if stopped else 0
 
@@ -127,20 +144,36 @@ def open_model(
     half_cache: bool = False,
     activations: str = "float32",
     conversion: Conversion = AS_USUAL,
+    check: Check | None = None,
 ) -> tuple[LanguageModel, Tokenizer]:
     """A model and its tokenizer, with bars for what takes long; None is the model that the package carries.
 
+    `check` may refuse what is asked of it, by its tokenizer and its contexts, before any weight is uploaded.
+
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
+    from liveshape.llm.model import LanguageModel
+
     given = str(shipped_model()) if source is None else source
     with runnable_model(given, conversion) as path, upload_bar() as progress:
-        return load(
+        tokenizer = Tokenizer.load(path)
+        if check is not None:
+            own, trained = contexts_of(path)
+            check(tokenizer, conversion.max_context or own, trained)
+        model = LanguageModel.load(
             path,
             device=device,
             progress=progress,
             half_cache=half_cache,
             activations=activations,
+            max_context=conversion.max_context,
         )
+    if model.trained_context is not None and model.max_context > model.trained_context:
+        print(
+            f"note: the model was trained for {model.trained_context:,} tokens; text beyond that will be poor",
+            file=sys.stderr,
+        )
+    return model, tokenizer
 
 
 def open_lookahead(

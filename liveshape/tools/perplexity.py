@@ -12,13 +12,14 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.llm.context import larger_context
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.tools.console import counted, print_json, work_bar
 from liveshape.tools.generate import AS_USUAL, open_model, read_text, shipped_model
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
 
 CONTEXT = 512  # of a window, where the model holds as many
+LEAST = 4  # tokens of a window
+_MOST_CHARACTERS = 64  # of a token, but for a few that nobody writes
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,16 @@ def perplexity(
 
     Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
     """
+    if context is not None:
+        conversion = replace(conversion, max_context=_room_for(context, conversion.max_context))
     text = read_text(file)
-    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
+
+    def fits(tokenizer: Tokenizer, own: int | None, _: int | None) -> None:
+        window = context or min(CONTEXT, own or CONTEXT)
+        if len(text) < _MOST_CHARACTERS * window:  # a longer one is long enough, and takes its time
+            whole_windows(tokenizer, text, window)
+
+    loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, fits)
     with loaded:
         found = measure(loaded, tokenizer, text, context)
         about = {
@@ -80,6 +91,15 @@ def perplexity(
     print(f"perplexity {found.perplexity:.4f} ± {found.deviation:.4f} ({of})")
     print(f"{found.tokens_per_second:.1f} tokens/s", file=sys.stderr)
     return 0
+
+
+def _room_for(window: int, max_context: int | None) -> int:
+    """The context to load a model with for windows of so many tokens: as they need, or as was asked for."""
+    if window < LEAST:
+        raise InputError(f"--context {window}: a window has at least {LEAST} tokens")
+    if max_context is not None and window > max_context:
+        raise InputError(f"--context {window} does not fit --max-context {max_context}: give a larger one, or none")
+    return window if max_context is None else max_context
 
 
 def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int | None = None) -> Measured:
@@ -103,8 +123,20 @@ def windows_of(model: LanguageModel, tokenizer: Tokenizer, text: str, context: i
 
     Example: `windows_of(model, tokenizer, text, 256)`.
     """
-    if not 4 <= context <= model.max_context:
-        raise InputError(f"a context of {context} tokens: 4 to {model.max_context:,} are possible with this model")
+    if not LEAST <= context <= model.max_context:
+        advice = larger_context(model.max_context, model.trained_context, context - 1)
+        raise InputError(
+            f"a context of {context} tokens: {LEAST} to {model.max_context:,} are possible as the model is loaded; "
+            f"for more, {advice}"
+        )
+    return whole_windows(tokenizer, text, context)
+
+
+def whole_windows(tokenizer: Tokenizer, text: str, context: int) -> list[list[int]]:
+    """The same, for any model.
+
+    Example: `len(whole_windows(tokenizer, text, 256))`.
+    """
     ids = tokenizer.encode(text)
     windows = [ids[start : start + context] for start in range(0, len(ids) - context + 1, context)]
     if not windows:

@@ -15,7 +15,7 @@ from liveshape.export.runnable import Conversion
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from liveshape.runtime import Runtime, tell_host
-from liveshape.tools.console import print_json, print_table, size_text, upload_bar, work_bar
+from liveshape.tools.console import check_writable, print_json, print_table, size_text, upload_bar, work_bar
 from liveshape.tools.devices import rate_text
 from liveshape.tools.profiling import AGREES, PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
@@ -48,15 +48,17 @@ def profile(
 
     Example: `profile(shape="1b", prompts=[512], tokens=[32], trace="trace.json")`.
     """
+    check_writable("--trace", trace)
     if (model is None or not is_program(model)) and (input_shapes or input_files or data):
         raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
     if model is not None and is_program(model):
         opened, rates = _opened(device, remeasure)
         found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
     else:
-        rows = works(prompts, tokens, depths)
-        with Subject(model, shape, half_cache, activations).converted(conversion or Conversion()) as subject:
-            subject.check(rows)
+        rows, conversion = works(prompts, tokens, depths), conversion or Conversion()
+        named = Subject(model, shape, half_cache, activations, conversion.max_context)
+        with named.converted(conversion, rows) as subject:
+            subject.context(rows)
             opened, rates = _opened(device, remeasure)
             found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:

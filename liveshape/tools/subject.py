@@ -19,15 +19,14 @@ from liveshape.llm.engine import Engine
 from liveshape.llm.half_cache import halve_caches
 from liveshape.llm.model import LanguageModel
 from liveshape.llm.origin import Origin
-from liveshape.llm.program import constants_of, token_graph
+from liveshape.llm.program import token_graph
 from liveshape.llm.sampling import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
-from liveshape.model import program_file
-from liveshape.runtime import Progress, Runtime
+from liveshape.runtime import Progress
 from liveshape.tools.generate import shipped_model
 from liveshape.tools.shapes import SHAPES, llama_graph, shape_of
-from liveshape.tools.sources import runnable_model
+from liveshape.tools.sources import contexts_of, runnable_model
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,7 @@ class Subject:
     shape: str | None = None
     half_cache: bool = False
     activations: str = "float32"
+    max_context: int | None = None  # as the user wants it; None is what the works need
     title: str | None = None
 
     def __post_init__(self) -> None:
@@ -116,27 +116,39 @@ class Subject:
         return shipped_model() if self.path is None else Path(self.path)
 
     @contextmanager
-    def converted(self, conversion: Conversion) -> Iterator[Subject]:
+    def converted(self, conversion: Conversion, rows: Sequence[Work]) -> Iterator[Subject]:
         """The same as something that runs: what is no program yet is converted, and keeps its name.
 
-        Example: `with Subject("model.gguf").converted(Conversion()) as subject: subject.check(rows)`.
+        Works that it cannot do are refused before that.
+
+        Example: `with Subject("model.gguf").converted(Conversion(), rows) as subject: subject.open(rows, device)`.
         """
         if self.path is None:
             yield self
             return
+        self._check_asked(rows)
         if not self.folder.exists() and not is_hub_name(self.path):
             raise InputError(f"{self.path}: there is no such folder; --shape takes random weights of a known size")
-        with runnable_model(self.path, conversion) as path:
+        with runnable_model(self.path, conversion, lambda config: self._check_trained(rows, config.context)) as path:
             yield replace(self, path=str(path), title=self.folder.name)
 
-    def check(self, rows: Sequence[Work]) -> int:
-        """The tokens of context that works need, unless the file says that it has less: no weight is read for that.
+    def context(self, rows: Sequence[Work]) -> int | None:
+        """The context that works need, as `max_context` of a load; None where the file's own one does.
 
-        Example: `Subject("model-folder").check([Work(prompt=512, depth=4096)])`.
+        It is the user's, or as large as they need, up to what the model was trained for. No weight is read for that.
+
+        Example: `Subject("model-folder").context([Work(prompt=512, depth=4096)])`.
         """
-        longest = max(rows, key=lambda work: work.context)
-        if self.shape is None:
-            self._check_context(longest, _context_of(self.folder))
+        longest = _longest(rows)
+        self._check_asked(rows)
+        if self.max_context is not None or self.shape is not None:
+            return self.max_context
+        own, trained = contexts_of(self.folder)
+        if own is None or longest.context <= own:
+            return None
+        if trained is None:
+            self._check(longest, own, f"{self.name} has {own:,}, and its file does not say how to make that more")
+        self._check_trained(rows, trained)
         return longest.context
 
     def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
@@ -144,7 +156,7 @@ class Subject:
 
         Example: `Subject(shape="tiny").open([Work(tokens=128)], open_device())`.
         """
-        tokens = self.check(rows)
+        context, longest = self.context(rows), _longest(rows)
         if self.shape is None:
             model = LanguageModel.load(
                 self.folder,
@@ -152,27 +164,34 @@ class Subject:
                 progress=progress,
                 half_cache=self.half_cache,
                 activations=self.activations,
+                max_context=context,
             )
-            self._check_context(max(rows, key=lambda work: work.context), model.max_context)
+            self._check(longest, model.max_context, f"{self.name} has {model.max_context:,}")
             return model
-        made = llama_graph(shape_of(self.shape, tokens), device.limits)
+        made = llama_graph(shape_of(self.shape, context or longest.context), device.limits)
         graph = with_activations(made, self.activations, device.limits)
         whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
         return LanguageModel(Engine(whole, device, progress), Origin(self.shape))
 
-    def _check_context(self, work: Work, context: int | None) -> None:
-        if context is not None and work.context > context:
+    def _check_asked(self, rows: Sequence[Work]) -> None:
+        if self.max_context is not None:
+            self._check(_longest(rows), self.max_context, f"--max-context {self.max_context} was given")
+
+    def _check_trained(self, rows: Sequence[Work], trained: int | None) -> None:
+        if self.max_context is None and trained is not None:
+            longest = _longest(rows)
+            more = f"; --max-context {longest.context} goes beyond"
+            self._check(longest, trained, f"{self.name} was trained for {trained:,}", more)
+
+    def _check(self, work: Work, context: int, reason: str, more: str = "") -> None:
+        if work.context > context:
             raise InputError(
-                f"{work.name} takes {work.context:,} tokens of context, {self.name} has {context:,}: give a smaller "
-                "-p, -n or -d, or make the model with a larger --max-context"
+                f"{work.name} takes {work.context:,} tokens of context, {reason}: give a smaller -p, -n or -d{more}"
             )
 
 
-def _context_of(folder: Path) -> int | None:
-    """The context that a file names, if it does."""
-    with Runtime().load_program(str(program_file(folder))) as program:
-        found = constants_of(program).get("get_max_context_len")
-    return found if isinstance(found, int) else None
+def _longest(rows: Sequence[Work]) -> Work:
+    return max(rows, key=lambda work: work.context)
 
 
 def random_tokens(model: LanguageModel, count: int) -> list[int]:

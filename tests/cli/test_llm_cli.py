@@ -39,12 +39,16 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     class Loader:
         @staticmethod
-        def load(path: Path, *, device: Any = None, activations: str = "", **_: Any) -> FakeModel:
-            loaded.append(FakeModel(answering(chatty(), *ANSWERS)))
+        def load(
+            path: Path, *, device: Any = None, activations: str = "", max_context: int | None = None, **_: Any
+        ) -> FakeModel:
+            loaded.append(FakeModel(answering(chatty(), *ANSWERS), context=max_context or 512))
+            loaded[-1].trained_context = 4096
             loaded[-1].path, loaded[-1].asked, loaded[-1].activations = path, device, activations
             return loaded[-1]
 
     monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
+    monkeypatch.setattr("liveshape.tools.generate.contexts_of", lambda path: (512, 4096))
     return loaded
 
 
@@ -175,6 +179,41 @@ def test_options_are_looked_at_before_a_model_is_loaded(
 ) -> None:
     prompt = ("-p", "a") if command == "generate" else ()
     assert call(capsys, command, folder, *prompt, *flags.split())[0] == 2
+    assert not models
+
+
+def test_a_prompt_that_does_not_fit_is_told_before_a_model_is_loaded(
+    capsys: Capture, folder: Path, models: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "long.txt").write_text("how are you? " * 300)
+    code, out, err = call(capsys, "generate", folder, "-f", tmp_path / "long.txt")
+    told = " ".join(err.split())
+    assert (code, out) == (2, "")
+    assert "the context of this model is 512: shorten the prompt, or load the model with --max-context" in told
+    assert "trained for 4,096 tokens" in told
+    assert not models
+    code, _, err = call(capsys, "generate", folder, "-f", tmp_path / "long.txt", "--max-context", 8192)
+    assert code == 0
+    assert models[0].max_context == 8192
+    assert "trained for 4,096 tokens; text beyond that will be poor" in " ".join(err.split())
+
+
+def test_a_full_context_says_the_flag_that_helps(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    prompt = len(chatty().apply_chat_template([{"role": "user", "content": "how are you?"}]))
+    code, _, err = call(capsys, "generate", folder, "-p", "how are you?", "--max-context", prompt + 2)
+    assert code == 0
+    told = " ".join(err.split())
+    assert f"the context of {prompt + 2} tokens is full: for a longer text, load the model with --max-context" in told
+    assert "is full" not in call(capsys, "generate", folder, "-p", "how are you?", "-n", 3)[2]
+
+
+def test_a_system_prompt_that_no_template_takes_is_told_before_a_model_is_loaded(
+    capsys: Capture, tmp_path: Path, models: list[Any]
+) -> None:
+    folder = write_folder(tmp_path / "plain", tokenizer_config={"bos_token": "<|im_start|>", "eos_token": END})
+    code, _, err = call(capsys, "generate", folder, "-p", "how?", "--system", "Be brief")
+    assert code == 2
+    assert "it has no chat template" in err
     assert not models
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from liveshape.errors import FormatError, InputError, StorageError
 from liveshape.export import conversions, folder
-from liveshape.export.config import Quantization
+from liveshape.export.config import ModelConfig, Quantization
 from liveshape.export.folder import Settings
 from liveshape.export.runnable import Conversion, runnable
 from liveshape.export.sources import located, open_checkpoint, runs_as_it_is
@@ -65,21 +65,21 @@ def test_the_second_time_is_the_first_one_kept(cache: Path, gguf: Path) -> None:
     assert not list(cache.glob(".*"))
 
 
-def test_another_source_recipe_context_or_writer_is_another_entry(
+def test_another_source_recipe_or_writer_is_another_entry(
     cache: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = converted(gguf)
     assert converted(gguf, Conversion("none", 32))[0] != first
-    assert converted(gguf, Conversion(max_context=64))[0] != first
+    assert converted(gguf, Conversion(max_context=64))[0] == first
     assert not any(entry.is_stale for entry in conversions.entries())
     os.utime(gguf, (1, 1))
     changed, line = converted(gguf)
     assert changed != first
     assert line.startswith("converting")
-    assert len([entry for entry in conversions.entries() if entry.is_stale]) == 3
+    assert len([entry for entry in conversions.entries() if entry.is_stale]) == 2
     monkeypatch.setattr(conversions, "_writer", lambda: "the next")
     assert converted(gguf)[0] != changed
-    assert len(list(cache.iterdir())) == 5
+    assert len(list(cache.iterdir())) == 4
 
 
 def test_a_file_of_a_folder_counts(cache: Path, tmp_path: Path) -> None:
@@ -304,14 +304,38 @@ def test_load_converts(cache: Path, gguf: Path) -> None:
         load(gguf, quant="5w")  # type: ignore[arg-type]
 
 
+def test_one_conversion_serves_every_context(cache: Path, gguf: Path) -> None:
+    ids, rows = [1, 5, 9, 2, 7], []
+    for context in (None, 7, 300):
+        model, _ = load(gguf, max_context=context)
+        with model:
+            assert model.max_context == (context or model.trained_context)
+            rows.append(model.evaluate(ids))
+    assert all(np.array_equal(row, rows[0]) for row in rows)
+    (entry,) = conversions.entries()
+    assert [file.name for file in entry.folder.glob("*.pte")] == ["model.pte"]
+
+
+def test_a_model_may_be_refused_before_it_is_converted(cache: Path, gguf: Path) -> None:
+    def never(config: ModelConfig) -> None:
+        raise InputError(f"trained for {config.context}")
+
+    for keep in (True, False):
+        with pytest.raises(InputError, match="trained for"), runnable(str(gguf), Conversion(cache=keep), check=never):
+            pass
+    assert not list(cache.glob("*"))
+
+
 def test_what_is_a_program_is_taken_as_it_is(tmp_path: Path, cache: Path, gguf: Path) -> None:
     path, _ = converted(gguf)
     for given in (path, path / "model.pte"):
         with runnable(str(given), Conversion()) as found:
             assert found == given
+        with runnable(str(given), SMALL) as found:
+            assert found == given
         with (
-            pytest.raises(InputError, match="a program already, and --max-context 32 cannot"),
-            runnable(str(given), SMALL),
+            pytest.raises(InputError, match="a program already, and --quant none cannot"),
+            runnable(str(given), Conversion("none")),
         ):
             pass
     (path / "model.pte").rename(tmp_path / "any.bin")

@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypa
         ({"program": "ff"}, "of another program: ff, this one is 6edf"),
         ({"program": 5}, "program is 5, a checksum is expected"),
         ({"program": None}, "program is None"),
-        ({"tokens": 41}, "holds 41 tokens, the context of this model is 40"),
+        ({"tokens": 41}, "holds 41 tokens, the context of this model is 40: load the model with --max-context 41"),
         ({"activations": "int8"}, "saved with activations='int8', this model was loaded with activations='float32'"),
         ({"activations": None}, "saved with activations=None"),
         ({"tokens": -1}, "tokens is -1"),

@@ -106,6 +106,7 @@ class FakeModel:
         self.following = following
         self.max_context, self.vocab_size = context, vocab_size
         self.max_seq_len = context
+        self.trained_context: int | None = None
         self.eos_ids: tuple[int, ...] = ()
         self.bos_id: int | None = None
         self.tokens: tuple[int, ...] = ()

@@ -1,0 +1,100 @@
+"""Masks of sliding windows that hide nothing: in a context that is no longer than the window, every key is seen.
+
+They cost a tensor of queries times keys, so a graph for such a context goes without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from liveshape import ops
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.lower.rewriting import renamed, rewritten
+
+_AND = "aten.logical_and.default"
+_ATTENTION = "sdpa_with_kv_cache.default"
+_MASK = 7  # the place of the mask among the arguments of attention
+_BELOW = "aten.lt.Scalar"
+_MINUS = "aten.sub.Tensor"
+_COUNT = "aten.arange.start_step"
+_VIEW = "aten.view_copy.default"
+_PLUS, _FIRST, _SIZE = "add", "et_vk.select_as_symint.default", "sym_size.int"
+
+
+def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int) -> Graph:
+    """The same program for positions below `context`, without masks that let every key of these be seen.
+
+    Example: `without_windows(graph, tokens, position, 2048)`.
+    """
+    if graph.controls:
+        return graph
+    distances = _Distances(graph, tokens, position)
+    seen = {
+        node.args[-1]
+        for node in graph.nodes
+        if node.name == _BELOW and distances.below_context(node.args[0]) and context <= node.args[1]
+    }
+    if not seen:
+        return graph
+    names: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        args = renamed(node.args, names)
+        if node.name == _AND and any(value in seen for value in args[:2]):
+            names[args[-1]] = next((value for value in args[:2] if value not in seen), args[0])
+            continue
+        if node.name == _ATTENTION and args[_MASK] in seen:
+            # Anew: what an operator says of its rows depends on whether it has a mask.
+            node = ops.OPS[node.name].bind(node.index, node.label, (*args[:_MASK], None, *args[_MASK + 1 :]))
+            args = node.args
+        nodes.append(replace(node, args=args))
+    return _without_unread(replace(graph, outputs=renamed(graph.outputs, names)), nodes)
+
+
+class _Distances:
+    """Which tensors hold how far keys lie before queries, told by the operators that make them."""
+
+    def __init__(self, graph: Graph, tokens: Tensor, position: Tensor) -> None:
+        self._tokens, self._position = tokens, position
+        self._makers = {value: graph.nodes[writers[0]] for value, writers in graph.writers.items() if len(writers) == 1}
+
+    def below_context(self, value: Any) -> bool:
+        """Whether every element is below the number of tokens so far."""
+        node = self._makers.get(value)
+        if node is None:
+            return False
+        if node.name == _MINUS:
+            return node.args[2] == 1 and self.below_context(node.args[0]) and self._counted(node.args[1], 0)
+        return self.below_context(node.args[0]) if node.name == _VIEW else self._counted(value)
+
+    def _counted(self, value: Any, start: int | None = None) -> bool:
+        """Whether elements are numbers one after the other, up to the last token of the call."""
+        node = self._makers.get(value)
+        if node is None or node.name != _COUNT:
+            return False
+        begin, end, step = node.args[:3]
+        return step == 1 and (begin == start or start is None) and self._is_end(end)
+
+    def _is_end(self, value: Any) -> bool:
+        """Whether a number is the position of a call and its tokens together."""
+        node = self._makers.get(value) if isinstance(value, SymInt) else None
+        if node is None or node.name != _PLUS:
+            return False
+        terms = [self._makers.get(term) for term in node.args[:2]]
+        wanted = (_FIRST, self._position, 0, 0), (_SIZE, self._tokens, 1)
+        given = [None if term is None else (term.name, *term.args[:-1]) for term in terms]
+        return all(term in given for term in wanted)
+
+
+def _without_unread(graph: Graph, nodes: list[Node]) -> Graph:
+    """Without the nodes whose results nobody reads any more."""
+    kept: list[Node] = []
+    read: set[Value] = {value for value in graph.outputs if isinstance(value, Value)}
+    for node in reversed(nodes):
+        if node.mutates or not node.written or any(value in read for value in node.written):
+            kept.append(node)
+            read.update(node.inputs)
+    made = rewritten(graph, [(node.index, node) for node in reversed(kept)], ())
+    used = {value for node in made.nodes for value in (*node.inputs, *node.outputs)} | read | made.given
+    return replace(made, values=tuple(value for value in made.values if value in used))
