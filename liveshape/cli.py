@@ -99,7 +99,8 @@ SOURCE is one of
   module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
 
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
-One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens.
+One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens (2048, or
+what the model was trained for, if that is less). Here the context may be another at every load; elsewhere it is this.
 Weights: auto keeps whole numbers of 4 or 8 bits exactly as the source stores them, and gives floats 4 bits, or 8
 where 4 would cost; 4w is 4 bits everywhere, 8da4w the same on 8-bit activations, 8w is 8 bits, none is floats. A model
 of a billion parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra
@@ -237,7 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
     running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
     add_activations(running)
-    add_conversion(running)
+    add_conversion(running, context=False)
     running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
     # The words of executor_runner, for habits and scripts.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
@@ -259,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-seq-len", metavar="S", type=positive, help="tokens of a prompt in one call (default 512)"
     )
     exporting.add_argument(
-        "--max-context", metavar="C", type=positive, help="tokens that the cache holds (default 2048, or the model's)"
+        "--max-context", metavar="C", type=positive, help="tokens that the cache holds, unless a load asks for others"
     )
     exporting.add_argument("--dtype", choices=("fp32", "fp16"), default="fp32", help="of everything else, on the GPU")
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")

@@ -27,7 +27,7 @@ from liveshape.runtime import Runtime
 from liveshape.tools.console import WorkBar, check_writable, counted, size_text, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, is_program, works
+from liveshape.tools.subject import Subject, Work, call_name, check_calls, do, go_to_depth, is_program, works
 
 WARM = 0.3  # seconds of work before a row counts
 
@@ -88,6 +88,7 @@ def bench(
         raise InputError(f"--plot {plot}: the plot is an .svg file")
     check_writable("--plot", plot)
     if model is not None and is_program(model):
+        check_calls(model, conversion)
         about, rows = _of_program(model, data, method, device, input_shapes, input_files, repeats)
     else:
         if input_shapes or input_files or data:

@@ -132,6 +132,12 @@ def _notes(checkpoint: Checkpoint, settings: Any) -> list[str]:
             f"note: the rotary embedding is that of texts longer than {scaling.original_context} tokens, for shorter "
             f"ones too; with --max-context {scaling.original_context} it is that of shorter texts"
         )
+    window = config.window if any(map(config.has_window, range(config.layers))) else None
+    if settings.max_context is not None and window is not None and max_context <= window < config.context:
+        notes.append(
+            f"note: there are no masks for the sliding window of {window} tokens, which is the most that this file can "
+            "be loaded with; leave --max-context out for more"
+        )
     if config.text_only:
         notes.append("note: the part of the model that sees pictures is left out")
     if config.experts is not None:

@@ -92,17 +92,21 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_conversion(parser: argparse.ArgumentParser) -> None:
-    """How a source that is no program yet is converted, and how long a text may become."""
+def add_conversion(parser: argparse.ArgumentParser, context: bool = True) -> None:
+    """How a source that is no program yet is converted, and, where texts are made, how long these may become."""
     parser.add_argument(
         "--quant",
         metavar="HOW",
         choices=get_args(Mode),
         help=f"weights of a MODEL that is converted, as of `export`: {', '.join(get_args(Mode))} (default auto)",
     )
-    parser.add_argument(
-        "--max-context", metavar="C", type=positive, help="tokens that the cache holds (default 2048, or the model's)"
-    )
+    if context:
+        parser.add_argument(
+            "--max-context",
+            metavar="C",
+            type=positive,
+            help="tokens that the cache holds (default 2048, or the model's)",
+        )
     parser.add_argument("--no-cache", action="store_true", help="convert it for this time alone")
 
 
@@ -110,4 +114,4 @@ def conversion_of(arguments: argparse.Namespace) -> Conversion:
     """The same, read."""
     from liveshape.export.runnable import Conversion
 
-    return Conversion(arguments.quant, arguments.max_context, not arguments.no_cache)
+    return Conversion(arguments.quant, getattr(arguments, "max_context", None), not arguments.no_cache)

@@ -20,7 +20,7 @@ from liveshape.tools.devices import rate_text
 from liveshape.tools.profiling import AGREES, PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
 from liveshape.tools.run import make_inputs
-from liveshape.tools.subject import Subject, Work, call_name, do, go_to_depth, is_program, works
+from liveshape.tools.subject import Subject, Work, call_name, check_calls, do, go_to_depth, is_program, works
 from liveshape.tools.trace import trace as trace_of
 
 
@@ -52,6 +52,7 @@ def profile(
     if (model is None or not is_program(model)) and (input_shapes or input_files or data):
         raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
     if model is not None and is_program(model):
+        check_calls(model, conversion)
         opened, rates = _opened(device, remeasure)
         found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
     else:

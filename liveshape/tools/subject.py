@@ -79,6 +79,19 @@ def is_program(model: str) -> bool:
     return Path(model).is_file() and runs_as_it_is(Path(model))
 
 
+def check_calls(model: str, conversion: Conversion | None) -> None:
+    """Refuse what is asked of language models for a program that is timed by calls.
+
+    Example: `check_calls("model.pte", Conversion())`.
+    """
+    asked = conversion or Conversion()
+    for flag, value in (("--quant", asked.quant), ("--max-context", asked.max_context)):
+        if value is not None:
+            raise InputError(
+                f"{flag} {value} is for language models; {model} is a file, which is timed by calls: name its folder"
+            )
+
+
 def call_name(method: str, inputs: Sequence[Any]) -> str:
     """A call by the shapes of its inputs.
 

@@ -132,6 +132,8 @@ def test_a_plot_that_cannot_be_written_is_told_first(capsys: Capture, tmp_path: 
         ((BLOCK.parent, "--shape", "tiny"), "give one of the two"),
         (("--shape", "tiny", "--plot", "plot.png"), "an .svg file"),
         (("/nonexistent/model",), "there is no such folder"),
+        ((BLOCK, "--max-context", 64), "--max-context 64 is for language models"),
+        ((BLOCK, "--quant", "4w"), "--quant 4w is for language models"),
     ],
 )
 def test_what_cannot_be_measured_is_2(capsys: Capture, arguments: tuple[object, ...], problem: str) -> None:

@@ -140,6 +140,7 @@ def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch
     made = FakeModel(reciting(tokens, len(prompt)))
     loader = SimpleNamespace(load=lambda *_, **__: made)
     monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=loader))
+    monkeypatch.setattr("liveshape.tools.generate.contexts_of", lambda path: (512, None))
     code, out, _ = call(capsys, "generate", folder, "-p", "Once upon a time", "--raw")
     assert (code, out) == (0, " there was\n")
     assert made.computed == [prompt]

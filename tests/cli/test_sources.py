@@ -40,7 +40,7 @@ def test_every_command_takes_a_gguf_file(gguf: Path, capsys: Capture, tmp_path: 
     assert "tiny.gguf" in out
     assert f"{gguf}, as converted before" in err
     assert call(capsys, "perplexity", gguf, tmp_path / "text.txt", "-c", 16, *small)[0] == 0
-    code, out, _ = call(capsys, "run", gguf, "--input-shapes", "1x3,1", *small)
+    code, out, _ = call(capsys, "run", gguf, "--input-shapes", "1x3,1")
     assert code == 0
     assert "1, 130" in out.replace("x", ", ")
     assert call(capsys, "generate", gguf, "-p", "t5", "-n", 1, "--raw", "--no-cache", *small)[0] == 0
@@ -60,7 +60,7 @@ def test_a_profile_too(gguf: Path, capsys: Capture, monkeypatch: pytest.MonkeyPa
 def test_the_cache_is_listed_and_cleared(gguf: Path, capsys: Capture, tmp_path: Path) -> None:
     assert "no converted models" in call(capsys, "cache")[1]
     for quant in ("4w", "none"):
-        run = ("run", gguf, "--quant", quant, "--max-context", 32, "--input-shapes", "1x1,1", "--print", "none")
+        run = ("run", gguf, "--quant", quant, "--input-shapes", "1x1,1", "--print", "none")
         assert call(capsys, *run)[0] == 0
     out = call(capsys, "cache")[1]
     assert out.count(str(gguf)) == 2
@@ -80,6 +80,10 @@ def test_options_are_checked_before_anything_is_converted(gguf: Path, capsys: Ca
         (("generate", gguf, "-p", "a", "--quant", "5w"), "invalid choice"),
         (("bench", gguf, "-p", 0, "-n", 0), "nothing to measure"),
         (("bench", gguf, "--shape", "1b"), "give one of the two"),
+        (("bench", gguf, "-d", 1 << 20), "was trained for"),
+        (("perplexity", gguf, tmp_path / "text.txt", "-c", 3), "a window has at least 4 tokens"),
+        (("perplexity", gguf, tmp_path / "text.txt", "-c", 9, "--max-context", 8), "--context 9 does not fit"),
+        (("perplexity", gguf, tmp_path / "nowhere.txt"), "No such file"),
         (("chat", tmp_path / "nowhere.gguf"), "No such file"),
     ):
         code, _, err = call(capsys, *arguments)
