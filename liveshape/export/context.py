@@ -16,6 +16,7 @@ from liveshape.export.config import LARGEST, MOST, ModelConfig, RopeScaling
 from liveshape.export.rope import Rotation
 
 METHOD = "get_context_parameters"
+_LARGEST_HEAD = 1 << 16
 _MOST_TEXT = 1 << 20  # characters; the largest heads have a few hundred factors
 
 
@@ -81,7 +82,9 @@ def _scaling(fields: Any) -> RopeScaling:
 def _check_lengths(rotation: Rotation) -> None:
     """Divisors of frequencies are as many as there are."""
     given = [rotation.rope_factors, *(vars(rotation.rope_scaling).values() if rotation.rope_scaling else ())]
-    pairs = _size(rotation.rotary_size) // 2
+    if _size(rotation.rotary_size) > _LARGEST_HEAD:
+        raise ValueError(f"a head of {rotation.rotary_size} elements")
+    pairs = rotation.rotary_size // 2
     wrong = next((len(each) for each in given if isinstance(each, tuple) and len(each) not in (0, pairs)), None)
     if wrong is not None:
         raise ValueError(f"{wrong} factors for {pairs} pairs of a head")

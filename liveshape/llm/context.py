@@ -156,7 +156,8 @@ class _Sizes:
         """Let a node set what it gives."""
         args = [_numbers(self.of(argument)) for argument in node.args[:-1]]
         try:
-            generator, reply = node.run(*args, self.of(node.args[-1])), None
+            generator = node.run(*args, self.of(node.args[-1]))
+            reply: Any = None
             while generator is not None:
                 request = generator.send(reply)
                 reply = None

@@ -5,19 +5,21 @@ A file says how its tables are made. That it says the truth is seen by making th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from liveshape.errors import UnsupportedError
-from liveshape.export.context import ContextParameters
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.context import METHOD, ContextParameters
 from liveshape.export.rope import Rotation, inverse_frequencies, rotary_tables
 from liveshape.graph import Graph, Tensor, Value
 from liveshape.graph.constants import all_bytes
 
 ROTARY = "et_vk.apply_rotary_emb_hf.default"
-_DTYPES = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
+_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 # How far the same cosine may be apart on two machines, as a share of the largest.
 _APART = {"float32": 1e-6, "float16": 1e-3}
 
@@ -51,9 +53,19 @@ def turned_otherwise(parameters: ContextParameters | None, own: int, context: in
     """
     if parameters is None:
         return b""
-    with np.errstate(all="ignore"):
+    with _sound():
         before, now = (inverse_frequencies(parameters.rotation, length).tobytes() for length in (own, context))
     return b"" if before == now else now
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """Numbers of a file that no rotation has are its fault, not the arithmetic's."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except (ArithmeticError, ValueError) as error:
+        raise FormatError(f"{METHOD} of the program describes no rotary embedding: {error}") from error
 
 
 def _is_table(graph: Graph, table: Any) -> bool:
@@ -71,7 +83,7 @@ def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotati
     stored = np.frombuffer(all_bytes(table.constant), dtype).reshape(table.max_shape)
     # A table is that of all layers, or of those with a window, which may turn otherwise.
     for local in (False, True):
-        with np.errstate(all="ignore"):
+        with _sound():
             own = rotary_tables(rotation, length, local)[place].astype(dtype)
             scale = float(np.abs(own).max(initial=1.0))
             if not np.allclose(own, stored, rtol=0, atol=_APART[table.dtype] * scale):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 import liveshape
 from liveshape.cli import main
+from liveshape.tools.export import _report
 from tests.export.tiny import LLAMA, checkpoint_of, random_weights, write_folder
 
 MODULES = """
@@ -156,3 +158,15 @@ def test_half(tmp_path: Path) -> None:
     got = np.asarray(liveshape.load(tmp_path / "model.pte")(tokens, position))
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, wanted.numpy(), rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("place", [".", "made"])
+def test_what_was_written_has_a_name(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / place).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    path = Path(place) / "block.pte"
+    shutil.copy(Path(liveshape.__file__).parent / "demo" / "block.pte", path)
+    _report(path, 85.0)
+    assert capsys.readouterr().out.startswith(f"{path} written in 85 s\n")

@@ -14,6 +14,7 @@ import torch
 import liveshape
 from liveshape.errors import ShapeError
 from liveshape.export.config import Quantization
+from liveshape.export.context import METHOD, ContextParameters
 from liveshape.export.folder import Settings
 from liveshape.formats import open_program
 from liveshape.formats.signature import SIGNATURE
@@ -141,6 +142,8 @@ def test_methods_that_runners_ask(model: tuple[str, Path]) -> None:
     assert (tokens.name, [str(size) for size in tokens.sizes or ()]) == ("tokens", ["1", "length"])
     assert (position.name, [str(size) for size in position.sizes or ()]) == ("input_pos", ["1"])
     del found[SIGNATURE]
+    (parameters,) = found.pop(METHOD)
+    assert ContextParameters.read(parameters).trained == CONTEXT
     assert found == {
         "get_bos_id": [1],
         "get_eos_ids": [2, 3],

@@ -383,6 +383,7 @@ def test_what_a_file_says_comes_back() -> None:
         {"rotation": {"rotary_size": 8}},
         {"rotation": {"rotary_size": 8, "rope_theta": "x", "rope_scaling": None}},
         {"rotation": {"rotary_size": 8, "rope_theta": 1e99, "rope_scaling": None}},
+        {"rotation": {"rotary_size": 1 << 30, "rope_theta": 1e4, "rope_scaling": None}},
         {"rotation": {"rotary_size": 8, "rope_theta": 1.0, "rope_scaling": None, "rope_factors": [1.0] * 5}},
         {"rotation": {"rotary_size": 8, "rope_theta": 1.0, "rope_scaling": {"kind": 7}}},
         {"rotation": {"rotary_size": 8, "rope_theta": 1.0, "rope_scaling": {"kind": "linear", "odd": 1}}},
