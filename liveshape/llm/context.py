@@ -79,10 +79,10 @@ def checked_context(context: Any) -> int | None:
     return number
 
 
-def larger_context(context: int, trained: int | None, tokens: int) -> str:
+def larger_context(trained: int | None, tokens: int) -> str:
     """What to do about a context that is too short for so many tokens, as the end of a message.
 
-    >>> larger_context(2048, 8192, 3000)
+    >>> larger_context(8192, 3000)
     'load the model with --max-context 4096 (load(max_context=4096)): it was trained for 8,192 tokens'
     """
     if trained is None:

@@ -48,7 +48,7 @@ class ContextError(InputError):
     def __init__(self, tokens: int, context: int, trained: int | None = None) -> None:
         super().__init__(
             f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
-            f"shorten the prompt, or {larger_context(context, trained, tokens)}"
+            f"shorten the prompt, or {larger_context(trained, tokens)}"
         )
         self.tokens, self.context = tokens, context
 

@@ -357,7 +357,7 @@ class LanguageModel:
             there = f"{held:,} in the cache and " if held else ""
             raise InputError(
                 f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; shorten the "
-                f"text, or {larger_context(self.max_context, self.trained_context, held + len(tokens))}"
+                f"text, or {larger_context(self.trained_context, held + len(tokens))}"
             )
         wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
         if wrong is not None:

@@ -92,5 +92,5 @@ def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotati
         both = min(length, rows)
         if np.array_equal(made[:both], own[:both]):
             made[:both] = stored[:both]  # the same angles: rows of the file stay what they are, to the last bit
-        return replace(table, max_shape=(rows, width), constant=memoryview(made).cast("B"))
+        return replace(table, max_shape=(rows, width), constant=memoryview(made.tobytes()))
     return None

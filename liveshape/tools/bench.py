@@ -24,7 +24,7 @@ from liveshape.export.runnable import Conversion
 from liveshape.llm.model import LanguageModel
 from liveshape.model import Model
 from liveshape.runtime import Runtime
-from liveshape.tools.console import WorkBar, check_writable, counted, size_text, upload_bar, work_bar
+from liveshape.tools.console import WorkBar, check_writable, counted, size_text, status, upload_bar, work_bar
 from liveshape.tools.plot import bars, lines
 from liveshape.tools.run import make_inputs
 from liveshape.tools.subject import Subject, Work, call_name, check_calls, do, go_to_depth, is_program, works
@@ -110,6 +110,7 @@ def _of_language_model(
     subject: Subject, tests: list[Work], choice: str | None, repeats: int
 ) -> tuple[dict[str, Any], list[Row]]:
     subject.context(tests)  # before a device is looked for
+    status(f"loading {subject.name}: weights, then kernels")
     with upload_bar() as progress:
         opened = subject.open(tests, open_device(choice), progress)
     with opened as model:

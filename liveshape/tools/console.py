@@ -138,6 +138,15 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
         bar.stop()
 
 
+def status(text: str) -> None:
+    """A line on a terminal's stderr that says what takes long now, where no bar can: elsewhere nothing.
+
+    >>> status("loading 1b: weights and kernels")
+    """
+    if sys.stderr.isatty():
+        print(wrapped(text, sys.stderr), file=sys.stderr, flush=True)
+
+
 class WorkBar:
     """Names the next piece of work, and says what came of those before, above a bar; without a bar it does nothing.
 

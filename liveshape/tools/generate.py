@@ -129,7 +129,7 @@ def generate(
         print(speed_text(last, stats), file=sys.stderr)
     tokens_in_all = last.prompt_tokens + last.generation_tokens
     if last.finish_reason == "length" and tokens_in_all > loaded.max_context:
-        advice = larger_context(loaded.max_context, loaded.trained_context, tokens_in_all)
+        advice = larger_context(loaded.trained_context, tokens_in_all)
         print(
             wrapped(f"the context of {loaded.max_context:,} tokens is full: for a longer text, {advice}", sys.stderr),
             file=sys.stderr,

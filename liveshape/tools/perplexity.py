@@ -124,7 +124,7 @@ def windows_of(model: LanguageModel, tokenizer: Tokenizer, text: str, context: i
     Example: `windows_of(model, tokenizer, text, 256)`.
     """
     if not LEAST <= context <= model.max_context:
-        advice = larger_context(model.max_context, model.trained_context, context - 1)
+        advice = larger_context(model.trained_context, context - 1)
         raise InputError(
             f"a context of {context} tokens: {LEAST} to {model.max_context:,} are possible as the model is loaded; "
             f"for more, {advice}"

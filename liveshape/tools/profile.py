@@ -15,7 +15,7 @@ from liveshape.export.runnable import Conversion
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from liveshape.runtime import Runtime, tell_host
-from liveshape.tools.console import check_writable, print_json, print_table, size_text, upload_bar, work_bar
+from liveshape.tools.console import check_writable, print_json, print_table, size_text, status, upload_bar, work_bar
 from liveshape.tools.devices import rate_text
 from liveshape.tools.profiling import AGREES, PHASES, Line, Profile, profiled
 from liveshape.tools.rates import MEASURED, Rates, rates_of
@@ -81,6 +81,7 @@ def _opened(choice: str | None, remeasure: bool) -> tuple[WebGpuDevice, Rates]:
 
 
 def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDevice, repeats: int) -> Iterator[Profile]:
+    status(f"loading {subject.name}: weights, then kernels")
     with upload_bar() as progress:
         opened = subject.open(rows, device, progress)
     with opened as model, work_bar(len(rows)) as begin:

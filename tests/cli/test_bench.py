@@ -110,6 +110,7 @@ def test_a_terminal_sees_each_row_as_it_is_done(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("COLUMNS", "100")
     assert bench(shape="tiny", prompts=[4], tokens=[2], repeats=1) == 0
     shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert shown.startswith("loading tiny: weights, then kernels\n")
     assert "pp4, warming up" in shown
     assert "tg2, run 1 of 1" in shown
     assert re.search(r"pp4: [\d.]+ ± 0\.00 t/s", shown)

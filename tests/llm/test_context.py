@@ -355,11 +355,11 @@ def test_a_context_beyond_what_a_buffer_holds_is_refused() -> None:
 
 
 def test_advice_names_a_context_that_is_enough() -> None:
-    assert "--max-context 4096 (load(max_context=4096)): it was trained for 8,192" in larger_context(2048, 8192, 3000)
-    assert "--max-context 8192 " in larger_context(2048, 8192, 8191)
-    assert "--max-context 16384 " in larger_context(2048, 8192, 9999)
-    assert "will be poor" in larger_context(2048, 8192, 9999)
-    assert "export" in larger_context(2048, None, 3000)
+    assert "--max-context 4096 (load(max_context=4096)): it was trained for 8,192" in larger_context(8192, 3000)
+    assert "--max-context 8192 " in larger_context(8192, 8191)
+    assert "--max-context 16384 " in larger_context(8192, 9999)
+    assert "will be poor" in larger_context(8192, 9999)
+    assert "export" in larger_context(None, 3000)
 
 
 def test_what_a_file_says_comes_back() -> None:
