@@ -11,7 +11,8 @@ from typing import get_args
 
 from liveshape.disk import room_in
 from liveshape.errors import InputError
-from liveshape.export.config import Mode, ModelConfig, Quantization
+from liveshape.export.checkpoint import Checkpoint
+from liveshape.export.config import Mode, Quantization
 from liveshape.export.sources import located, runs_as_it_is
 from liveshape.packages import need
 
@@ -44,7 +45,7 @@ def runnable(
     conversion: Conversion,
     progress: Progress = lambda done, total: None,
     tell: Callable[[str], None] = lambda text: None,
-    check: Callable[[ModelConfig], None] | None = None,
+    check: Callable[[Checkpoint], None] | None = None,
 ) -> Iterator[Path]:
     """The path to load a source from: a program or its folder as it is, and else a folder that it is converted into.
 
@@ -70,13 +71,13 @@ def runnable(
             tell(f"{source}, as converted before in {found}")
         else:
             if check is not None:
-                check(open_checkpoint(path).config)
+                check(open_checkpoint(path))
             tell(f"converting {source} once, into {entry_folder(path, settings)}")
         yield found or convert(path, settings, progress)
         return
     checkpoint = open_checkpoint(path)
     if check is not None:
-        check(checkpoint.config)
+        check(checkpoint)
     with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
         tell(f"converting {source} for this time alone")
         folder = Path(home) / "model"

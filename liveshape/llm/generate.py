@@ -79,9 +79,11 @@ def load(
     """
     from liveshape.export.runnable import Conversion, runnable
     from liveshape.llm.model import LanguageModel
+    from liveshape.llm.unconverted import tokenizer_of
 
     conversion = Conversion(quant, max_context, cache)
-    with runnable(str(path_of(path)), conversion, progress or (lambda done, total: None)) as folder:
+    told = progress or (lambda done, total: None)
+    with runnable(str(path_of(path)), conversion, told, check=tokenizer_of) as folder:
         tokenizer = Tokenizer.load(folder)  # first: it is cheap, and fails without any weight uploaded
         return LanguageModel.load(
             folder,

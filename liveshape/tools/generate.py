@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
+from liveshape.export.checkpoint import Checkpoint
+from liveshape.export.folder import Settings
 from liveshape.export.runnable import Conversion
 from liveshape.export.sources import located, runs_as_it_is
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, guess_limit, path_of, stop_strings, token_limit
@@ -21,6 +23,7 @@ from liveshape.llm.responses import GenerationResponse, speed_text
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.stats import Stats, now_ms
 from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.unconverted import tokenizer_of
 from liveshape.tools.console import print_json, upload_bar
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
@@ -148,14 +151,19 @@ def open_model(
 ) -> tuple[LanguageModel, Tokenizer]:
     """A model and its tokenizer, with bars for what takes long; None is the model that the package carries.
 
-    `check` may refuse what is asked of it, by its tokenizer and its contexts, before any weight is uploaded.
+    `check` may refuse what is asked of it, by its tokenizer and its contexts, before weights are converted or uploaded.
 
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
     from liveshape.llm.model import LanguageModel
 
+    def early(checkpoint: Checkpoint) -> None:
+        tokenizer, trained = tokenizer_of(checkpoint), checkpoint.config.context
+        if check is not None:
+            check(tokenizer, conversion.max_context or Settings().bounds(trained)[1], trained)
+
     given = str(shipped_model()) if source is None else source
-    with runnable_model(given, conversion) as path, upload_bar() as progress:
+    with runnable_model(given, conversion, early) as path, upload_bar() as progress:
         tokenizer = Tokenizer.load(path)
         if check is not None:
             own, trained = contexts_of(path)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from liveshape.export.config import ModelConfig
+from liveshape.export.checkpoint import Checkpoint
 from liveshape.export.runnable import Conversion, runnable
 from liveshape.llm.program import CONTEXT, constants_of, parameters_of
+from liveshape.model import program_file
 from liveshape.runtime import Runtime
 from liveshape.tools.console import upload_bar
 from liveshape.tools.wrapping import wrapped
@@ -17,7 +18,7 @@ from liveshape.tools.wrapping import wrapped
 
 @contextmanager
 def runnable_model(
-    source: str, conversion: Conversion, check: Callable[[ModelConfig], None] | None = None
+    source: str, conversion: Conversion, check: Callable[[Checkpoint], None] | None = None
 ) -> Iterator[Path]:
     """The path to load a model from; what is converted for this time alone goes at the end.
 
@@ -34,8 +35,6 @@ def contexts_of(path: Path) -> tuple[int | None, int | None]:
 
     Example: `own, trained = contexts_of(Path("model-folder"))`.
     """
-    from liveshape.llm.model import program_file
-
     with Runtime().load_program(str(program_file(path))) as program:
         constants = constants_of(program)
     own, parameters = constants.get(CONTEXT), parameters_of(constants)

@@ -142,7 +142,9 @@ class Subject:
         self._check_asked(rows)
         if not self.folder.exists() and not is_hub_name(self.path):
             raise InputError(f"{self.path}: there is no such folder; --shape takes random weights of a known size")
-        with runnable_model(self.path, conversion, lambda config: self._check_trained(rows, config.context)) as path:
+        with runnable_model(
+            self.path, conversion, lambda model: self._check_trained(rows, model.config.context)
+        ) as path:
             yield replace(self, path=str(path), title=self.folder.name)
 
     def context(self, rows: Sequence[Work]) -> int | None:

@@ -75,6 +75,7 @@ def test_the_cache_is_listed_and_cleared(gguf: Path, capsys: Capture, tmp_path: 
 
 
 def test_options_are_checked_before_anything_is_converted(gguf: Path, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("<s>" * 9)
     for arguments, message in (
         (("generate", gguf, "-p", "a", "--temp", -1), "temperature"),
         (("generate", gguf, "-p", "a", "--quant", "5w"), "invalid choice"),
@@ -85,6 +86,8 @@ def test_options_are_checked_before_anything_is_converted(gguf: Path, capsys: Ca
         (("perplexity", gguf, tmp_path / "text.txt", "-c", 9, "--max-context", 8), "--context 9 does not fit"),
         (("perplexity", gguf, tmp_path / "nowhere.txt"), "No such file"),
         (("chat", tmp_path / "nowhere.gguf"), "No such file"),
+        (("generate", gguf, "-p", "<s>" * 99, "--raw", "--max-context", 50), "the context of this model is 50"),
+        (("perplexity", gguf, tmp_path / "short.txt", "-c", 99), "is shorter than a context of 99"),
     ):
         code, _, err = call(capsys, *arguments)
         assert code == 2

@@ -20,7 +20,8 @@ import pytest
 
 from liveshape.errors import FormatError, InputError, StorageError
 from liveshape.export import conversions, folder
-from liveshape.export.config import ModelConfig, Quantization
+from liveshape.export.checkpoint import Checkpoint
+from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings
 from liveshape.export.runnable import Conversion, runnable
 from liveshape.export.sources import located, open_checkpoint, runs_as_it_is
@@ -317,12 +318,19 @@ def test_one_conversion_serves_every_context(cache: Path, gguf: Path) -> None:
 
 
 def test_a_model_may_be_refused_before_it_is_converted(cache: Path, gguf: Path) -> None:
-    def never(config: ModelConfig) -> None:
-        raise InputError(f"trained for {config.context}")
+    def never(checkpoint: Checkpoint) -> None:
+        raise InputError(f"trained for {checkpoint.config.context}")
 
     for keep in (True, False):
         with pytest.raises(InputError, match="trained for"), runnable(str(gguf), Conversion(cache=keep), check=never):
             pass
+    assert not list(cache.glob("*"))
+
+
+def test_a_tokenizer_that_cannot_be_read_is_told_before_a_model_is_converted(cache: Path, tmp_path: Path) -> None:
+    write_folder(tmp_path / "model", LLAMA, WEIGHTS)  # its tokenizer.json is empty
+    with pytest.raises(FormatError, match=r"tokenizer\.json"):
+        load(tmp_path / "model")
     assert not list(cache.glob("*"))
 
 
