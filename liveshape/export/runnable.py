@@ -45,7 +45,7 @@ def runnable(
     conversion: Conversion,
     progress: Progress = lambda done, total: None,
     tell: Callable[[str], None] = lambda text: None,
-    check: Callable[[Checkpoint], None] | None = None,
+    check: Callable[[Checkpoint], object] | None = None,
 ) -> Iterator[Path]:
     """The path to load a source from: a program or its folder as it is, and else a folder that it is converted into.
 

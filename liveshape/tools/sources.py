@@ -18,7 +18,7 @@ from liveshape.tools.wrapping import wrapped
 
 @contextmanager
 def runnable_model(
-    source: str, conversion: Conversion, check: Callable[[Checkpoint], None] | None = None
+    source: str, conversion: Conversion, check: Callable[[Checkpoint], object] | None = None
 ) -> Iterator[Path]:
     """The path to load a model from; what is converted for this time alone goes at the end.
 
