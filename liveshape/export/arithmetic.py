@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from liveshape.export.delegate import Delegate, Shape, Tensor
+from liveshape.export.families import Activation
 from liveshape.export.matrices import Tensors
 
 
@@ -42,6 +43,15 @@ class Arithmetic:
         """Every element times a scale, pressed into -cap to cap."""
         pressed = self.scaled(x, scale / cap)
         return self.scaled(self.graph.call("aten.tanh.default", pressed, shape=x.shape), cap)
+
+    def activated(self, x: Tensor, activation: Activation) -> Tensor:
+        """Every element through the activation of a feed-forward."""
+        if activation == "silu":
+            return self.mul(x, self.graph.call("aten.sigmoid.default", x, shape=x.shape))
+        if activation == "relu":
+            return self.graph.call("aten.relu.default", x, shape=x.shape)
+        approximate = "tanh" if activation == "gelu_tanh" else "none"
+        return self.graph.call("aten.gelu.default", x, approximate, shape=x.shape)
 
     def softmax(self, x: Tensor) -> Tensor:
         """Along the last dim."""

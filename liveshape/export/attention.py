@@ -108,16 +108,16 @@ class Attention:
         """How many tokens each key lies before each query, (S, context of now)."""
         if self._distances is None:
             graph, end = self.arithmetic.graph, self._until()
-            queries = self._counted(self.position, self.length)
+            queries = self.counted(self.position, self.length)
             column = graph.call(
                 "aten.view_copy.default", queries, (self.length, 1), shape=(self.length, 1), dtype="int32"
             )
             shape = self.length, end
-            keys = self._counted(0, end)
+            keys = self.counted(0, end)
             self._distances = graph.call("aten.sub.Tensor", column, keys, 1, shape=shape, dtype="int32")
         return self._distances
 
-    def _counted(self, start: LiveInt | int, length: LiveInt) -> Tensor:
+    def counted(self, start: LiveInt | int, length: LiveInt) -> Tensor:
         """Positions from one on up to the end."""
         # As the data says, strided, on the device, not pinned.
         rest = None, None, None, None

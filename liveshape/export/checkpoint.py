@@ -49,6 +49,8 @@ def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
     """
     query, pair = config.heads * config.head_size, config.kv_heads * config.head_size
     yield "model.embed_tokens.weight", (config.vocabulary, config.hidden)
+    if config.learned_positions:
+        yield "model.embed_positions.weight", (config.context, config.hidden)
     for index in range(config.layers):
         layer = f"model.layers.{index}"
         for name in config.norms.names:
@@ -63,18 +65,19 @@ def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
         if config.experts is not None and config.has_experts(index):
             yield f"{layer}.mlp.gate.weight", (config.experts.count, config.hidden)
             for number in range(config.experts.count):
-                yield from _feed_forward(f"{layer}.mlp.experts.{number}", config.hidden, config.experts.feed_forward)
+                yield from _feed_forward(config, f"{layer}.mlp.experts.{number}", config.experts.feed_forward)
         else:
-            yield from _feed_forward(f"{layer}.mlp", config.hidden, config.feed_forward)
+            yield from _feed_forward(config, f"{layer}.mlp", config.feed_forward)
     yield "model.norm.weight", (config.hidden,)
     if not config.tied:
         yield "lm_head.weight", (config.vocabulary, config.hidden)
 
 
-def _feed_forward(name: str, hidden: int, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.gate_proj.weight", (width, hidden)
-    yield f"{name}.up_proj.weight", (width, hidden)
-    yield f"{name}.down_proj.weight", (hidden, width)
+def _feed_forward(config: ModelConfig, name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if config.gated:
+        yield f"{name}.gate_proj.weight", (width, config.hidden)
+    yield f"{name}.up_proj.weight", (width, config.hidden)
+    yield f"{name}.down_proj.weight", (config.hidden, width)
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
@@ -92,8 +95,13 @@ def check_tensors(checkpoint: Checkpoint) -> None:
                 f"the checkpoint does not fit its config: {count} {what}, {len(checkpoint.shapes)} tensors"
             )
     expected = dict(expected_tensors(checkpoint.config))
-    linears = {name.removesuffix("weight"): shape for name, shape in expected.items() if len(shape) == 2}
-    expected |= {f"{name}bias": shape[:1] for name, shape in linears.items() if f"{name}bias" in checkpoint.shapes}
+    # Linear layers may have a bias, and norms that subtract the mean.
+    added = {
+        f"{name.removesuffix('weight')}bias": shape[:1]
+        for name, shape in expected.items()
+        if name.endswith(".weight") and (len(shape) == 2 or checkpoint.config.layer_norm)
+    }
+    expected |= {name: shape for name, shape in added.items() if name in checkpoint.shapes}
     missing = [name for name in expected if name not in checkpoint.shapes]
     if missing:
         raise FormatError(f"the checkpoint lacks {_list(missing)}")

@@ -20,16 +20,31 @@ Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How a model stretches its rotary embedding beyond the context that it was trained on."""
+    """How a model stretches its rotary embedding beyond the context that it was trained on.
 
-    kind: Literal["linear", "llama3", "longrope"]
-    factor: float  # of the frequencies; for longrope that of cosines and sines
+    Example: `RopeScaling("yarn", 4.0, high_frequency=32.0, original_context=32768, amplitude=1.14)`.
+    """
+
+    kind: Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
+    factor: float = 1.0  # of the frequencies
+    # Turns within the original context: pairs with fewer are stretched, those with more are kept.
     low_frequency: float = 1.0
     high_frequency: float = 4.0
     original_context: int = 8192
+    amplitude: float = 1.0  # of cosines and sines
+    truncated: bool = True  # yarn blends between whole pairs
     # Divisors of the frequencies for contexts up to the original one, and for longer ones.
     short: tuple[float, ...] = ()
     long: tuple[float, ...] = ()
+
+
+def yarn_amplitude(factor: float, weight: float = 1.0) -> float:
+    """How much yarn sharpens attention in a context that is longer by a factor.
+
+    >>> round(yarn_amplitude(4.0), 4), yarn_amplitude(0.5)
+    (1.1386, 1.0)
+    """
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 @dataclass(frozen=True)
@@ -100,8 +115,11 @@ class ModelConfig:
     context: int  # what the model was trained for
     tied: bool
     norms: Norms = field(default_factory=Norms)
+    layer_norm: bool = False  # rather than RMSNorm
     qk_norm: bool = False
     joint_qk_norm: bool = False  # over all heads of a token together
+    parallel: bool = False  # both halves of a layer read the same norm
+    gated: bool = True  # the feed-forward has a gate
     activation: Activation = "silu"
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # of what a half of a layer adds
@@ -116,6 +134,7 @@ class ModelConfig:
     windowed: tuple[bool, ...] = (True,)  # which layers do; layers take turns
     local_theta: float | None = None  # the base of layers with a window, which are not stretched
     rotated: tuple[bool, ...] = (True,)  # which layers have a rotary embedding; layers take turns
+    learned_positions: bool = False  # a table that is added to the embedding
     text_only: bool = False  # of a model that takes pictures as well
     begin: int | None = None
     ends: tuple[int, ...] = ()
@@ -153,6 +172,10 @@ class ModelConfig:
             raise FormatError(
                 f"the model has rope frequencies to blend from {scaling.low_frequency} to {scaling.high_frequency}"
             )
+        if scaling is not None and scaling.kind == "yarn" and self.rope_theta <= 1:
+            raise FormatError(f"the model has rope_theta = {self.rope_theta}; yarn needs a base above 1")
+        if scaling is not None and scaling.kind == "dynamic" and self.rotary_size < 4:
+            raise FormatError(f"a rotary size of {self.rotary_size} cannot be scaled dynamically; 4 or more can")
         if scaling is not None and scaling.kind == "longrope":
             for factors in (scaling.short, scaling.long):
                 if len(factors) != self.rotary_size // 2 or not all(0 < each <= LARGEST for each in factors):
@@ -165,7 +188,7 @@ class ModelConfig:
     def parameters(self) -> int:
         """Weights of the model, a tied table counted once."""
         attention = self.hidden * self.head_size * (self.heads + self.kv_heads) * 2
-        layer = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
+        layer = attention + (2 + self.gated) * self.hidden * self.feed_forward + 2 * self.hidden
         whole = self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
         if self.experts is None:
             return whole
@@ -195,6 +218,10 @@ def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
         raise UnsupportedError(
             f"--max-seq-len {max_seq} must be at least 2 and no more than --max-context {max_context}: "
             "it is the longest piece of a prompt that one call takes"
+        )
+    if config.learned_positions and max_context > config.context:
+        raise UnsupportedError(
+            f"--max-context {max_context}: the model has learned {config.context} positions and knows no others"
         )
 
 

@@ -99,7 +99,7 @@ class Decoder:
     def logits(self, tokens: Tensor, position: Tensor, full: bool) -> Tensor:
         """(1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
         config, bounds = self.config, self.bounds
-        tables = self._tables("rope", local=False)
+        tables = self._tables("rope", local=False) if any(config.rotated) else None
         near_tables = tables if config.local_theta is None else self._tables("rope.local", local=True)
         self.length = self.graph.live("sym_size.int", tokens, 1, bound=bounds.piece)
         # Of the one number, element 0 along dim 0.
@@ -108,6 +108,9 @@ class Decoder:
         ids = Tensor(tokens.id, (1, self.length), tokens.dtype)
         x = self.projections.embedding(ids, "model.embed_tokens")  # (1, S, hidden)
         x = self.arithmetic.scaled(x, config.embedding_scale)
+        if config.learned_positions:
+            positions = self.attention.counted(self.position, self.length)
+            x = self.arithmetic.add(x, self.projections.exact_rows(positions, "model.embed_positions"))
         for index in range(config.layers):
             x = self._layer(x, index, near_tables if config.has_window(index) else tables)
         if not full:
@@ -130,12 +133,13 @@ class Decoder:
 
         return made(0), made(1)
 
-    def _layer(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor]) -> Tensor:
+    def _layer(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
         """Attention and feed-forward, each between norms and beside a residual."""
         name, norms = f"model.layers.{index}", self.config.norms
-        inner = self._attention(self._normed(x, name, norms.into_attention), index, tables)
+        normed = self._normed(x, name, norms.into_attention)
+        inner = self._attention(normed, index, tables)
         x = self._beside(x, self._normed(inner, name, norms.out_of_attention))
-        inner = self._normed(x, name, norms.into_feed_forward)
+        inner = normed if self.config.parallel else self._normed(x, name, norms.into_feed_forward)
         experts = self.config.experts
         if experts is not None and self.config.has_experts(index):
             inner = mixture(inner, f"{name}.mlp", experts, self.projections, self.arithmetic, self._feed_forward)
@@ -146,7 +150,7 @@ class Decoder:
     def _beside(self, x: Tensor, inner: Tensor) -> Tensor:
         return self.arithmetic.add(x, self.arithmetic.scaled(inner, self.config.residual_scale))
 
-    def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor]) -> Tensor:
+    def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
         """Grouped-query attention against the caches of this layer."""
         config, name = self.config, f"model.layers.{index}.self_attn"
         query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
@@ -157,7 +161,7 @@ class Decoder:
             query, key = self._norm(query, f"{name}.q_norm"), self._norm(key, f"{name}.k_norm")
         if config.joint_qk_norm:
             query, key = self._apart(query, config.heads), self._apart(key, config.kv_heads)
-        if config.has_rotation(index):
+        if tables is not None and config.has_rotation(index):
             query, key = self.graph.call_two(
                 "et_vk.apply_rotary_emb_hf.default",
                 *(query, key, *tables, self.position),
@@ -176,22 +180,36 @@ class Decoder:
         return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
 
     def _feed_forward(self, x: Tensor, name: str) -> Tensor:
-        """A gate with an activation, times what it lets through."""
-        gate = self.projections.linear(x, f"{name}.gate_proj")
-        if self.config.activation == "silu":
-            gate = self.arithmetic.mul(gate, self.graph.call("aten.sigmoid.default", gate, shape=gate.shape))
+        """A gate with an activation, times what it lets through; or an activation alone."""
+        config, arithmetic = self.config, self.arithmetic
+        if config.gated:
+            gate = arithmetic.activated(self.projections.linear(x, f"{name}.gate_proj"), config.activation)
+            inner = arithmetic.mul(gate, self.projections.linear(x, f"{name}.up_proj"))
         else:
-            gate = self.graph.call("aten.gelu.default", gate, "tanh", shape=gate.shape)
-        up = self.projections.linear(x, f"{name}.up_proj")
-        return self.projections.linear(self.arithmetic.mul(gate, up), f"{name}.down_proj")
+            inner = arithmetic.activated(self.projections.linear(x, f"{name}.up_proj"), config.activation)
+        return self.projections.linear(inner, f"{name}.down_proj")
 
     def _normed(self, x: Tensor, layer: str, norm: str | None) -> Tensor:
         """Through a norm of a layer, where the family has one."""
         return x if norm is None else self._norm(x, f"{layer}.{norm}")
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        """The scaled inverse root mean square."""
+        """The scaled inverse root mean square, or that of what is left without the mean."""
         # As the number that the kernels compute with.
         eps = float(np.float32(self.config.norm_eps))
         weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
-        return self.graph.call("et_vk.rms_norm.default", x, weight, eps, shape=x.shape)
+        if not self.config.layer_norm:
+            return self.graph.call("et_vk.rms_norm.default", x, weight, eps, shape=x.shape)
+        one = (*x.shape[:-1], 1)
+        arguments = x, (x.width,), weight, self._norm_bias(name, x.width), eps
+        return self.graph.call_many(
+            "aten.native_layer_norm.default", *arguments, results=((x.shape, None), (one, None), (one, None))
+        )[0]
+
+    def _norm_bias(self, name: str, width: int) -> Tensor:
+        """That of the checkpoint, or zeros, which every runtime takes."""
+        if self.tensors.has(f"{name}.bias"):
+            return self.graph.constant(self.tensors.plain(f"{name}.bias"))
+        return self.graph.constant(
+            self.tensors.computed(f"zeros.{width}", (width,), lambda: np.zeros(width, np.float32))
+        )

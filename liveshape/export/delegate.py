@@ -51,7 +51,7 @@ class Tensor:
         return bound_of(self.shape)[-1]
 
 
-Argument = Tensor | LiveInt | int | float | str | None | tuple[Dim, ...]
+Argument = Tensor | LiveInt | int | float | str | None | tuple[Dim, ...] | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,15 @@ class Delegate:
         self, name: str, *args: Argument, first: tuple[Shape, str | None], second: tuple[Shape, str | None]
     ) -> tuple[Tensor, Tensor]:
         """An operator that gives two tensors, each of a shape and a dtype."""
-        ids = tuple(map(self._argument, args))
-        one, other = (self._tensor(shape, dtype or self.floats, activation=True) for shape, dtype in (first, second))
-        made = self._value(schema.ValueList((one.id, other.id)))
-        self._chain.append((name, (*ids, made)))
+        one, other = self.call_many(name, *args, results=(first, second))
         return one, other
+
+    def call_many(self, name: str, *args: Argument, results: Sequence[tuple[Shape, str | None]]) -> tuple[Tensor, ...]:
+        """An operator that gives a list of tensors, each of a shape and a dtype."""
+        ids = tuple(map(self._argument, args))
+        made = tuple(self._tensor(shape, dtype or self.floats, activation=True) for shape, dtype in results)
+        self._chain.append((name, (*ids, self._value(schema.ValueList(tuple(each.id for each in made))))))
+        return made
 
     def blob(self) -> bytes:
         """The delegate as a file holds it, without the bytes of its constants."""
@@ -187,7 +191,7 @@ class Delegate:
             self._known[key] = found = self._value(self._list(argument) if isinstance(argument, tuple) else argument)
         return found
 
-    def _list(self, items: tuple[Dim, ...]) -> tuple[int, ...] | schema.ValueList:
+    def _list(self, items: tuple[Dim, ...] | tuple[Tensor, ...]) -> tuple[int, ...] | schema.ValueList:
         whole = tuple(item for item in items if isinstance(item, int))
         if len(whole) == len(items):
             return whole

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Norms:
 _AROUND = Norms(
     "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
 )
+_AROUND_GLM = Norms("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
 _AFTER = Norms(None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+_ONE = Norms("input_layernorm", None, None, None)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Family:
     """One family.
 
     `settings` are those of its config.json that change what a layer computes and that are followed for it alone;
-    `defaults` are what it means where it says nothing.
+    `defaults` are what transformers means where it says nothing; `keys` and `tensors` are what it calls settings and
+    tensors that others call otherwise.
 
     Example: `FAMILIES["gemma2"].norms.names`.
     """
@@ -44,14 +47,26 @@ class Family:
     architecture: str
     gguf: bool = True  # whether GGUF files of this name are known
     norms: Norms = field(default_factory=Norms)
+    layer_norm: bool = False  # rather than RMSNorm
     qk_norm: Literal["heads", "rows"] | None = None  # of each head, or of all heads of a token together
+    parallel: bool = False  # attention and feed-forward read the same norm and are added together
+    gated: bool = True  # the feed-forward has a gate
     scales_embedding: bool = False  # by the root of its width
+    learned_positions: bool = False  # a table that is added to the embedding, rather than a rotary embedding
+    interleaved: bool = False  # the rotary embedding turns neighbours, not the two halves of a head
+    partial_rotary: bool = False  # partial_rotary_factor is looked at
     norms_less_one: bool = False  # in Hugging Face's files
     neighbours: bool = False  # in GGUF files rows that turn as a pair lie beside each other
     windows: tuple[bool, ...] = (True,)  # which layers look through the window if there is one; layers take turns
+    layer_types: bool = True  # layer_types may say otherwise
     optional_window: bool = False  # a window is meant only if use_sliding_window says so
+    rotates_windows_alone: bool = False  # layers without a window know no positions
     settings: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()  # settings of others that transformers does not look at
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)  # theirs to ours, between dots
+    transposed: frozenset[str] = frozenset()  # matrices that are stored (inputs, outputs)
 
     def embedding_scale(self, hidden: int) -> float:
         """What the rows of its table are multiplied with."""
@@ -59,28 +74,41 @@ class Family:
 
 
 _MULTIPLIERS = frozenset(("attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"))
-_CAPS = frozenset(("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"))
+_QWEN: dict[str, Any] = {"max_window_layers": 28, "sliding_window": 4096}
 _GEMMA: dict[str, Any] = {
     "head_dim": 256,
     "hidden_activation": "gelu_pytorch_tanh",
     "query_pre_attn_scalar": 256,
     "tie_word_embeddings": True,
 }
+_GEMMA_KEYS = {"hidden_act": "hidden_activation"}
+_GLM: dict[str, Any] = {"head_dim": 128, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7}
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM", neighbours=True, windows=(False,)),
-    "mistral": Family("MistralForCausalLM", gguf=False),
-    "qwen2": Family("Qwen2ForCausalLM", optional_window=True),
-    "qwen3": Family("Qwen3ForCausalLM", qk_norm="heads", optional_window=True),
-    "phi3": Family("Phi3ForCausalLM"),
+    "mistral": Family("MistralForCausalLM", gguf=False, layer_types=False, defaults={"sliding_window": 4096}),
+    "qwen2": Family("Qwen2ForCausalLM", optional_window=True, defaults=_QWEN),
+    "qwen3": Family(
+        "Qwen3ForCausalLM",
+        qk_norm="heads",
+        optional_window=True,
+        defaults={**_QWEN, "head_dim": 128},
+    ),
+    "phi3": Family(
+        "Phi3ForCausalLM",
+        partial_rotary=True,
+        layer_types=False,
+        defaults={"original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+    ),
     "gemma2": Family(
         "Gemma2ForCausalLM",
         norms=_AROUND,
         scales_embedding=True,
         norms_less_one=True,
         windows=(True, False),
-        settings=_CAPS,
+        settings=frozenset(("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar")),
         defaults={**_GEMMA, "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        keys=_GEMMA_KEYS,
     ),
     "gemma3": Family(
         "Gemma3ForCausalLM",
@@ -89,7 +117,8 @@ FAMILIES: Mapping[str, Family] = {
         scales_embedding=True,
         norms_less_one=True,
         windows=(True, True, True, True, True, False),
-        settings=_CAPS,
+        settings=frozenset(("final_logit_softcapping", "query_pre_attn_scalar")),
+        ignored=frozenset(("attn_logit_softcapping",)),
         # Those of the larger ones, with pictures, say little more than what differs from these.
         defaults={
             **_GEMMA,
@@ -101,8 +130,15 @@ FAMILIES: Mapping[str, Family] = {
             "rope_theta": 1e6,
             "rope_local_base_freq": 1e4,
         },
+        keys=_GEMMA_KEYS,
     ),
-    "olmo2": Family("Olmo2ForCausalLM", norms=_AFTER, qk_norm="rows", windows=(False,)),
+    "olmo2": Family(
+        "Olmo2ForCausalLM",
+        norms=_AFTER,
+        qk_norm="rows",
+        windows=(False,),
+        defaults={"rms_norm_eps": 1e-5},
+    ),
     "granite": Family("GraniteForCausalLM", neighbours=True, windows=(False,), settings=_MULTIPLIERS),
     "smollm3": Family(
         "SmolLM3ForCausalLM",
@@ -111,11 +147,81 @@ FAMILIES: Mapping[str, Family] = {
         settings=frozenset(("no_rope_layers",)),
         defaults={"no_rope_layer_interval": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
     ),
-    "mixtral": Family("MixtralForCausalLM", gguf=False, settings=frozenset(("num_local_experts",))),
+    "mixtral": Family(
+        "MixtralForCausalLM",
+        gguf=False,
+        layer_types=False,
+        settings=frozenset(("num_local_experts",)),
+        defaults={"rope_theta": 1e6, "rms_norm_eps": 1e-5},
+        tensors={"block_sparse_moe": "mlp", "w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"},
+    ),
     "qwen3moe": Family(
         "Qwen3MoeForCausalLM",
         qk_norm="heads",
+        layer_types=False,
         optional_window=True,
         settings=frozenset(("num_experts", "num_local_experts")),
+        defaults={"sliding_window": 4096},
+    ),
+    "starcoder2": Family(
+        "Starcoder2ForCausalLM",
+        layer_norm=True,
+        gated=False,
+        layer_types=False,
+        defaults={"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "tie_word_embeddings": True},
+        keys={"rms_norm_eps": "norm_epsilon"},
+        tensors={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
+    ),
+    "glm": Family("GlmForCausalLM", gguf=False, interleaved=True, partial_rotary=True, windows=(False,), defaults=_GLM),
+    "glm4": Family(
+        "Glm4ForCausalLM",
+        norms=_AROUND_GLM,
+        interleaved=True,
+        partial_rotary=True,
+        windows=(False,),
+        defaults=_GLM,
+    ),
+    "cohere2": Family(
+        "Cohere2ForCausalLM",
+        norms=_ONE,
+        layer_norm=True,
+        parallel=True,
+        interleaved=True,
+        windows=(True, True, True, False),
+        rotates_windows_alone=True,
+        settings=frozenset(("logit_scale",)),
+        defaults={"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096, "tie_word_embeddings": True},
+        keys={"rms_norm_eps": "layer_norm_eps"},
+    ),
+    "gpt2": Family(
+        "GPT2LMHeadModel",
+        layer_norm=True,
+        gated=False,
+        learned_positions=True,
+        windows=(False,),
+        settings=frozenset(("scale_attn_weights",)),
+        defaults={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+        keys={
+            "hidden_act": "activation_function",
+            "hidden_size": "n_embd",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+            "rms_norm_eps": "layer_norm_epsilon",
+        },
+        tensors={
+            "wte": "embed_tokens",
+            "wpe": "embed_positions",
+            "h": "layers",
+            "ln_1": "input_layernorm",
+            "ln_2": "post_attention_layernorm",
+            "ln_f": "norm",
+            "attn.c_attn": "self_attn.qkv_proj",
+            "attn.c_proj": "self_attn.o_proj",
+            "mlp.c_fc": "mlp.up_proj",
+            "mlp.c_proj": "mlp.down_proj",
+        },
+        transposed=frozenset(("c_attn", "c_proj", "c_fc")),
     ),
 }

@@ -87,7 +87,7 @@ def from_gguf(
         head_size=head_size,
         feed_forward=size("feed_forward_length"),
         vocabulary=vocabulary,
-        norm_eps=number("attention.layer_norm_rms_epsilon"),
+        norm_eps=number("attention.layer_norm_epsilon" if family.layer_norm else "attention.layer_norm_rms_epsilon"),
         rope_theta=number("rope.freq_base", 10000.0),
         rotary_size=size("rope.dimension_count", head_size),
         context=size("context_length", 2048),
@@ -139,8 +139,8 @@ def _scaling(
     if factors is not None:
         original = size("rope.scaling.original_context_length", size("context_length", 2048))
         short, long = map(tuple, factors)
-        factor = number("rope.scaling.attn_factor", 0) or 1.0
-        return RopeScaling("longrope", factor, original_context=original, short=short, long=long)
+        amplitude = number("rope.scaling.attn_factor", 0) or 1.0
+        return RopeScaling("longrope", original_context=original, amplitude=amplitude, short=short, long=long)
     return RopeScaling("linear", number("rope.scaling.factor")) if kind == "linear" else None
 
 

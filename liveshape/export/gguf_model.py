@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from liveshape.export.families import FAMILIES, Norms
 from liveshape.export.fused import parts
 from liveshape.export.gguf import GgufFile
 from liveshape.export.gguf_config import from_gguf, token_of
+from liveshape.export.rotary_rows import halves_of
 from liveshape.export.tokenizer import Vocabulary, tokenizer_files
 from liveshape.export.weights import Grouped, Layout
 
 _OUTER = {
     "token_embd": "model.embed_tokens",
+    "position_embd": "model.embed_positions",
     "output_norm": "model.norm",
     "output": "lm_head",
 }
@@ -64,8 +67,8 @@ def open_gguf(path: Path) -> Checkpoint:
     names = {hugging_face_name(name, config.norms): name for name in matrices}
     if len(names) < len(matrices):
         raise FormatError(f"{path}: two of its tensors are the same one under two names")
-    permuted = FAMILIES[config.family].neighbours
-    if permuted and config.rotary_size != config.head_size:
+    family = FAMILIES[config.family]
+    if family.neighbours and config.rotary_size != config.head_size:
         raise UnsupportedError(
             f"{path}: only {config.rotary_size} of {config.head_size} dims of a head are rotated, "
             "which GGUF files of this architecture store in an order that is not defined"
@@ -73,9 +76,8 @@ def open_gguf(path: Path) -> Checkpoint:
 
     def placed(name: str, rows: slice) -> slice | npt.NDArray[np.int64]:
         """Where rows of the model lie in the file."""
-        if permuted and (heads := _rotated_heads(name, config)):
-            return pairs_to_halves(np.arange(file.tensors[names[name]].shape[0]), heads)[rows]
-        return rows
+        halves = halves_of(config, name) if family.neighbours or family.interleaved else None
+        return rows if halves is None else halves[rows]
 
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         return file.read(names[name], placed(name, rows))
@@ -117,11 +119,12 @@ def _factors(file: GgufFile, name: str, count: int | None = None) -> list[float]
 def _take_apart(file: GgufFile, config: ModelConfig) -> None:
     """Give each matrix of a tensor that holds several a name of its own."""
     for name, tensor in list(file.tensors.items()):
-        found = list(parts(config, hugging_face_name(name, config.norms), tensor.shape, tensor.nbytes))
+        found = list(parts(config, hugging_face_name(name, config.norms), tensor.shape))
         if len(found) > 1:
             del file.tensors[name]
             for part, shape, start in found:
-                file.tensors[part] = replace(tensor, name=part, shape=shape, offset=tensor.offset + start)
+                row = prod(shape[1:]) // tensor.format.weights * tensor.format.nbytes
+                file.tensors[part] = replace(tensor, name=part, shape=shape, offset=tensor.offset + start * row)
 
 
 def hugging_face_name(name: str, norms: Norms = _LLAMA) -> str:
@@ -141,17 +144,6 @@ def hugging_face_name(name: str, norms: Norms = _LLAMA) -> str:
         return f"model.layers.{match[1]}.{found}.{match[3]}"
     stem, _, ending = name.rpartition(".")
     return f"{_OUTER[stem]}.{ending}" if stem in _OUTER else name
-
-
-def pairs_to_halves(weight: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
-    """Rows that a rotary embedding turns as neighbours, moved to where it turns the two halves of a head.
-
-    >>> pairs_to_halves(np.arange(8, dtype=np.float32), heads=2)
-    array([0., 2., 1., 3., 4., 6., 5., 7.], dtype=float32)
-    """
-    rows = weight.shape[0]
-    apart = weight.reshape(heads, rows // heads // 2, 2, *weight.shape[1:])
-    return np.ascontiguousarray(apart.swapaxes(1, 2)).reshape(weight.shape)
 
 
 def vocabulary_of(file: GgufFile) -> Vocabulary:
@@ -195,9 +187,3 @@ def _vocabulary_size(file: GgufFile) -> int:
     if "token_embd.weight" not in file.tensors:
         raise FormatError(f"{file.path} has no tensor token_embd.weight: it holds no whole model")
     return file.tensors["token_embd.weight"].shape[0]
-
-
-def _rotated_heads(name: str, config: ModelConfig) -> int:
-    """How many heads a tensor's rows make up, if they are rotated; else 0."""
-    part = name.split(".")[-2]
-    return {"q_proj": config.heads, "k_proj": config.kv_heads}.get(part, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.families import FAMILIES
 from liveshape.export.fused import parts
 from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.rotary_rows import halves_of
 from liveshape.export.safetensors import SafetensorsFolder, StoredTensor
 
 _TAKEN_ALONG = (
@@ -27,7 +29,6 @@ _TAKEN_ALONG = (
     "generation_config.json",
 )
 _PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
-_MIXTRAL = {".block_sparse_moe.": ".mlp.", ".w1.": ".gate_proj.", ".w2.": ".down_proj.", ".w3.": ".up_proj."}
 
 
 def open_folder(folder: Path) -> Checkpoint:
@@ -38,25 +39,29 @@ def open_folder(folder: Path) -> Checkpoint:
     found = _json(folder / "config.json")
     generation = _json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     config = from_hugging_face(found, generation)
+    family = FAMILIES[config.family]
     tensors = SafetensorsFolder(folder)
-    names = {name: own_name(name) for name in tensors.tensors if not (config.text_only and _PICTURES.match(name))}
+    texts = [name for name in tensors.tensors if not (config.text_only and _PICTURES.match(name))]
+    names = {name: own_name(name, family.tensors) for name in texts}
     # Checkpoints of bare models leave the prefix out.
     prefix = "" if any(name.startswith("model.") for name in names.values()) else "model."
     matrices: dict[str, StoredTensor] = {}
     for name, own in names.items():
         tensor, whole = tensors.tensors[name], own if own == "lm_head.weight" else prefix + own
-        for part, shape, start in parts(config, whole, tensor.shape, tensor.nbytes):
+        if len(tensor.shape) == 2 and name.split(".")[-2] in family.transposed:
+            tensor = tensor.transposed()
+        for part, shape, start in parts(config, whole, tensor.shape):
             if part in matrices:
                 raise FormatError(f"{folder}: {name} has {part}, which is in another tensor as well")
-            matrices[part] = replace(tensor, shape=shape, offset=tensor.offset + start)
+            matrices[part] = tensor.part(shape, start)
     tensors.tensors = matrices
     if "tie_word_embeddings" not in found:
         config = replace(config, tied="lm_head.weight" not in matrices)
-    less_one = FAMILIES[config.family].norms_less_one
 
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
-        stored = tensors.read(name, rows)
-        return stored + np.float32(1) if less_one and name.endswith("norm.weight") else stored
+        halves = halves_of(config, name) if family.interleaved else None
+        stored = tensors.read(name, rows if halves is None else halves[rows])
+        return stored + np.float32(1) if family.norms_less_one and name.endswith("norm.weight") else stored
 
     files = {name: read_bytes(folder / name) for name in _TAKEN_ALONG if (folder / name).exists()}
     if "tokenizer.json" not in files:
@@ -69,20 +74,19 @@ def open_folder(folder: Path) -> Checkpoint:
     return Checkpoint(config, shapes, read, files, read)
 
 
-def own_name(name: str) -> str:
-    """The name that a tensor has here: Mixtral's experts are called like those of others, and text is all there is.
+def own_name(name: str, names: Mapping[str, str]) -> str:
+    """The name that a tensor has here, by what its family calls some otherwise; text is all there is.
 
-    >>> own_name("model.layers.0.block_sparse_moe.experts.3.w2.weight")
+    >>> own_name("model.layers.0.block_sparse_moe.experts.3.w2.weight", FAMILIES["mixtral"].tensors)
     'model.layers.0.mlp.experts.3.down_proj.weight'
-    >>> own_name("language_model.model.norm.weight"), own_name("model.language_model.norm.weight")
+    >>> own_name("language_model.model.norm.weight", {}), own_name("model.language_model.norm.weight", {})
     ('model.norm.weight', 'model.norm.weight')
     """
-    name = name.removeprefix("language_model.").replace("model.language_model.", "model.")
-    if ".block_sparse_moe." not in name:
-        return name
-    for theirs, ours in _MIXTRAL.items():
-        name = name.replace(theirs, ours)
-    return name
+    name = name.removeprefix("language_model.").removeprefix("transformer.")
+    name = "." + name.replace("model.language_model.", "model.")
+    for theirs, ours in names.items():
+        name = name.replace(f".{theirs}.", f".{ours}.")
+    return name[1:]
 
 
 def _json(path: Path) -> dict[str, Any]:

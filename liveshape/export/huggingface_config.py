@@ -7,11 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
-from liveshape.export.config import LARGEST, MOST, Experts, ModelConfig, RopeScaling, is_token, refuse, turns
+from liveshape.export.config import (
+    LARGEST,
+    MOST,
+    Experts,
+    ModelConfig,
+    RopeScaling,
+    is_token,
+    refuse,
+    turns,
+    yarn_amplitude,
+)
 from liveshape.export.families import FAMILIES, Activation, Family
 
-_ROPE_KINDS = ("default", "linear", "llama3", "longrope")
-_ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+_MOST_LAYERS = 4096
 _FULL, _NEAR = "full_attention", "sliding_attention"
 # Models that take pictures as well, of which the part that takes text is a model by itself.
 _WITH_PICTURES = {"Gemma3ForConditionalGeneration": "Gemma3ForCausalLM"}
@@ -21,12 +39,14 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attn_logit_softcapping": (None,),
     "embedding_multiplier": (None, 1.0),
     "final_logit_softcapping": (None,),
+    "logit_scale": (None, 1.0),
     "logits_scaling": (None, 1.0),
     "no_rope_layers": (None, []),
     "num_experts": (None, 0, 1),
     "num_local_experts": (None, 0, 1),
     "quantization_config": (None,),
     "residual_multiplier": (None, 1.0),
+    "scale_attn_by_inverse_layer_idx": (None, False),
     "use_bidirectional_attention": (None, False),
 }
 
@@ -52,11 +72,17 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
     family = FAMILIES[name or "llama"]
     # What is there without a value is off; only what is absent means the default.
     config = {**family.defaults, **config}
+    config |= {ours: config[theirs] for ours, theirs in family.keys.items() if theirs in config}
     for key, neutral in _NEUTRAL.items():
-        followed = key in family.settings or (isinstance(config.get(key), list) and all(config[key]))
+        followed = key in family.settings | family.ignored or (isinstance(config.get(key), list) and all(config[key]))
         if config.get(key) not in neutral and not followed:
             reasons.append(f"{key} = {_short(config[key])}: not supported")
-    act = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+    if not config.get("is_causal", True):
+        reasons.append(
+            f"is_causal = {_short(config['is_causal'])}: every token sees those behind it, as in an encoder; "
+            "only causal attention has a cache"
+        )
+    act = config.get("hidden_act") or "silu"
     if not isinstance(act, str) or act not in _ACTIVATIONS:
         reasons.append(f"hidden_act = {_short(act)}: only {', '.join(_ACTIVATIONS)}")
     rope, local = _ropes(config)
@@ -64,14 +90,20 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
     kind = "longrope" if name == "phi3" and kind in ("su", "yarn") else kind  # names that it had before
     if kind not in _ROPE_KINDS:
         reasons.append(f"rope scaling {_short(kind)}: only {', '.join(_ROPE_KINDS)}")
+    partial = _number(rope, "partial_rotary_factor", _number(config, "partial_rotary_factor", 1.0))
+    if not family.partial_rotary:
+        if partial != 1 and kind != "default":
+            reasons.append(f"partial_rotary_factor = {partial:g} with rope scaling {_short(kind)}: not supported")
+        # transformers turns whole heads of these, whatever it says.
+        partial = 1.0
     near = local.get("rope_type", "default")
     if near != "default":
         reasons.append(f"rope scaling {_short(near)} of layers with a sliding window: only default")
-    windowed = _windowed(config, family, reasons)
+    rotated = _rotated(config, family)
+    windowed = _windowed(config, family, rotated, reasons)
     refuse(reasons)
     hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads", least=1)
     head_size = _size(config, "head_dim", hidden // heads)
-    partial = _number(config, "partial_rotary_factor", _number(rope, "partial_rotary_factor", 1.0))
     ends = _ids(generation or {}, "eos_token_id", "generation_config.json") or _ids(config, "eos_token_id")
     begins = _ids(generation or {}, "bos_token_id", "generation_config.json") or _ids(config, "bos_token_id")
     local_theta = None
@@ -84,7 +116,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         heads=heads,
         kv_heads=_size(config, "num_key_value_heads", heads),
         head_size=head_size,
-        feed_forward=_size(config, "intermediate_size"),
+        feed_forward=_size(config, "intermediate_size", 4 * hidden if "n_inner" in family.keys.values() else None),
         vocabulary=_size(config, "vocab_size"),
         norm_eps=_number(config, "rms_norm_eps", 1e-6, least=0),
         rope_theta=_number(rope, "rope_theta", _number(config, "rope_theta", 10000.0)),
@@ -92,12 +124,16 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         context=_size(config, "max_position_embeddings", 2048),
         tied=bool(config.get("tie_word_embeddings", False)),
         norms=family.norms,
+        layer_norm=family.layer_norm,
         qk_norm=family.qk_norm is not None,
         joint_qk_norm=family.qk_norm == "rows",
+        parallel=family.parallel,
+        gated=family.gated,
         activation=_ACTIVATIONS[act],
         embedding_scale=_followed(config, family, "embedding_multiplier") or family.embedding_scale(hidden),
         residual_scale=_followed(config, family, "residual_multiplier") or 1.0,
-        logit_scale=1 / (_followed(config, family, "logits_scaling") or 1.0),
+        logit_scale=(_followed(config, family, "logit_scale") or 1.0)
+        / (_followed(config, family, "logits_scaling") or 1.0),
         logit_cap=_followed(config, family, "final_logit_softcapping"),
         attention_scale=_attention_scale(config, family),
         attention_cap=_followed(config, family, "attn_logit_softcapping"),
@@ -106,7 +142,8 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         window=_size(config, "sliding_window") if any(windowed) else None,
         windowed=windowed,
         local_theta=local_theta,
-        rotated=_rotated(config, family),
+        rotated=windowed if family.rotates_windows_alone else rotated,
+        learned_positions=family.learned_positions,
         text_only=sees is not None,
         begin=next(iter(begins), None),
         ends=ends,
@@ -121,14 +158,16 @@ def _followed(config: Mapping[str, Any], family: Family, key: str) -> float | No
 def _attention_scale(config: Mapping[str, Any], family: Family) -> float | None:
     if "attention_multiplier" in family.settings:
         return _number(config, "attention_multiplier", 1.0)
+    if "scale_attn_weights" in family.settings and not config.get("scale_attn_weights", True):
+        return 1.0
     scalar = _followed(config, family, "query_pre_attn_scalar")
     return None if scalar is None else scalar**-0.5
 
 
 def _ropes(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The rotary embedding of whole attention, and what is said of that of layers with a window."""
-    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it.
-    rope: Any = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it, which counts.
+    rope: Any = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
         raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
     both: tuple[Any, Any] = (rope[_FULL], rope.get(_NEAR) or {}) if _FULL in rope else (rope, {})
@@ -138,45 +177,62 @@ def _ropes(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, A
 
 
 def _rope_scaling(kind: str, rope: Mapping[str, Any], config: Mapping[str, Any]) -> RopeScaling | None:
+    context = _size(config, "max_position_embeddings", 2048)
     if kind == "linear":
         return RopeScaling("linear", _number(rope, "factor"))
+    if kind == "dynamic":
+        return RopeScaling("dynamic", _number(rope, "factor"), original_context=context)
+    beside = "original_max_position_embeddings"
+    original = _size(config, beside, _size(rope, beside, context))
     if kind == "llama3":
-        return RopeScaling(
-            "llama3",
-            _number(rope, "factor"),
-            _number(rope, "low_freq_factor"),
-            _number(rope, "high_freq_factor"),
-            _size(rope, "original_max_position_embeddings"),
-        )
+        low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
+        return RopeScaling("llama3", _number(rope, "factor"), low, high, original)
+    if kind == "yarn":
+        factor = _number(rope, "factor", context / original)
+        slow, fast = _number(rope, "beta_slow", 0.0, 0.0) or 1.0, _number(rope, "beta_fast", 0.0, 0.0) or 32.0
+        amplitude = _number(rope, "attention_factor", _yarn_amplitude(rope, factor))
+        return RopeScaling("yarn", factor, slow, fast, original, amplitude, bool(rope.get("truncate", True)))
     if kind == "longrope":
-        context = _size(config, "max_position_embeddings", 2048)
-        original = _size(config, "original_max_position_embeddings", _size(rope, "original_max_position_embeddings", 0))
-        stretch = _number(rope, "factor", context / max(original, 1))
+        stretch = _number(rope, "factor", context / original)
         usual = math.sqrt(1 + math.log(stretch) / math.log(max(original, 2))) if stretch > 1 else 1.0
-        factor = _number(rope, "attention_factor", usual)
+        amplitude = _number(rope, "attention_factor", usual)
         short, long = _numbers(rope, "short_factor"), _numbers(rope, "long_factor")
-        return RopeScaling("longrope", factor, original_context=original, short=short, long=long)
+        return RopeScaling("longrope", original_context=original, amplitude=amplitude, short=short, long=long)
     return None
 
 
-def _windowed(config: Mapping[str, Any], family: Family, reasons: list[str]) -> tuple[bool, ...]:
+def _yarn_amplitude(rope: Mapping[str, Any], factor: float) -> float:
+    """What attention is sharpened by where a config does not say: it grows with the context."""
+    of_scores, of_all = (_number(rope, key, 0.0, least=0.0) for key in ("mscale", "mscale_all_dim"))
+    if of_scores and of_all:
+        return yarn_amplitude(factor, of_scores) / yarn_amplitude(factor, of_all)
+    return yarn_amplitude(factor)
+
+
+def _windowed(
+    config: Mapping[str, Any], family: Family, rotated: tuple[bool, ...], reasons: list[str]
+) -> tuple[bool, ...]:
     """Which layers have a sliding window; layers take turns."""
     kinds, layers = config.get("layer_types"), config.get("num_hidden_layers")
     if config.get("sliding_window") is None or not any(family.windows):
         return (False,)
-    if family.optional_window and config.get("use_sliding_window") is not True:
+    if family.optional_window and not config.get("use_sliding_window"):
         return (False,)
-    if config.get("use_sliding_window") is False:
-        return (False,)
-    if isinstance(kinds, list) and kinds:
+    if family.layer_types and isinstance(kinds, list) and kinds:
         for kind in kinds:
             if kind not in (_FULL, _NEAR):
                 reasons.append(f"layer type {_short(kind)}: only {_FULL} and {_NEAR}")
         if len(kinds) != layers:
             raise FormatError(f"config.json has {len(kinds)} layer_types for {layers!r:.60} layers")
         return tuple(kind == _NEAR for kind in kinds)
-    if family.optional_window:
-        reasons.append("use_sliding_window without layer_types: which layers have the window is not said")
+    if "max_window_layers" in family.defaults:
+        layers = _size(config, "num_hidden_layers")
+        without = min(_size(config, "max_window_layers"), layers)
+        if layers > _MOST_LAYERS:
+            raise FormatError(f"config.json has num_hidden_layers = {layers}; at most {_MOST_LAYERS} are possible")
+        return (*(False for _ in range(without)), *(True for _ in range(layers - without)))
+    if not all(rotated):  # those without positions
+        return tuple(not each for each in rotated)
     if "sliding_window_pattern" in config and len(family.windows) > 1:
         return turns(_size(config, "sliding_window_pattern", least=1))
     return family.windows
@@ -184,8 +240,8 @@ def _windowed(config: Mapping[str, Any], family: Family, reasons: list[str]) -> 
 
 def _rotated(config: Mapping[str, Any], family: Family) -> tuple[bool, ...]:
     """Which layers have a rotary embedding: no_rope_layers has a 1 for those that do."""
-    if "no_rope_layers" not in family.settings:
-        return (True,)
+    if family.learned_positions or "no_rope_layers" not in family.settings:
+        return (not family.learned_positions,)
     listed = config.get("no_rope_layers")
     if listed is None or listed == []:
         return turns(_size(config, "no_rope_layer_interval", least=1))

@@ -14,7 +14,7 @@ from liveshape.disk import read_bytes
 from liveshape.errors import FormatError
 from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import ModelConfig
-from liveshape.export.gguf_model import pairs_to_halves
+from liveshape.export.rotary_rows import halves_of
 from liveshape.export.tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, Vocabulary, tokenizer_files
 from liveshape.formats.source import Source, check_view, drop_pages
 
@@ -65,16 +65,13 @@ def open_llama2c(path: Path) -> Checkpoint:
     if not end <= len(data) <= end + (_table_bytes(config) if config.tied else 0):
         raise FormatError(f"{path}: its sizes ask for {end} bytes, the file has {len(data)}")
 
-    rotated = {"q_proj": heads, "k_proj": kv_heads}
-
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         offset, shape = places[name]
         check_view(data)
         drop_pages(data)  # those of what was read before
         weight = np.frombuffer(data, "<f4", prod(shape), offset).reshape(shape)
-        if turned := rotated.get(name.split(".")[-2]):
-            return weight[pairs_to_halves(np.arange(shape[0]), turned)[rows]]
-        return weight[rows]
+        halves = halves_of(config, name)
+        return weight[rows if halves is None else halves[rows]]
 
     files = dict(tokenizer_files(read_tokenizer(path.with_name("tokenizer.bin"), config.vocabulary)))
     files["generation_config.json"] = generation_config(config)

@@ -17,6 +17,8 @@ from typing import Any
 from liveshape.disk import read_bytes
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint
+from liveshape.export.families import FAMILIES
+from liveshape.export.rotary_rows import halves_of
 from liveshape.export.safetensors import SafetensorsFolder
 from liveshape.export.weights import Array, Layout
 
@@ -69,6 +71,11 @@ def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     Example: `with_adapter(open_checkpoint("SmolLM2-135M/"), Path("my-adapter/"))`.
     """
     adapters = read_adapters(folder, checkpoint.shapes)
+    if FAMILIES[checkpoint.config.family].interleaved:
+        # Rows of the checkpoint are in another order than those of the model that was trained.
+        for name, adapter in adapters.items():
+            if (halves := halves_of(checkpoint.config, name)) is not None:
+                adapters[name] = replace(adapter, up=adapter.up[halves])
 
     def rows(name: str, rows: slice) -> Array:
         weight = checkpoint.read_rows(name, rows)

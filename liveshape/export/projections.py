@@ -48,7 +48,13 @@ class Projections:
     def exact_linear(self, x: Tensor, name: str) -> Tensor:
         """The same with floats, however others are stored: for matrices that are small and decide much."""
         weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
-        return self._shaped(self._plain_linear(x, weight, None), (*x.shape[:-1], weight.shape[0]))
+        count = self.tensors.storage.shapes[f"{name}.weight"][0]
+        return self._shaped(self._plain_linear(x, weight, self._bias(name, count)), (*x.shape[:-1], count))
+
+    def exact_rows(self, ids: Tensor, name: str) -> Tensor:
+        """Rows of a table of floats, however others are stored, (..., K)."""
+        table = self.graph.constant(self.tensors.plain(f"{name}.weight"))
+        return self._rows_of(table, ids, table.width)
 
     def embedding(self, tokens: Tensor, name: str) -> Tensor:
         """The row of each token, (..., K)."""

@@ -41,13 +41,14 @@ def rotary_tables(
 
     Example: `cos, sin = rotary_tables(config, 2048)`.
     """
+    config = _local(config) if local else config
     scaling = config.rope_scaling
-    frequencies = inverse_frequencies(_local(config) if local else config, length)
+    frequencies = inverse_frequencies(config, length)
     # In float32 like the model's training code: the same rounding, the same logits.
     angles = np.outer(np.arange(rows or length, dtype=np.float32), frequencies).astype(np.float32)
     both = np.concatenate([angles, angles], axis=1)
-    factor = np.float32(scaling.factor if scaling is not None and scaling.kind == "longrope" else 1.0)
-    return np.cos(both) * factor, np.sin(both) * factor
+    amplitude = np.float32(1.0 if scaling is None else scaling.amplitude)
+    return np.cos(both) * amplitude, np.sin(both) * amplitude
 
 
 def _local(config: Rotation | ModelConfig) -> Rotation | ModelConfig:
@@ -62,19 +63,50 @@ def inverse_frequencies(config: Rotation | ModelConfig, length: int = 0) -> Arra
 
     Example: `inverse_frequencies(config)[0] == 1.0` for a model without scaling.
     """
+    scaling = config.rope_scaling
+    theta = config.rope_theta
+    if scaling is not None and scaling.kind == "dynamic":
+        theta = _dynamic_theta(theta, config.rotary_size, scaling, length)
     exponents = np.arange(0, config.rotary_size, 2, dtype=np.float32) / np.float32(config.rotary_size)
-    frequencies: Array = (1.0 / np.float32(config.rope_theta) ** exponents).astype(np.float32)
+    frequencies: Array = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
     if config.rope_factors is not None:
         return (frequencies / np.asarray(config.rope_factors, dtype=np.float32)).astype(np.float32)
-    if config.rope_scaling is None:
+    if scaling is None or scaling.kind == "dynamic":
         return frequencies
-    if config.rope_scaling.kind == "linear":
-        return (frequencies / np.float32(config.rope_scaling.factor)).astype(np.float32)
-    if config.rope_scaling.kind == "longrope":
-        scaling = config.rope_scaling
+    if scaling.kind == "linear":
+        return (frequencies / np.float32(scaling.factor)).astype(np.float32)
+    if scaling.kind == "yarn":
+        return _yarn(frequencies, config, scaling)
+    if scaling.kind == "longrope":
         factors = scaling.short if length <= scaling.original_context else scaling.long
         return (frequencies / np.asarray(factors, dtype=np.float32)).astype(np.float32)
-    return _llama3(frequencies, config.rope_scaling)
+    return _llama3(frequencies, scaling)
+
+
+def _dynamic_theta(theta: float, size: int, scaling: RopeScaling, length: int) -> float:
+    """The base for texts that fill a context of this length; up to the original one it is the model's own."""
+    if length <= scaling.original_context:
+        return theta
+    stretch = scaling.factor * length / scaling.original_context - (scaling.factor - 1)
+    return float(theta * stretch ** (size / (size - 2)))
+
+
+def _yarn(frequencies: Array, config: ModelConfig, scaling: RopeScaling) -> Array:
+    """Pairs that turn often within the original context are kept, slow ones stretched, a ramp over pairs between."""
+    size = config.rotary_size
+
+    def pair_that_turns(times: float) -> float:
+        """The pair, as a fraction, that makes this many turns within the original context."""
+        return size * math.log(scaling.original_context / (times * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+
+    first, last = pair_that_turns(scaling.high_frequency), pair_that_turns(scaling.low_frequency)
+    if scaling.truncated:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, size - 1)
+    # A ramp of no width is a step.
+    slope = last - first or 0.001
+    stretched = np.clip((np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(slope), 0, 1)
+    return (frequencies / np.float32(scaling.factor) * stretched + frequencies * (1 - stretched)).astype(np.float32)
 
 
 def _llama3(frequencies: Array, scaling: RopeScaling) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from liveshape.errors import FormatError
 from liveshape.formats.dtypes import MAX_RANK
 from liveshape.formats.source import Source, check_view, drop_pages
 
+Rows = slice | npt.NDArray[np.int64]
+
 _HEADER_LIMIT = 100 << 20
 _INDEX = "model.safetensors.index.json"
 _ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -27,16 +29,40 @@ _ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF1
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies in its file."""
+    """Where a tensor lies in its file; `strides` are those of a view of another one, in elements.
+
+    Example: `stored.transposed().part((64, 32), first=64)`.
+    """
 
     data: memoryview
     kind: str
     shape: tuple[int, ...]
     offset: int
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def item(self) -> np.dtype[Any]:
+        return np.dtype(_ITEM_TYPES[self.kind])
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * np.dtype(_ITEM_TYPES[self.kind]).itemsize
+        return prod(self.shape) * self.item.itemsize
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The elements as they are stored."""
+        strides = None if self.strides is None else tuple(stride * self.item.itemsize for stride in self.strides)
+        return np.ndarray(self.shape, self.item, self.data, self.offset, strides)
+
+    def transposed(self) -> StoredTensor:
+        """A matrix with rows and columns changed."""
+        rows, columns = self.shape
+        return replace(self, shape=(columns, rows), strides=(1, columns))
+
+    def part(self, shape: tuple[int, ...], first: int) -> StoredTensor:
+        """A tensor of some rows, from one on; rows are those of the part's shape."""
+        row = prod(shape[1:]) if self.strides is None else self.strides[0]
+        return replace(self, shape=shape, offset=self.offset + first * row * self.item.itemsize)
 
 
 class SafetensorsFolder:
@@ -57,15 +83,14 @@ class SafetensorsFolder:
                     raise FormatError(f"{path}: tensor {name} is in another file of the folder as well")
                 self.tensors[name] = tensor
 
-    def read(self, name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
+    def read(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.float32]:
         """The tensor of this name, or some rows of it."""
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
         check_view(tensor.data)
-        stored = np.frombuffer(tensor.data, _ITEM_TYPES[tensor.kind], prod(tensor.shape), tensor.offset)
         drop_pages(tensor.data)  # those of what was read before
-        return as_float32(stored.reshape(tensor.shape)[rows], tensor.kind == "BF16")
+        return as_float32(tensor.array[rows], tensor.kind == "BF16")
 
 
 def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]:

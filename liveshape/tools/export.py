@@ -132,6 +132,11 @@ def _notes(checkpoint: Checkpoint, settings: Any) -> list[str]:
             f"note: the rotary embedding is that of texts longer than {scaling.original_context} tokens, for shorter "
             f"ones too; with --max-context {scaling.original_context} it is that of shorter texts"
         )
+    if scaling is not None and scaling.kind == "dynamic" and max_context > scaling.original_context:
+        notes.append(
+            f"note: the rotary embedding is that of texts of {max_context} tokens, for shorter ones too; with "
+            f"--max-context {scaling.original_context} it is the one that the model was trained with"
+        )
     window = config.window if any(map(config.has_window, range(config.layers))) else None
     if settings.max_context is not None and window is not None and max_context <= window < config.context:
         notes.append(

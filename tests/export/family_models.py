@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.export.families import FAMILIES
 from liveshape.export.huggingface_config import from_hugging_face
 from tests.export.tiny import Arrays, random_weights, write_folder
 
@@ -98,6 +99,48 @@ MODELS: dict[str, dict[str, Any]] = {
         norm_topk_prob=False,
         mlp_only_layers=[0],
     ),
+    "llama_yarn": settings_of(
+        "LlamaForCausalLM",
+        "llama",
+        rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 4.0},
+    ),
+    "qwen2_yarn": settings_of(
+        "Qwen2ForCausalLM",
+        "qwen2",
+        rope_scaling={"type": "yarn", "factor": 2.5, "mscale": 1.2, "mscale_all_dim": 0.7, "truncate": False},
+        hidden_act="relu",
+    ),
+    "llama_dynamic": settings_of(
+        "LlamaForCausalLM", "llama", rope_scaling={"rope_type": "dynamic", "factor": 3.0}, hidden_act="gelu"
+    )
+    | {"max_position_embeddings": 40},
+    "starcoder2": settings_of("Starcoder2ForCausalLM", "starcoder2", sliding_window=11, norm_epsilon=1e-4),
+    "glm": settings_of("GlmForCausalLM", "glm", head_dim=24, attention_bias=True),
+    "glm4": settings_of("Glm4ForCausalLM", "glm4", head_dim=16, attention_bias=True, partial_rotary_factor=0.75),
+    "cohere2": settings_of(
+        "Cohere2ForCausalLM",
+        "cohere2",
+        layer_norm_eps=1e-4,
+        logit_scale=0.3,
+        sliding_window=9,
+        tie_word_embeddings=True,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    )
+    | {"num_hidden_layers": 3},
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": 48,
+        "n_head": 3,
+        "n_layer": 2,
+        "n_positions": CONTEXT,
+        "vocab_size": 128,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-4,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": True,
+    },
 }
 
 
@@ -105,18 +148,24 @@ def as_stored(settings: dict[str, Any], weights: Arrays) -> Arrays:
     """Weights as a checkpoint of this family has them: some on top of each other, norms of Gemma less one."""
     kind = settings["model_type"]
     made: Arrays = {}
+    theirs = {ours: name for name, ours in FAMILIES[from_hugging_face(settings).family].tensors.items()}
     for name, weight in weights.items():
         whole = name
-        if kind == "phi3":
-            whole = (
-                whole.replace(".q_proj", ".qkv_proj").replace(".k_proj", ".qkv_proj").replace(".v_proj", ".qkv_proj")
-            )
+        if kind in ("phi3", "gpt2"):
+            for each in "qkv":
+                whole = whole.replace(f".{each}_proj", ".qkv_proj")
+        if kind in ("phi3", "glm", "glm4"):
             whole = whole.replace(".gate_proj", ".gate_up_proj").replace(".up_proj", ".gate_up_proj")
-        if kind == "mixtral" and ".mlp." in name:
-            whole = whole.replace(".mlp.", ".block_sparse_moe.").replace("gate_proj", "w1")
-            whole = whole.replace("up_proj", "w3").replace("down_proj", "w2")
+        if kind != "mixtral" or ".mlp." in name:
+            for ours, other in theirs.items():
+                whole = whole.replace(f".{ours}.", f".{other}.")
+        if kind == "gpt2":
+            whole = whole.replace("model.", "transformer.", 1)
         less = np.float32(1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0)
         made[whole] = np.concatenate([made[whole], weight]) if whole in made else weight - less
+    for name, weight in made.items():
+        if kind == "gpt2" and weight.ndim == 2 and ".h." in name:
+            made[name] = np.ascontiguousarray(weight.T)
     return made
 
 

@@ -67,13 +67,13 @@ def test_all_reasons_at_once() -> None:
         **LLAMA,
         "architectures": ["MambaForCausalLM"],
         "num_local_experts": 8,
-        "hidden_act": "gelu",
-        "rope_scaling": {"type": "yarn", "factor": 4.0},
+        "hidden_act": "xielu",
+        "rope_scaling": {"type": "proportional", "factor": 4.0},
         "quantization_config": {"quant_method": "awq"},
     }
     with pytest.raises(UnsupportedError) as refusal:
         from_hugging_face(other)
-    for word in ("MambaForCausalLM", "LlamaForCausalLM", "num_local_experts = 8", "gelu", "yarn", "awq"):
+    for word in ("MambaForCausalLM", "LlamaForCausalLM", "num_local_experts = 8", "xielu", "proportional", "awq"):
         assert word in str(refusal.value)
     assert len(refusal.value.details) == 5
 
@@ -100,6 +100,11 @@ NEAR, FULL = "sliding_attention", "full_attention"
     [
         ("mistral", {"sliding_window": 9}, [True] * 4),
         ("mistral", {"sliding_window": None}, [False] * 4),
+        ("mistral", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [True] * 4),  # not looked at either
+        ("mistral", {"sliding_window": 9, "use_sliding_window": False}, [True] * 4),
+        ("mistral", {}, [True] * 4),
+        ("starcoder2", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [True] * 4),
+        ("starcoder2", {}, [False] * 4),
         ("llama", {"sliding_window": 9}, [False] * 4),  # which transformers does not look at
         ("qwen2", {"sliding_window": 9}, [False] * 4),
         (
@@ -107,7 +112,14 @@ NEAR, FULL = "sliding_attention", "full_attention"
             {"sliding_window": 9, "use_sliding_window": True, "layer_types": [FULL, NEAR] * 2},
             [False, True] * 2,
         ),
+        ("qwen3", {"use_sliding_window": True, "max_window_layers": 1}, [False, True, True, True]),
+        ("qwen2", {"use_sliding_window": True, "max_window_layers": 0}, [True] * 4),
+        ("qwen2", {"use_sliding_window": True}, [False] * 4),
         ("phi3", {"sliding_window": 9}, [True] * 4),
+        ("smollm3", {"sliding_window": 9, "use_sliding_window": True}, [False, False, False, True]),
+        ("cohere2", {}, [True, True, True, False]),
+        ("cohere2", {"sliding_window_pattern": 2}, [True, False] * 2),
+        ("glm4", {"sliding_window": 9}, [False] * 4),
         ("gemma2", {}, [True, False] * 2),
         ("gemma2", {"layer_types": [NEAR, NEAR, FULL, FULL]}, [True, True, False, False]),
         ("gemma3", {}, [True] * 4),
@@ -122,8 +134,8 @@ def test_which_layers_have_a_window(family: str, change: dict[str, Any], windows
 
 def test_windows_that_are_not_known() -> None:
     settings = {**QWEN2, "use_sliding_window": True}
-    with pytest.raises(UnsupportedError, match="use_sliding_window without layer_types"):
-        from_hugging_face(settings)
+    with pytest.raises(FormatError, match="num_hidden_layers = 5000"):
+        from_hugging_face({**settings, "num_hidden_layers": 5000})
     with pytest.raises(UnsupportedError, match="layer type chunked_attention"):
         from_hugging_face({**settings, "layer_types": [FULL, "chunked_attention"]})
     with pytest.raises(FormatError, match="3 layer_types for 2 layers"):
@@ -140,6 +152,35 @@ def test_settings_of_one_family_are_refused_in_another() -> None:
         from_hugging_face({**granite, "attn_logit_softcapping": 50.0})
     with pytest.raises(UnsupportedError, match="use_bidirectional_attention"):
         from_hugging_face({**LLAMA, "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("value", [False, None, 0])
+def test_attention_that_is_not_causal(family: str, value: Any) -> None:
+    settings = {**LLAMA, "architectures": [FAMILIES[family].architecture], "num_experts_per_tok": 2}
+    with pytest.raises(UnsupportedError, match=f"is_causal = {value}: every token sees"):
+        from_hugging_face({**settings, "is_causal": value})
+
+
+def test_partial_rotation_where_transformers_looks_at_it() -> None:
+    plain = {**LLAMA, "rope_scaling": None}
+    for settings in (plain, {**QWEN3, "head_dim": 16}, {**plain, "architectures": ["MistralForCausalLM"]}):
+        whole = from_hugging_face(settings)
+        assert from_hugging_face({**settings, "partial_rotary_factor": 0.5}) == whole
+        assert whole.rotary_size == 16
+    with pytest.raises(UnsupportedError, match=r"partial_rotary_factor = 0\.5 with rope scaling llama3"):
+        from_hugging_face({**LLAMA, "partial_rotary_factor": 0.5})
+    glm = {**plain, "architectures": ["Glm4ForCausalLM"], "head_dim": 16}
+    assert from_hugging_face(glm).rotary_size == 8
+    assert from_hugging_face({**glm, "partial_rotary_factor": 0.75}).rotary_size == 12
+    inside = {"rope_type": "default", "partial_rotary_factor": 0.25}
+    assert from_hugging_face({**glm, "partial_rotary_factor": 0.75, "rope_parameters": inside}).rotary_size == 4
+
+
+def test_the_cap_that_gemma_3_does_not_have() -> None:
+    gemma = {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "rope_scaling": None}
+    assert from_hugging_face({**gemma, "attn_logit_softcapping": 50.0}).attention_cap is None
+    assert from_hugging_face({**gemma, "final_logit_softcapping": 30.0}).logit_cap == 30.0
 
 
 def test_gemma_where_a_config_says_little() -> None:
@@ -180,7 +221,13 @@ def test_longropes_that_are_not_whole(rope: dict[str, Any]) -> None:
 
 def test_experts() -> None:
     moe = {**LLAMA, "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 2}
-    moe |= {"moe_intermediate_size": 16, "decoder_sparse_step": 2, "mlp_only_layers": [3], "num_hidden_layers": 6}
+    moe |= {
+        "moe_intermediate_size": 16,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [3],
+        "num_hidden_layers": 6,
+        "head_dim": 16,
+    }
     config = from_hugging_face(moe)
     assert [config.has_experts(layer) for layer in range(6)] == [False, True, False, False, False, True]
     plain = from_hugging_face({**moe, "architectures": ["Qwen3ForCausalLM"], "num_experts": None})
@@ -229,6 +276,31 @@ def test_frequencies(settings: dict[str, Any]) -> None:
     cos, sin = rotary_tables(config, 50)
     assert cos.shape == sin.shape == (50, config.head_size)
     np.testing.assert_allclose(sin[7, : config.head_size // 2], np.sin(7 * expected), atol=1e-6)
+
+
+def test_a_dynamic_base_depends_on_the_context() -> None:
+    plain = from_hugging_face(QWEN3)
+    dynamic = from_hugging_face({**QWEN3, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})
+    np.testing.assert_array_equal(inverse_frequencies(dynamic, 128), inverse_frequencies(plain))
+    longer = replace(plain, rope_theta=1e6 * (2 * 256 / 128 - 1) ** (20 / 18))
+    np.testing.assert_allclose(inverse_frequencies(dynamic, 256), inverse_frequencies(longer), rtol=1e-6)
+    with pytest.raises(FormatError, match="rotary size of 2 "):
+        replace(dynamic, rotary_size=2)
+    yarn = from_hugging_face({**QWEN3, "rope_scaling": {"rope_type": "yarn", "factor": 2.0}})
+    with pytest.raises(FormatError, match="yarn needs a base"):
+        replace(yarn, rope_theta=1.0)
+
+
+def test_learned_positions_end() -> None:
+    settings = {"architectures": ["GPT2LMHeadModel"], "n_embd": 48, "n_head": 3, "n_layer": 2, "n_positions": 64}
+    config = from_hugging_face({**settings, "vocab_size": 100})
+    assert (config.feed_forward, config.context, config.attention_scale) == (192, 64, None)
+    assert from_hugging_face({**settings, "vocab_size": 100, "scale_attn_weights": False}).attention_scale == 1.0
+    check_context(config, 16, 64)
+    with pytest.raises(UnsupportedError, match="learned 64 positions"):
+        check_context(config, 16, 65)
+    with pytest.raises(UnsupportedError, match="scale_attn_by_inverse_layer_idx"):
+        from_hugging_face({**settings, "vocab_size": 100, "scale_attn_by_inverse_layer_idx": True})
 
 
 def test_linear_scaling_and_factors() -> None:

@@ -145,7 +145,7 @@ def test_the_same_model_as_its_folder(name: str, tmp_path: Path) -> None:
         **MORE[name],
     }
     if config.rope_scaling is not None and config.rope_scaling.kind == "longrope":
-        numbers["rope.scaling.attn_factor"] = config.rope_scaling.factor
+        numbers["rope.scaling.attn_factor"] = config.rope_scaling.amplitude
         for kind, factors in (("short", config.rope_scaling.short), ("long", config.rope_scaling.long)):
             tensors[f"rope_factors_{kind}.weight"] = (0, (len(factors),), np.array(factors, np.float32).tobytes())
     metadata = {f"{architecture}.{key}": value for key, value in numbers.items()}
@@ -165,8 +165,8 @@ def assert_close(one: ModelConfig, other: ModelConfig) -> None:
     for key, value in vars(one).items():
         wanted = getattr(other, key)
         if key == "rope_scaling" and value is not None:
-            same = np.allclose([value.factor, *value.short, *value.long], [wanted.factor, *wanted.short, *wanted.long])
-            assert same
+            for numbers in ("factor", "amplitude", "low_frequency", "high_frequency", "short", "long"):
+                np.testing.assert_allclose(getattr(value, numbers), getattr(wanted, numbers), rtol=1e-6)
             assert (value.kind, value.original_context) == (wanted.kind, wanted.original_context)
         elif key == "windowed" and one.window is None:
             assert other.window is None

@@ -15,9 +15,10 @@ from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.blocks import FORMATS
 from liveshape.export.checkpoint import check_tensors
 from liveshape.export.gguf import GgufFile
-from liveshape.export.gguf_model import open_gguf, pairs_to_halves
+from liveshape.export.gguf_model import open_gguf
 from liveshape.export.huggingface_config import from_hugging_face
 from liveshape.export.llama2c import open_llama2c
+from liveshape.export.rotary_rows import pairs_to_halves
 from liveshape.export.safetensors import SafetensorsFolder
 from liveshape.export.sources import call_function, is_function, open_checkpoint
 from tests.export.gguf_files import READERS, write_gguf
@@ -255,10 +256,9 @@ def test_damaged_llama2c(tmp_path: Path) -> None:
         open_llama2c(path)
 
 
-def test_pairs_and_halves_undo_each_other() -> None:
-    rows = np.arange(24, dtype=np.float32).reshape(12, 2)
-    halves = pairs_to_halves(rows, heads=2)
-    assert halves[:, 0].tolist() == [0, 4, 8, 2, 6, 10, 12, 16, 20, 14, 18, 22]
+def test_rows_of_pairs_as_halves() -> None:
+    assert pairs_to_halves(heads=2, size=6, rotated=6).tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
+    assert pairs_to_halves(heads=2, size=6, rotated=4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:

@@ -60,14 +60,26 @@ QWEN2 = {
 }
 
 
+_INTO_ATTENTION = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
+_EVERYWHERE = ("proj.weight", "norm.weight")
+# The tensors of a family that have a bias.
+BIASES = {
+    "qwen2": _INTO_ATTENTION,
+    "starcoder2": _EVERYWHERE,
+    "glm": _INTO_ATTENTION,
+    "glm4": _INTO_ATTENTION,
+    "gpt2": _EVERYWHERE,
+}
+
+
 def random_weights(config: ModelConfig, seed: int = 0) -> Arrays:
-    """Weights of a size that keeps activations near 1; norms near 1; Qwen2 has biases."""
+    """Weights of a size that keeps activations near 1; norms near 1; some families have biases."""
     generator = np.random.default_rng(seed)
     made: Arrays = {}
     for name, shape in expected_tensors(config):
         noise = generator.standard_normal(shape).astype(np.float32)
         made[name] = 1 + noise / 10 if len(shape) == 1 else noise / np.sqrt(np.float32(shape[1]))
-        if config.family == "qwen2" and name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+        if name.endswith(BIASES.get(config.family, ())):
             made[name.replace("weight", "bias")] = generator.standard_normal(shape[0]).astype(np.float32) / 4
     return made
 
