@@ -53,6 +53,13 @@ class Arithmetic:
         approximate = "tanh" if activation == "gelu_tanh" else "none"
         return self.graph.call("aten.gelu.default", x, approximate, shape=x.shape)
 
+    def clamped_gate(self, gate: Tensor, up: Tensor, limit: float, gain: float) -> Tensor:
+        """A gate below a limit, with a sigmoid that is steeper by a gain, times one more than what it lets through."""
+        gate = self.graph.call("aten.clamp.default", gate, None, limit, shape=gate.shape)
+        up = self.graph.call("aten.clamp.default", up, -limit, limit, shape=up.shape)
+        share = self.graph.call("aten.sigmoid.default", self.scaled(gate, gain), shape=gate.shape)
+        return self.mul(self.mul(gate, share), self.add(up, self.number(1.0)))
+
     def softmax(self, x: Tensor) -> Tensor:
         """Along the last dim."""
         return self.graph.call("aten._softmax.default", x, -1, False, shape=x.shape)

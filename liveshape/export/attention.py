@@ -1,4 +1,5 @@
-"""Attention of a decoder against its caches: one operator where that says it all, spelled out where scores are capped.
+"""Attention of a decoder against its caches: one operator where that says it all, spelled out where scores are capped
+or share with a sink.
 
 A sliding window is a mask beside the causal one. It is as wide as the context is at this moment, so that no row of a
 cache that was never written counts.
@@ -35,12 +36,12 @@ class Attention:
     _distances: Tensor | None = None
     _visible: dict[tuple[bool, bool], Tensor] = field(default_factory=dict)
 
-    def mixed(self, query: Tensor, key: Tensor, value: Tensor, near: bool) -> Tensor:
-        """(1, S, heads, size) like the queries; `near` layers look through the window."""
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor, near: bool, sinks: Tensor | None = None) -> Tensor:
+        """(1, S, heads, size) like the queries; `near` layers look through the window; `sinks` are scores (heads,)."""
         near = near and self.config.window is not None and self.config.window < self.masked
         caches = self._cache(), self._cache()
-        if self.config.attention_cap is not None:
-            return self._spelled_out(query, key, value, caches, near, self.config.attention_cap)
+        if self.config.attention_cap is not None or sinks is not None:
+            return self._spelled_out(query, key, value, caches, near, sinks)
         mask = self._mask(near, causal=False) if near else None
         # The live length, no dropout, causal.
         rest = self.position, self.length, mask, 0.0, True, self.config.attention_scale
@@ -55,7 +56,13 @@ class Attention:
         return self.arithmetic.graph.state(empty)
 
     def _spelled_out(
-        self, query: Tensor, key: Tensor, value: Tensor, caches: tuple[Tensor, Tensor], near: bool, cap: float
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        caches: tuple[Tensor, Tensor],
+        near: bool,
+        sinks: Tensor | None,
     ) -> Tensor:
         """Scores of the heads that share keys, all at once; a head of keys is a batch."""
         config, arithmetic, graph = self.config, self.arithmetic, self.arithmetic.graph
@@ -67,13 +74,25 @@ class Attention:
         queries = arithmetic.view(arithmetic.permuted(query, (0, 2, 1, 3)), (pairs, rows, size))
         scores = graph.call("aten.bmm.default", queries, keys, shape=(pairs, rows, self._until()))
         scale = size**-0.5 if config.attention_scale is None else config.attention_scale
-        scores = arithmetic.capped(scores, cap, scale)
+        cap = config.attention_cap
+        scores = arithmetic.scaled(scores, scale) if cap is None else arithmetic.capped(scores, cap, scale)
         scores = arithmetic.view(scores, (heads, self.length, self._until()))
         hidden = arithmetic.number(_HIDDEN)
         scores = graph.call("aten.where.self", self._mask(near, causal=True), scores, hidden, shape=scores.shape)
-        shares = arithmetic.view(arithmetic.softmax(scores), (pairs, rows, self._until()))
+        shares = arithmetic.softmax(scores) if sinks is None else self._beside_sinks(scores, sinks)
+        shares = arithmetic.view(shares, (pairs, rows, self._until()))
         mixed = graph.call("aten.bmm.default", shares, values, shape=(pairs, rows, size))
         return arithmetic.permuted(arithmetic.view(mixed, (1, heads, self.length, size)), (0, 2, 1, 3))
+
+    def _beside_sinks(self, scores: Tensor, sinks: Tensor) -> Tensor:
+        """The shares of keys, (heads, S, context of now), where a sink takes one of its own."""
+        graph, end = self.arithmetic.graph, self._until()
+        column = (*scores.shape[:2], 1)
+        sinks = self.arithmetic.view(sinks, (scores.shape[0], 1, 1))
+        last = graph.call("aten.expand_copy.default", sinks, column, False, shape=column)
+        more = graph.live("add", end, 1, bound=end.bound + 1)
+        whole = graph.call("aten.cat.default", (scores, last), 2, shape=(*scores.shape[:2], more))
+        return graph.call("aten.slice_copy.Tensor", self.arithmetic.softmax(whole), 2, 0, end, 1, shape=scores.shape)
 
     def _written(self, new: Tensor, cache: Tensor) -> Tensor:
         """All rows of a cache so far, the new ones among them: (1, context of now, heads, size)."""

@@ -106,6 +106,19 @@ def _q8(blocks: Blocks) -> Stored:
     return Stored(blocks["qs"], _float(blocks["d"]))
 
 
+def _mxfp4(blocks: Blocks) -> Stored:
+    return Stored(MXFP4_CODES[_nibbles(blocks["qs"])], mxfp4_scales(blocks["e"])[:, None])
+
+
+def mxfp4_scales(exponents: npt.NDArray[np.uint8]) -> Floats:
+    """The scales of blocks whose codes are twice the numbers that four bits mean.
+
+    >>> mxfp4_scales(np.array([127, 129], np.uint8))
+    array([0.5, 2. ], dtype=float32)
+    """
+    return np.ldexp(np.float32(1), exponents.astype(np.int32) - 128)
+
+
 def _planes(packed: npt.NDArray[np.uint8], bits: int, run: int) -> npt.NDArray[np.int8]:
     """Weights of a few bits: of each run of bytes first all lowest bits, then all next ones; (blocks, 256)."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[None, None, :, None]
@@ -157,6 +170,9 @@ def _format(name: str, weights: int, bits: int, stored: Callable[[Blocks], Any],
     return BlockFormat(name, weights, np.dtype(list(fields)), bits, stored)
 
 
+# Twice the floats of four bits: a sign, two bits of exponent, one of mantissa.
+MXFP4_CODES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+
 _D, _M, _DMIN = ("d", "<f2"), ("m", "<f2"), ("dmin", "<f2")
 
 # By their number in GGUF files.
@@ -175,4 +191,5 @@ FORMATS: Mapping[int, BlockFormat] = {
     14: _format("Q6_K", 256, 8, _q6_k, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D),
     15: _format("Q8_K", 256, 8, _q8, ("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)),
     30: _format("BF16", 1, 0, lambda blocks: as_float32(blocks["x"], brain=True), ("x", "<u2")),
+    39: _format("MXFP4", 32, 8, _mxfp4, ("e", "u1"), ("qs", "u1", 16)),
 }

@@ -59,6 +59,8 @@ def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]
         yield f"{layer}.self_attn.k_proj.weight", (pair, config.hidden)
         yield f"{layer}.self_attn.v_proj.weight", (pair, config.hidden)
         yield f"{layer}.self_attn.o_proj.weight", (config.hidden, query)
+        if config.sinks:
+            yield f"{layer}.self_attn.sinks.weight", (config.heads,)
         if config.qk_norm:
             yield f"{layer}.self_attn.q_norm.weight", (query if config.joint_qk_norm else config.head_size,)
             yield f"{layer}.self_attn.k_norm.weight", (pair if config.joint_qk_norm else config.head_size,)

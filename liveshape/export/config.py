@@ -121,12 +121,16 @@ class ModelConfig:
     parallel: bool = False  # both halves of a layer read the same norm
     gated: bool = True  # the feed-forward has a gate
     activation: Activation = "silu"
+    # A gated feed-forward is computed below this, with a steeper gate, and adds one to what the gate lets through.
+    clamp: float | None = None
+    gate_gain: float = 1.0
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # of what a half of a layer adds
     logit_scale: float = 1.0
     logit_cap: float | None = None
     attention_scale: float | None = None  # of scores, where it is not one over the root of the head size
     attention_cap: float | None = None
+    sinks: bool = False  # a score of each head that takes a share of attention and gives nothing
     experts: Experts | None = None
     rope_scaling: RopeScaling | None = None
     rope_factors: tuple[float, ...] | None = None  # divisors of the frequencies, as GGUF files store them
@@ -161,13 +165,18 @@ class ModelConfig:
             "logit_cap",
             "attention_scale",
             "attention_cap",
+            "clamp",
+            "gate_gain",
         ):
             value = getattr(self, name)
             if value is not None and not 0 < value <= LARGEST:
                 raise FormatError(f"the model has {name} = {value}; a number above 0 is needed")
         scaling = self.rope_scaling
-        if scaling is not None and not 0 < scaling.factor <= LARGEST:
-            raise FormatError(f"the model has a rope scaling factor of {scaling.factor}; a number above 0 is needed")
+        for name in ("factor", "low_frequency", "high_frequency", "amplitude", "original_context"):
+            if scaling is not None and not 0 < getattr(scaling, name) <= LARGEST:
+                raise FormatError(
+                    f"the model has rope scaling with {name} = {getattr(scaling, name)}; a number above 0 is needed"
+                )
         if scaling is not None and scaling.low_frequency >= scaling.high_frequency:
             raise FormatError(
                 f"the model has rope frequencies to blend from {scaling.low_frequency} to {scaling.high_frequency}"

@@ -168,7 +168,8 @@ class Decoder:
                 first=(query.shape, None),
                 second=(key.shape, None),
             )
-        mixed = self.attention.mixed(query, key, value, near=config.has_window(index))
+        sinks = self.graph.prepacked(self.tensors.plain(f"{name}.sinks.weight")) if config.sinks else None
+        mixed = self.attention.mixed(query, key, value, near=config.has_window(index), sinks=sinks)
         joined = self.arithmetic.view(mixed, (1, self.length, config.heads * config.head_size))
         return self.projections.linear(joined, f"{name}.o_proj")
 
@@ -182,7 +183,10 @@ class Decoder:
     def _feed_forward(self, x: Tensor, name: str) -> Tensor:
         """A gate with an activation, times what it lets through; or an activation alone."""
         config, arithmetic = self.config, self.arithmetic
-        if config.gated:
+        if config.clamp is not None:
+            gate, up = (self.projections.linear(x, f"{name}.{each}_proj") for each in ("gate", "up"))
+            inner = arithmetic.clamped_gate(gate, up, config.clamp, config.gate_gain)
+        elif config.gated:
             gate = arithmetic.activated(self.projections.linear(x, f"{name}.gate_proj"), config.activation)
             inner = arithmetic.mul(gate, self.projections.linear(x, f"{name}.up_proj"))
         else:

@@ -52,6 +52,7 @@ class Family:
     parallel: bool = False  # attention and feed-forward read the same norm and are added together
     gated: bool = True  # the feed-forward has a gate
     scales_embedding: bool = False  # by the root of its width
+    sinks: bool = False  # each head has a score of its own that takes a share of attention and gives nothing
     learned_positions: bool = False  # a table that is added to the embedding, rather than a rotary embedding
     interleaved: bool = False  # the rotary embedding turns neighbours, not the two halves of a head
     partial_rotary: bool = False  # partial_rotary_factor is looked at
@@ -66,7 +67,10 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)  # theirs to ours, between dots
-    transposed: frozenset[str] = frozenset()  # matrices that are stored (inputs, outputs)
+    gguf_tensors: Mapping[str, str] = field(default_factory=dict)  # of a layer of its GGUF files
+    transposed: tuple[str, ...] = ()  # how names of matrices end that are stored (inputs, outputs)
+    stacked_experts: bool = False  # one tensor has those of all, (inputs, outputs), with gate and up in turns
+    quantized: str | None = None  # the quant_method that its checkpoints may have
 
     def embedding_scale(self, hidden: int) -> float:
         """What the rows of its table are multiplied with."""
@@ -222,6 +226,41 @@ FAMILIES: Mapping[str, Family] = {
             "mlp.c_fc": "mlp.up_proj",
             "mlp.c_proj": "mlp.down_proj",
         },
-        transposed=frozenset(("c_attn", "c_proj", "c_fc")),
+        transposed=("qkv_proj.weight", "o_proj.weight", "up_proj.weight", "down_proj.weight"),
+    ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        sinks=True,
+        windows=(True, False),
+        settings=frozenset(("num_local_experts", "quantization_config", "swiglu_alpha", "swiglu_limit")),
+        defaults={
+            "head_dim": 64,
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 32.0,
+                "truncate": False,
+                "original_max_position_embeddings": 4096,
+            },
+            "rope_theta": 150000.0,
+            "sliding_window": 128,
+            "swiglu_alpha": 1.702,
+            "swiglu_limit": 7.0,
+        },
+        tensors={
+            "self_attn.sinks": "self_attn.sinks.weight",
+            "mlp.router": "mlp.gate",
+            "experts.gate_up_proj": "experts.gate_up_proj.weight",
+            "experts.down_proj": "experts.down_proj.weight",
+            "gate_up_proj_bias": "gate_up_proj.bias",
+            "down_proj_bias": "down_proj.bias",
+            "gate_up_proj_blocks": "gate_up_proj.blocks",
+            "gate_up_proj_scales": "gate_up_proj.scales",
+            "down_proj_blocks": "down_proj.blocks",
+            "down_proj_scales": "down_proj.scales",
+        },
+        gguf_tensors={"attn_sinks": "self_attn.sinks", "post_attention_norm": "post_attention_layernorm"},
+        stacked_experts=True,
+        quantized="mxfp4",
     ),
 }

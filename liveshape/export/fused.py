@@ -28,7 +28,7 @@ def parts(config: ModelConfig, name: str, shape: Shape) -> Iterator[tuple[str, S
         layer == "up_proj" and config.family in _GATE_AND_UP and shape[0] == 2 * config.feed_forward
     ):
         rows = {"gate_proj": config.feed_forward, "up_proj": config.feed_forward}
-    elif owner.endswith(".experts") and len(shape) == (2 if ending == "bias" else 3):
+    elif owner.endswith(".experts") and len(shape) == (2 if ending == "bias" else 3) and 0 not in shape:
         rows = {f"{number}.{layer}": shape[1] for number in range(shape[0])}
         shape = (shape[0] * shape[1], *shape[2:])
     if not rows or sum(rows.values()) != shape[0]:

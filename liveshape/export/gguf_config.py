@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
-from liveshape.export.config import LARGEST, MOST, Experts, ModelConfig, RopeScaling, is_token, refuse, turns
+from liveshape.export.config import (
+    LARGEST,
+    MOST,
+    Experts,
+    ModelConfig,
+    RopeScaling,
+    is_token,
+    refuse,
+    turns,
+    yarn_amplitude,
+)
 from liveshape.export.families import FAMILIES, Family
 
 _KNOWN = {name: family for name, family in FAMILIES.items() if family.gguf}
@@ -17,15 +27,17 @@ _FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "attention.scale": ("granite",),
     "embedding_scale": ("granite",),
     "residual_scale": ("granite",),
-    "logit_scale": ("granite",),
-    "expert_count": ("llama", "qwen3moe"),
-    "attention.sliding_window": ("llama", "phi3", "gemma2", "gemma3"),
+    "logit_scale": ("granite", "cohere2"),
+    "expert_count": ("llama", "qwen3moe", "gpt-oss"),
+    "attention.sliding_window": ("llama", "phi3", "gemma2", "gemma3", "starcoder2", "cohere2", "gpt-oss"),
+    "rope.scaling.yarn_log_multiplier": (),
     "attention.clamp_kqv": (),
     "attention.logit_softcapping": (),
     "expert_shared_count": (),
 }
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-_SOFTMAX = 1  # of the ways that a router may weigh its experts
+# Of the ways that a router may weigh its experts. Shares that add up to 1 are the same by both.
+_SOFTMAX, _SOFTMAX_OF_USED = 1, 3
 _NO_ROPE = 4  # every such layer of SmolLM3 does without
 
 
@@ -47,14 +59,15 @@ def from_gguf(
     if name not in _KNOWN:
         reasons.append(f"architecture {name}: those that can be exported are {', '.join(_KNOWN)}")
     scaling = get("rope.scaling.type", "none")
-    if scaling not in ("none", "linear", "longrope") or (scaling == "longrope" and factors is None):
-        reasons.append(f"rope scaling {scaling}: only linear, or factors in a tensor")
+    if scaling not in ("none", "linear", "yarn", "longrope") or (scaling == "longrope" and factors is None):
+        reasons.append(f"rope scaling {scaling}: only linear, yarn, or factors in a tensor")
     reasons += [
         f"{key} = {get(key)}: not supported for {name}"
         for key, families in _FOLLOWED.items()
         if name not in families and get(key)
     ]
-    if get("expert_gating_func") not in (None, 0, _SOFTMAX) or get("expert_weights_scale") not in (None, 0, 1):
+    gating = (None, 0, _SOFTMAX, _SOFTMAX_OF_USED) if name == "gpt-oss" else (None, 0, _SOFTMAX)
+    if get("expert_gating_func") not in gating or get("expert_weights_scale") not in (None, 0, 1):
         reasons.append("experts that are not weighed by a softmax: not supported")
     refuse(reasons)
     family = _KNOWN[name]
@@ -78,6 +91,9 @@ def from_gguf(
         width = size("expert_feed_forward_length", 0) or size("feed_forward_length")
         experts = Experts(count, size("expert_used_count"), width)
     begin, ends = gguf_tokens(metadata)
+    windowed = _windowed(family, layers, get("attention.sliding_window_pattern"))
+    rotated = turns(_NO_ROPE) if name == "smollm3" else (not family.learned_positions,)
+    logit_scale = number("logit_scale", 0) or 1.0
     return ModelConfig(
         family=name,
         hidden=hidden,
@@ -93,21 +109,30 @@ def from_gguf(
         context=size("context_length", 2048),
         tied=tied,
         norms=family.norms,
+        layer_norm=family.layer_norm,
+        parallel=family.parallel,
+        gated=family.gated,
         qk_norm=family.qk_norm is not None,
         joint_qk_norm=family.qk_norm == "rows",
-        activation="gelu_tanh" if family.scales_embedding else "silu",
+        activation="gelu_tanh" if family.scales_embedding or not family.gated else "silu",
+        clamp=family.defaults.get("swiglu_limit"),
+        gate_gain=family.defaults.get("swiglu_alpha", 1.0),
         embedding_scale=positive("embedding_scale") or family.embedding_scale(hidden),
         residual_scale=number("residual_scale", 0) or 1.0,
-        logit_scale=1 / (number("logit_scale", 0) or 1.0),
+        # Cohere multiplies by it.
+        logit_scale=logit_scale if "logit_scale" in family.settings else 1 / logit_scale,
         logit_cap=positive("final_logit_softcapping"),
         attention_scale=attention_scale,
         attention_cap=positive("attn_logit_softcapping"),
+        sinks=family.sinks,
         experts=experts,
-        rope_scaling=_scaling(size, number, scaling, factors),
+        # gpt-oss blends between fractions of pairs, which the metadata does not say.
+        rope_scaling=_scaling(size, number, scaling, factors, truncated=name != "gpt-oss"),
         window=size("attention.sliding_window", 0) or None,
-        windowed=_windowed(family, layers, get("attention.sliding_window_pattern")),
+        windowed=windowed,
         local_theta=number("rope.freq_base_swa", 10000.0) if name == "gemma3" else None,
-        rotated=turns(_NO_ROPE) if name == "smollm3" else (True,),
+        rotated=windowed if family.rotates_windows_alone else rotated,
+        learned_positions=family.learned_positions,
         begin=begin,
         ends=ends,
     )
@@ -134,10 +159,19 @@ def _number(metadata: Mapping[str, Any], key: str, default: float | None) -> flo
 
 
 def _scaling(
-    size: Callable[..., int], number: Callable[..., float], kind: str, factors: tuple[list[float], list[float]] | None
+    size: Callable[..., int],
+    number: Callable[..., float],
+    kind: str,
+    factors: tuple[list[float], list[float]] | None,
+    truncated: bool,
 ) -> RopeScaling | None:
+    original = size("rope.scaling.original_context_length", size("context_length", 2048))
+    if kind == "yarn":
+        factor = number("rope.scaling.factor")
+        slow, fast = (number(f"rope.scaling.yarn_beta_{each}", 0) for each in ("slow", "fast"))
+        amplitude = yarn_amplitude(factor) * (number("rope.scaling.attn_factor", 0) or 1.0)
+        return RopeScaling("yarn", factor, slow or 1.0, fast or 32.0, original, amplitude, truncated)
     if factors is not None:
-        original = size("rope.scaling.original_context_length", size("context_length", 2048))
         short, long = map(tuple, factors)
         amplitude = number("rope.scaling.attn_factor", 0) or 1.0
         return RopeScaling("longrope", original_context=original, amplitude=amplitude, short=short, long=long)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.checkpoint import Checkpoint, generation_config
 from liveshape.export.config import LARGEST, ModelConfig
-from liveshape.export.families import FAMILIES, Norms
+from liveshape.export.families import FAMILIES, Family
 from liveshape.export.fused import parts
 from liveshape.export.gguf import GgufFile
 from liveshape.export.gguf_config import from_gguf, token_of
@@ -46,7 +46,6 @@ _INNER = {
     "ffn_down_exps": "mlp.experts.down_proj",
 }
 _LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
-_LLAMA = Norms()
 _FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 
@@ -64,7 +63,7 @@ def open_gguf(path: Path) -> Checkpoint:
         config = replace(config, rope_factors=tuple(_factors(file, _FACTORS, config.rotary_size // 2)))
     _take_apart(file, config)
     matrices = [name for name in file.tensors if name not in (_FACTORS, *_LONG_FACTORS)]
-    names = {hugging_face_name(name, config.norms): name for name in matrices}
+    names = {hugging_face_name(name, FAMILIES[config.family]): name for name in matrices}
     if len(names) < len(matrices):
         raise FormatError(f"{path}: two of its tensors are the same one under two names")
     family = FAMILIES[config.family]
@@ -119,7 +118,7 @@ def _factors(file: GgufFile, name: str, count: int | None = None) -> list[float]
 def _take_apart(file: GgufFile, config: ModelConfig) -> None:
     """Give each matrix of a tensor that holds several a name of its own."""
     for name, tensor in list(file.tensors.items()):
-        found = list(parts(config, hugging_face_name(name, config.norms), tensor.shape))
+        found = list(parts(config, hugging_face_name(name, FAMILIES[config.family]), tensor.shape))
         if len(found) > 1:
             del file.tensors[name]
             for part, shape, start in found:
@@ -127,18 +126,20 @@ def _take_apart(file: GgufFile, config: ModelConfig) -> None:
                 file.tensors[part] = replace(tensor, name=part, shape=shape, offset=tensor.offset + start * row)
 
 
-def hugging_face_name(name: str, norms: Norms = _LLAMA) -> str:
+def hugging_face_name(name: str, family: Family = FAMILIES["llama"]) -> str:
     """The name that transformers gives a tensor; those unknown here keep their own.
 
     >>> hugging_face_name("blk.3.attn_q.weight"), hugging_face_name("output_norm.weight")
     ('model.layers.3.self_attn.q_proj.weight', 'model.norm.weight')
     """
+    norms = family.norms
     inner = {
         **_INNER,
         "attn_norm": norms.into_attention,
         "post_attention_norm": norms.out_of_attention,
         "ffn_norm": norms.into_feed_forward,
         "post_ffw_norm": norms.out_of_feed_forward,
+        **family.gguf_tensors,
     }
     if (match := _LAYER.fullmatch(name)) and (found := inner.get(match[2])):
         return f"model.layers.{match[1]}.{found}.{match[3]}"

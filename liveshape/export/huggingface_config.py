@@ -77,6 +77,9 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         followed = key in family.settings | family.ignored or (isinstance(config.get(key), list) and all(config[key]))
         if config.get(key) not in neutral and not followed:
             reasons.append(f"{key} = {_short(config[key])}: not supported")
+    stored = config.get("quantization_config")
+    if stored is not None and family.quantized is not None and _short(stored) != family.quantized:
+        reasons.append(f"quantization_config = {_short(stored)}: only {family.quantized}")
     if not config.get("is_causal", True):
         reasons.append(
             f"is_causal = {_short(config['is_causal'])}: every token sees those behind it, as in an encoder; "
@@ -130,6 +133,8 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         parallel=family.parallel,
         gated=family.gated,
         activation=_ACTIVATIONS[act],
+        clamp=_followed(config, family, "swiglu_limit"),
+        gate_gain=_followed(config, family, "swiglu_alpha") or 1.0,
         embedding_scale=_followed(config, family, "embedding_multiplier") or family.embedding_scale(hidden),
         residual_scale=_followed(config, family, "residual_multiplier") or 1.0,
         logit_scale=(_followed(config, family, "logit_scale") or 1.0)
@@ -137,6 +142,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         logit_cap=_followed(config, family, "final_logit_softcapping"),
         attention_scale=_attention_scale(config, family),
         attention_cap=_followed(config, family, "attn_logit_softcapping"),
+        sinks=family.sinks,
         experts=_experts(config, family),
         rope_scaling=_rope_scaling(str(kind), rope, config),
         window=_size(config, "sliding_window") if any(windowed) else None,

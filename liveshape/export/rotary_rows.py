@@ -17,7 +17,7 @@ def halves_of(config: ModelConfig, name: str) -> Order | None:
 
     Example: `halves_of(config, "model.layers.0.self_attn.q_proj.weight")`.
     """
-    heads = {"q_proj": config.heads, "k_proj": config.kv_heads}.get(name.split(".")[-2])
+    heads = {"q_proj": config.heads, "k_proj": config.kv_heads}.get(name.rpartition(".")[0].rpartition(".")[2])
     return None if heads is None else pairs_to_halves(heads, config.head_size, config.rotary_size)
 
 

@@ -24,7 +24,9 @@ Rows = slice | npt.NDArray[np.int64]
 
 _HEADER_LIMIT = 100 << 20
 _INDEX = "model.safetensors.index.json"
-_ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_FLOATS = ("F64", "F32", "F16", "BF16")
+# Bytes are no weights by themselves, but blocks of them are.
+_ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,11 @@ class StoredTensor:
     def transposed(self) -> StoredTensor:
         """A matrix with rows and columns changed."""
         rows, columns = self.shape
-        return replace(self, shape=(columns, rows), strides=(1, columns))
+        return self.view((columns, rows), 0, (1, columns))
+
+    def view(self, shape: tuple[int, ...], first: int, strides: tuple[int, ...]) -> StoredTensor:
+        """Elements of it as a tensor of its own, from one on."""
+        return replace(self, shape=shape, offset=self.offset + first * self.item.itemsize, strides=strides)
 
     def part(self, shape: tuple[int, ...], first: int) -> StoredTensor:
         """A tensor of some rows, from one on; rows are those of the part's shape."""
@@ -88,9 +94,29 @@ class SafetensorsFolder:
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
-        check_view(tensor.data)
-        drop_pages(tensor.data)  # those of what was read before
-        return as_float32(tensor.array[rows], tensor.kind == "BF16")
+        check_float(name, tensor)
+        return as_float32(elements(tensor, rows), tensor.kind == "BF16")
+
+
+def elements(tensor: StoredTensor, rows: Rows = slice(None)) -> npt.NDArray[Any]:
+    """Some rows of a tensor as they are stored, if its file is still what it was.
+
+    Example: `elements(folder.tensors["model.norm.weight"])`.
+    """
+    check_view(tensor.data)
+    drop_pages(tensor.data)  # those of what was read before
+    return tensor.array[rows]
+
+
+def check_float(name: str, tensor: StoredTensor) -> None:
+    """Refuse bytes where weights are needed.
+
+    Example: `check_float("model.norm.weight", tensor)`.
+    """
+    if tensor.kind not in _FLOATS:
+        raise FormatError(
+            f"tensor {name[:80]} is of type {tensor.kind}; those that can be read are {', '.join(_FLOATS)}"
+        )
 
 
 def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]:
@@ -185,7 +211,7 @@ def _stored(where: str, entry: Any, data: memoryview, base: int) -> StoredTensor
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{where} is not described by dtype, shape and data_offsets") from error
     if not isinstance(kind, str) or kind not in _ITEM_TYPES:
-        raise FormatError(f"{where} is of type {str(kind)[:40]}; those that can be read are {', '.join(_ITEM_TYPES)}")
+        raise FormatError(f"{where} is of type {str(kind)[:40]}; those that can be read are {', '.join(_FLOATS)}")
     whole = all(type(number) is int and number >= 0 for number in (*shape, start, end)) and len(shape) <= MAX_RANK
     needed = prod(shape) * np.dtype(_ITEM_TYPES[kind]).itemsize if whole else -1
     if not whole or end - start != needed or base + end > len(data):

@@ -63,6 +63,10 @@ _OF_ROWS: dict[str, Callable[[Node, Others], bool]] = {
     **dict.fromkeys(
         ("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out"), lambda node, _: node.args[1] in _LAST_DIM
     ),
+    **dict.fromkeys(
+        ("aten.native_layer_norm.default", "aten::native_layer_norm.out"),
+        lambda node, others: len(node.args[1]) == 1 and _comes_first(node, others),
+    ),
     "torchao.choose_qparams_affine.default": lambda node, _: node.args[2][:1] == (1,),
 }
 

@@ -130,7 +130,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "n_embd": 48,
+        "n_embd": 96,
         "n_head": 3,
         "n_layer": 2,
         "n_positions": CONTEXT,
@@ -141,6 +141,23 @@ MODELS: dict[str, dict[str, Any]] = {
         "eos_token_id": 2,
         "tie_word_embeddings": True,
     },
+    "gpt_oss": settings_of(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        head_dim=20,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=9,
+        swiglu_limit=0.5,
+        rope_scaling={
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "truncate": False,
+            "original_max_position_embeddings": 16,
+            "beta_fast": 4.0,
+        },
+    )
+    | {"num_hidden_layers": 3},
 }
 
 
@@ -166,6 +183,22 @@ def as_stored(settings: dict[str, Any], weights: Arrays) -> Arrays:
     for name, weight in made.items():
         if kind == "gpt2" and weight.ndim == 2 and ".h." in name:
             made[name] = np.ascontiguousarray(weight.T)
+    return stacked(settings, made) if kind == "gpt_oss" else made
+
+
+def stacked(settings: dict[str, Any], weights: Arrays) -> Arrays:
+    """Experts of all numbers in one tensor, matrices as (inputs, outputs), gate and up in turns."""
+    made = {name.replace("sinks.weight", "sinks"): each for name, each in weights.items() if ".experts." not in name}
+    for layer in range(settings["num_hidden_layers"]):
+        name = f"model.layers.{layer}.mlp.experts"
+        for ending, stored in (("weight", ""), ("bias", "_bias")):
+            gates, ups, downs = (
+                np.stack([weights[f"{name}.{n}.{kind}_proj.{ending}"] for n in range(settings["num_local_experts"])])
+                for kind in ("gate", "up", "down")
+            )
+            both = np.stack([gates, ups], axis=2).reshape(len(gates), -1, *gates.shape[2:])
+            made[f"{name}.gate_up_proj{stored}"] = np.ascontiguousarray(both.swapaxes(1, -1))
+            made[f"{name}.down_proj{stored}"] = np.ascontiguousarray(downs.swapaxes(1, -1))
     return made
 
 

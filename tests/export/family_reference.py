@@ -91,7 +91,11 @@ class _Model:
         scores = cap(scores, self.settings.get("attn_logit_softcapping"))
         before = np.arange(self.count)[:, None] - np.arange(self.count)
         seen = (before >= 0) & (before < self.settings["sliding_window"] if self.near(index) else True)
-        scores = softmax(np.where(seen, scores, -np.inf))
+        scores = np.where(seen, scores, -np.inf)
+        if self.kind == "gpt_oss":
+            sinks = np.broadcast_to(self.weights[f"{name}.sinks"][:, None, None], (self.heads, self.count, 1))
+            scores = np.concatenate([scores, sinks], -1)
+        scores = softmax(scores)[..., : self.count]
         mixed = scores @ np.repeat(value, self.heads // self.pairs, 0)
         return self.linear(f"{name}.o_proj", mixed.swapaxes(0, 1).reshape(self.count, -1))
 
@@ -111,7 +115,7 @@ class _Model:
             return False
         if self.kind == "cohere2":
             return bool(self.settings["layer_types"][index] == "sliding_attention")
-        if self.kind == "gemma2":
+        if self.kind in ("gemma2", "gpt_oss"):
             return index % 2 == 0
         if self.kind == "gemma3_text":
             return (index + 1) % self.settings["sliding_window_pattern"] != 0
@@ -152,6 +156,8 @@ class _Model:
         if self.kind in ("phi3", "glm", "glm4"):
             gate, up = np.split(self.linear(f"{layer}.mlp.gate_up_proj", x), 2, axis=-1)
             return self.linear(f"{layer}.mlp.down_proj", silu(gate) * up)
+        if self.kind == "gpt_oss":
+            return self.stacked_mixture(f"{layer}.mlp", x)
         if self.kind == "mixtral":
             return self.mixture(f"{layer}.block_sparse_moe", ("w1", "w3", "w2"), self.settings["num_local_experts"], x)
         if self.kind == "qwen3_moe" and index not in self.settings["mlp_only_layers"]:
@@ -173,6 +179,19 @@ class _Model:
                 gate, up, down = (f"{name}.experts.{number}.{each}" for each in names)
                 inner = silu(self.linear(gate, x[row])) * self.linear(up, x[row])
                 out[row] += shares[row, number] / whole * self.linear(down, inner)
+        return out
+
+    def stacked_mixture(self, name: str, x: Array) -> Array:
+        """Experts whose gates and ups are columns in turns."""
+        scores, out = self.linear(f"{name}.router", x), np.zeros_like(x)
+        gate_up, down = (self.weights[f"{name}.experts.{each}_proj"] for each in ("gate_up", "down"))
+        gate_up_bias, down_bias = (self.weights[f"{name}.experts.{each}_proj_bias"] for each in ("gate_up", "down"))
+        for row in range(self.count):
+            chosen = np.argsort(-scores[row])[: self.settings["num_experts_per_tok"]]
+            for number, share in zip(chosen, softmax(scores[row, chosen]), strict=True):
+                both = x[row] @ gate_up[number] + gate_up_bias[number]
+                inner = clamped_gate(both[::2], both[1::2], self.settings["swiglu_limit"])
+                out[row] += share * (inner @ down[number] + down_bias[number])
         return out
 
 
@@ -216,6 +235,11 @@ def yarn(frequencies: Array, rope: Mapping[str, Any], theta: float, width: int, 
         made.append(frequency / factor * share + frequency * (1 - share))
     sharp = [1 + 0.1 * weight * math.log(factor) for weight in (rope.get("mscale", 1), rope.get("mscale_all_dim", 0))]
     return np.array(made), sharp[0] / sharp[1]
+
+
+def clamped_gate(gate: Array, up: Array, limit: float) -> Array:
+    gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return (up + 1) * gate / (1 + np.exp(-1.702 * gate))
 
 
 def cap(x: Array, limit: float | None) -> Array:

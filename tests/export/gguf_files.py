@@ -164,6 +164,16 @@ def q8_k(raw: bytes) -> list[float]:
     return [d * int(each) for each in np.frombuffer(raw, np.int8, 256, 4)]
 
 
+def mxfp4(raw: bytes) -> list[float]:
+    """A sign, two bits of exponent, one of mantissa; where the exponent is 0, halves."""
+    values = []
+    for nibble in [*(byte & 15 for byte in raw[1:]), *(byte >> 4 for byte in raw[1:])]:
+        exponent, mantissa = (nibble >> 1) & 3, nibble & 1
+        size = (1 + mantissa / 2) * 2.0 ** (exponent - 1) if exponent else mantissa / 2
+        values.append((-size if nibble & 8 else size) * 2.0 ** (raw[0] - 127))
+    return values
+
+
 READERS: Mapping[str, Callable[[bytes], list[float]]] = {
     "Q4_0": q4_0,
     "Q4_1": q4_1,
@@ -176,6 +186,7 @@ READERS: Mapping[str, Callable[[bytes], list[float]]] = {
     "Q5_K": q5_k,
     "Q6_K": q6_k,
     "Q8_K": q8_k,
+    "MXFP4": mxfp4,
 }
 
 

@@ -28,6 +28,7 @@ KEPT = {
     "Q5_K": (8, 32, True),
     "Q6_K": (8, 16, False),
     "Q8_K": (8, 256, False),
+    "MXFP4": (8, 32, False),
 }
 LIMITS = {4: (-8, 7), 8: (-128, 127)}
 
@@ -49,6 +50,8 @@ def test_codes_are_the_floats(number: int, tmp_path: Path) -> None:
     for name in ("d", "m", "dmin"):
         if name in (form.record.names or ()):
             records[name] = generator.standard_normal(6)
+    if "e" in (form.record.names or ()):
+        records["e"] = generator.integers(100, 140, 6)
     write_gguf(tmp_path / "x.gguf", {}, {"x": (number, (3, 2 * form.weights), records.tobytes())})
     file = GgufFile(tmp_path / "x.gguf")
     found = file.grouped("x")

@@ -56,6 +56,22 @@ MORE: Mapping[str, dict[str, Any]] = {
         "expert_feed_forward_length": 32,
         "attention.key_length": 16,
     },
+    "starcoder2": {"attention.sliding_window": 11, "attention.layer_norm_epsilon": 1e-4},
+    "glm4": {"attention.key_length": 16, "rope.dimension_count": 12},
+    "cohere2": {"attention.sliding_window": 9, "attention.layer_norm_epsilon": 1e-4, "logit_scale": 0.3},
+    "gpt2": {"attention.layer_norm_epsilon": 1e-4},
+    "gpt-oss": {
+        "expert_count": 4,
+        "expert_used_count": 2,
+        "expert_feed_forward_length": 96,
+        "expert_gating_func": 3,
+        "attention.key_length": 20,
+        "attention.sliding_window": 9,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 16,
+        "rope.scaling.yarn_beta_fast": 4.0,
+    },
 }
 # The same models as folders, as far as they can be: a GGUF file knows one pattern of windows, one scale.
 FOLDERS: Mapping[str, dict[str, Any]] = {
@@ -73,8 +89,14 @@ FOLDERS: Mapping[str, dict[str, Any]] = {
     "smollm3": {**MODELS["smollm3"], "no_rope_layers": None},
     "llama": MODELS["mixtral"],
     "qwen3moe": {**MODELS["qwen3moe"], "mlp_only_layers": [], "norm_topk_prob": True},
+    "starcoder2": MODELS["starcoder2"],
+    "glm4": MODELS["glm4"],
+    "cohere2": {**MODELS["cohere2"], "layer_types": None},
+    "gpt2": MODELS["gpt2"],
+    "gpt-oss": {**MODELS["gpt_oss"], "swiglu_limit": 7.0},
 }
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+OUTER |= {"model.embed_positions": "position_embd"}
 INNER = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
@@ -82,12 +104,15 @@ INNER = {
     **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"},
     **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
     "mlp.gate": "ffn_gate_inp",
+    "self_attn.sinks": "attn_sinks",
 }
 NORMS = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
     "pre_feedforward_layernorm": "ffn_norm",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
 }
 
 
@@ -96,9 +121,17 @@ def gguf_name(name: str, architecture: str) -> str:
     if stem in OUTER:
         return f"{OUTER[stem]}.{ending}"
     _, _, layer, inner = stem.split(".", 3)
-    if inner == "post_attention_layernorm" and architecture in ("gemma2", "gemma3", "olmo2"):
+    if inner == "post_attention_layernorm" and architecture in ("gemma2", "gemma3", "olmo2", "gpt-oss"):
         return f"blk.{layer}.post_attention_norm.{ending}"
     return f"blk.{layer}.{(INNER | NORMS)[inner]}.{ending}"
+
+
+def in_pairs(weight: Any, heads: int, rotated: int) -> Any:
+    """Rows of the two halves of what turns of a head, beside each other."""
+    apart = weight.reshape(heads, -1, *weight.shape[1:])
+    turning = apart[:, :rotated].reshape(heads, 2, rotated // 2, *weight.shape[1:]).swapaxes(1, 2)
+    both = [turning.reshape(heads, rotated, *weight.shape[1:]), apart[:, rotated:]]
+    return np.concatenate(both, axis=1).reshape(weight.shape)
 
 
 def tensors_of(config: ModelConfig, weights: Arrays, architecture: str) -> dict[str, Any]:
@@ -114,12 +147,15 @@ def tensors_of(config: ModelConfig, weights: Arrays, architecture: str) -> dict[
         if heads and architecture in ("llama", "granite", "smollm3"):
             apart = weight.reshape(heads, 2, config.head_size // 2, -1).swapaxes(1, 2)
             weight = apart.reshape(weight.shape)
+        if heads and architecture in ("glm4", "cohere2"):
+            weight = in_pairs(weight, heads, config.rotary_size)
+        ending = name.split(".")[-1]
         if ".experts." in name:
             layer, kind = name.split(".")[2], name.split(".")[-2].removesuffix("_proj")
-            below(f"blk.{layer}.ffn_{kind}_exps.weight", weight[None])
-        elif architecture == "phi3" and part in ("q_proj", "k_proj", "v_proj"):
-            below(f"blk.{name.split('.')[2]}.attn_qkv.weight", weight)
-        elif architecture == "phi3" and part in ("gate_proj", "up_proj"):
+            below(f"blk.{layer}.ffn_{kind}_exps.{ending}", weight[None])
+        elif architecture in ("phi3", "gpt2") and part in ("q_proj", "k_proj", "v_proj"):
+            below(f"blk.{name.split('.')[2]}.attn_qkv.{ending}", weight)
+        elif architecture in ("phi3", "glm4") and part in ("gate_proj", "up_proj"):
             below(f"blk.{name.split('.')[2]}.ffn_up.weight", weight)
         else:
             made[gguf_name(name, architecture)] = weight

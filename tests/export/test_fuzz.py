@@ -265,6 +265,7 @@ def test_metadata_with_any_value_anywhere(family: str) -> None:
         "block_count": 2,
         "feed_forward_length": 96,
         "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.layer_norm_epsilon": 1e-5,
     }
     more = (
         "attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length",

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.export.huggingface import open_folder
 from liveshape.export.lora import with_adapter
-from tests.export.tiny import LLAMA, Arrays, checkpoint_of, write_safetensors
+from tests.export.family_models import MODELS, folder_of
+from tests.export.tiny import LLAMA, Arrays, checkpoint_of, write_folder, write_safetensors
 
 CHECKPOINT = checkpoint_of(LLAMA)
 QUERY, DOWN = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"
@@ -59,6 +61,22 @@ def test_merged(settings: dict[str, Any], scale: float, tmp_path: Path) -> None:
         np.testing.assert_allclose(merged.read(name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(merged.read_rows(name, slice(5, 9)), expected[5:9], rtol=1e-5, atol=1e-5)
         assert merged.read(name).dtype == np.float32
+
+
+def test_rows_of_interleaved_pairs_are_put_in_order(tmp_path: Path) -> None:
+    """A checkpoint of such a family has rows of queries in another order than the adapter that was trained on it."""
+    folder, weights = folder_of(tmp_path / "glm4", MODELS["glm4"])
+    checkpoint, name = open_folder(folder), "model.layers.1.self_attn.q_proj"
+    rows, width = checkpoint.shapes[f"{name}.weight"]
+    generator = np.random.default_rng(0)
+    down, up = (generator.standard_normal(shape).astype(np.float32) for shape in ((4, width), (rows, 4)))
+    tensors = {f"base_model.model.{name}.lora_A.weight": down, f"base_model.model.{name}.lora_B.weight": up}
+    merged = with_adapter(checkpoint, write(tmp_path, tensors)).read(f"{name}.weight")
+    write_folder(
+        tmp_path / "merged", MODELS["glm4"], weights | {f"{name}.weight": weights[f"{name}.weight"] + 4 * up @ down}
+    )
+    expected = open_folder(tmp_path / "merged").read(f"{name}.weight")
+    np.testing.assert_allclose(merged, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_ranks_and_alphas_of_single_layers(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def test_blocks(number: int, tmp_path: Path) -> None:
     for name in ("d", "m", "dmin"):
         if name in (form.record.names or ()):
             records[name] = generator.standard_normal(6)
+    if "e" in (form.record.names or ()):
+        records["e"] = generator.integers(100, 140, 6)
     write_gguf(tmp_path / "x.gguf", {}, {"x": (number, (3, 2 * form.weights), records.tobytes())})
     read = GgufFile(tmp_path / "x.gguf").read("x")
     expected = [weight for record in records for weight in READERS[form.name](record.tobytes())]

@@ -69,6 +69,7 @@ BIASES = {
     "glm": _INTO_ATTENTION,
     "glm4": _INTO_ATTENTION,
     "gpt2": _EVERYWHERE,
+    "gpt-oss": ("proj.weight", "mlp.gate.weight"),
 }
 
 
@@ -79,6 +80,8 @@ def random_weights(config: ModelConfig, seed: int = 0) -> Arrays:
     for name, shape in expected_tensors(config):
         noise = generator.standard_normal(shape).astype(np.float32)
         made[name] = 1 + noise / 10 if len(shape) == 1 else noise / np.sqrt(np.float32(shape[1]))
+        if name.endswith("sinks.weight"):
+            made[name] = noise
         if name.endswith(BIASES.get(config.family, ())):
             made[name.replace("weight", "bias")] = generator.standard_normal(shape[0]).astype(np.float32) / 4
     return made
@@ -102,9 +105,10 @@ def write_safetensors(path: Path, tensors: Arrays, dtype: str = "F32") -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     body = b""
     for name, tensor in tensors.items():
-        content = stored_as(tensor, dtype)
+        kind = "U8" if tensor.dtype == np.uint8 else dtype
+        content = stored_as(tensor, kind)
         offsets = [len(body), len(body) + len(content)]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": offsets}
         body += content
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + body)
@@ -113,4 +117,4 @@ def write_safetensors(path: Path, tensors: Arrays, dtype: str = "F32") -> None:
 def stored_as(tensor: npt.NDArray[np.float32], dtype: str) -> bytes:
     if dtype == "BF16":
         return (np.ascontiguousarray(tensor).view(np.uint32) >> 16).astype("<u2").tobytes()
-    return tensor.astype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype]).tobytes()
+    return tensor.astype({"F64": "<f8", "F32": "<f4", "F16": "<f2", "U8": "u1"}[dtype]).tobytes()
