@@ -90,7 +90,9 @@ _GLM: dict[str, Any] = {"head_dim": 128, "partial_rotary_factor": 0.5, "rms_norm
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM", neighbours=True, windows=(False,)),
-    "mistral": Family("MistralForCausalLM", gguf=False, layer_types=False, defaults={"sliding_window": 4096}),
+    # With layer_types transformers takes a Mistral for a Ministral, which follows them.
+    "mistral": Family("MistralForCausalLM", gguf=False, defaults={"sliding_window": 4096}),
+    "ministral": Family("MinistralForCausalLM", gguf=False, defaults={"sliding_window": 4096}),
     "qwen2": Family("Qwen2ForCausalLM", optional_window=True, defaults=_QWEN),
     "qwen3": Family(
         "Qwen3ForCausalLM",

@@ -93,6 +93,7 @@ def test_broken_configs(change: dict[str, Any], message: str) -> None:
 
 
 NEAR, FULL = "sliding_attention", "full_attention"
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,9 @@ NEAR, FULL = "sliding_attention", "full_attention"
     [
         ("mistral", {"sliding_window": 9}, [True] * 4),
         ("mistral", {"sliding_window": None}, [False] * 4),
-        ("mistral", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [True] * 4),  # not looked at either
+        ("mistral", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [False, True] * 2),
+        ("mixtral", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2, **EXPERTS}, [True] * 4),
+        ("phi3", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [True] * 4),
         ("mistral", {"sliding_window": 9, "use_sliding_window": False}, [True] * 4),
         ("mistral", {}, [True] * 4),
         ("starcoder2", {"sliding_window": 9, "layer_types": [FULL, NEAR] * 2}, [True] * 4),

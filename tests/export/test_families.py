@@ -155,6 +155,52 @@ def greedy(model: Model, tokens: list[int], count: int) -> list[int]:
     return found[len(tokens) :]
 
 
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+# Settings that a family does not look at, that come from elsewhere, or that are not there at all (None here).
+ODD: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral_layer_types": ("mistral", {"layer_types": ["full_attention", "sliding_attention"], "head_dim": 16}),
+    "phi3_layer_types": ("phi3", {"layer_types": ["full_attention", "sliding_attention"]}),
+    "llama_partial_rotary": ("llama_yarn", {"rope_scaling": ..., "partial_rotary_factor": 0.5}),
+    "llama_hidden_activation": ("llama_yarn", {"hidden_activation": "relu"}),
+    "llama_both_ropes": ("llama_yarn", {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 99.0}}),
+    "llama_original_beside": ("llama_yarn", {"rope_scaling": LLAMA_3, "original_max_position_embeddings": 8}),
+    "gemma3_attention_cap": ("gemma3", {"attn_logit_softcapping": 0.5, "final_logit_softcapping": 2.0}),
+    "qwen2_window_layers": ("qwen2", {"layer_types": ..., "max_window_layers": 0}),
+    "smollm3_windows": ("smollm3", {"use_sliding_window": True, "sliding_window": 5}),
+    "qwen3moe_windows": ("qwen3moe", {"use_sliding_window": True, "sliding_window": 5}),
+    "mixtral_says_little": ("mixtral", {"rope_theta": ..., "rms_norm_eps": ...}),
+    "olmo2_says_little": ("olmo2", {"rope_theta": ..., "rms_norm_eps": ...}),
+    "starcoder2_relu": ("starcoder2", {"layer_types": ["full_attention"] * 2, "hidden_act": "relu"}),
+    "glm_rope_parameters": ("glm", {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.25}}),
+    "cohere2_pattern": ("cohere2", {"layer_types": ..., "sliding_window_pattern": 2, "logit_scale": ...}),
+    "gpt2_scale": ("gpt2", {"scale_attn_weights": False, "n_inner": 100, "activation_function": "gelu"}),
+    "gpt_oss_says_little": (
+        "gpt_oss",
+        {"rope_scaling": ..., "rope_theta": ..., "swiglu_limit": ..., "swiglu_alpha": 1.2},
+    ),
+}
+
+
+@pytest.mark.slow  # transformers comes with `make test-all`
+@pytest.mark.parametrize("name", ODD)
+def test_settings_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    from tests.support.packages import declare_libraries
+
+    declare_libraries()
+    from transformers import AutoModelForCausalLM
+
+    base, changes = ODD[name]
+    settings = {key: value for key, value in {**MODELS[base], **changes}.items() if value is not ...}
+    path, _ = folder_of(tmp_path / "folder", settings)
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        expected = model(torch.tensor([TOKENS[:MAX]]), use_cache=False).logits[0].numpy()
+    found = np.asarray(loaded(path, tmp_path, full_logits=True)(np.array([TOKENS[:MAX]]), np.array([0])))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow  # transformers comes with `make test-all`
 def test_as_transformers_computes_it(folder: tuple[str, Path, Arrays], tmp_path: Path) -> None:
     name, path, weights = folder
