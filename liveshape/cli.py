@@ -20,6 +20,7 @@ from liveshape.errors import (
     UnsupportedError,
 )
 from liveshape.export.config import Mode
+from liveshape.export.families import FAMILIES
 from liveshape.tools import measuring_words, text_words
 from liveshape.tools.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
 from liveshape.tools.wrapping import HelpFormatter, wrapped
@@ -90,22 +91,25 @@ examples:
   liveshape cache
   liveshape cache --clear stale"""
 
-_EXPORT = """\
+_EXPORT = f"""\
 SOURCE is one of
-  a Hugging Face folder    config.json, safetensors, tokenizer.json: Llama, Mistral, Qwen2 and Qwen3 families
-  a GGUF file              the same families; weights, tokenizer and chat template are kept as they are
+  a Hugging Face folder    config.json, safetensors, tokenizer.json
+  a GGUF file              weights, tokenizer and chat template are kept as they are
   a llama2.c checkpoint    a .bin with its tokenizer.bin beside it
   owner/name               a model of the Hugging Face Hub (the extra `hub`)
   module:function          your own: returns (module, example arguments at the upper bound, dynamic_shapes)
+
+Families: {", ".join(family.title for family in FAMILIES.values())}.
+Architectures of GGUF files: {", ".join(name for name, family in FAMILIES.items() if family.gguf)}.
 
 OUT becomes a folder with model.pte, tokenizer.json and what chat needs; for module:function it may be a .pte.
 One graph takes any number of tokens up to --max-seq-len at any position of a context of --max-context tokens (2048, or
 what the model was trained for, if that is less). Here the context may be another at every load; elsewhere it is this.
 Weights: auto keeps whole numbers of 4 or 8 bits exactly as the source stores them, and gives floats 4 bits, or 8
 where 4 would cost; 4w is 4 bits everywhere, 8da4w the same on 8-bit activations, 8w is 8 bits, none is floats. A model
-of a billion parameters takes about a minute and less than 1 GB of memory; only module:function needs torch (the extra
-`export`). --evaluate also writes the source's own weights, for a while, and compares: perplexity, and the divergence of
-what both expect next.
+of a billion parameters takes about ten seconds of two cores and 200 MB of memory; only module:function needs torch
+(the extra `export`). --evaluate also writes the source's own weights, for a while, and compares: perplexity, and the
+divergence of what both expect next.
 
 examples:
   liveshape export SmolLM2-135M-Instruct -o smollm

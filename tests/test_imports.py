@@ -88,6 +88,18 @@ def test_no_gpu_and_no_torch_below_the_device(name: str) -> None:
     assert not loaded_by(f"import liveshape.{name}") & set(HEAVY)
 
 
+def test_help_of_every_command_imports_nothing_that_is_slow() -> None:
+    statement = """
+import contextlib, io
+from liveshape.cli import _parser, main
+(commands,) = (each.choices for each in _parser()._actions if isinstance(each.choices, dict))
+with contextlib.redirect_stdout(io.StringIO()):
+    codes = [main(["--help"]), *(main([name, "--help"]) for name in commands)]
+assert len(codes) > 10 and not any(codes)
+"""
+    assert not loaded_by(statement)[0] & {*HEAVY, "numpy", "rich", "tokenizers", "jinja2"}
+
+
 FRONT = ("errors", "disk", "formats", "graph", "kernels", "ops", "lower", "plan")
 
 

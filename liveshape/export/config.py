@@ -5,6 +5,7 @@ A model is refused before any weight is read, with all reasons at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args

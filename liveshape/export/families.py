@@ -72,6 +72,11 @@ class Family:
     stacked_experts: bool = False  # one tensor has those of all, (inputs, outputs), with gate and up in turns
     quantized: str | None = None  # the quant_method that its checkpoints may have
 
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.architecture.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
+
     def embedding_scale(self, hidden: int) -> float:
         """What the rows of its table are multiplied with."""
         return math.sqrt(hidden) if self.scales_embedding else 1.0

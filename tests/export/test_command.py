@@ -15,6 +15,7 @@ import torch
 
 import liveshape
 from liveshape.cli import main
+from liveshape.export.families import FAMILIES
 from liveshape.tools.export import _report
 from tests.export.tiny import LLAMA, checkpoint_of, random_weights, write_folder
 
@@ -125,6 +126,9 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for word in ("GGUF", "module:function", "--max-context", "8da4w", "--evaluate", "--device"):
         assert word in printed
+    for name, family in FAMILIES.items():
+        assert f"{family.title}," in printed or f"{family.title}." in printed
+        assert not family.gguf or f"{name}," in printed or f"{name}." in printed
 
 
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
