@@ -30,6 +30,7 @@ _FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "logit_scale": ("granite", "cohere2"),
     "expert_count": ("llama", "qwen3moe", "gpt-oss"),
     "attention.sliding_window": ("llama", "phi3", "gemma2", "gemma3", "starcoder2", "cohere2", "gpt-oss"),
+    "rope.dimension_sections": (),
     "rope.scaling.yarn_log_multiplier": (),
     "attention.clamp_kqv": (),
     "attention.logit_softcapping": (),

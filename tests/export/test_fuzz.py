@@ -215,6 +215,10 @@ JSON: list[Any] = [
     *(None, True, False, 0, 1, -1, 3, 10**12, 10**400, 0.5, -0.5, 1e300, float("nan"), float("inf"), "", "a", "\ud800"),
     *([], [1], ["a"], [[]], [None], {}, {"a": 1}, {"rope_type": "linear"}, {"rope_type": "llama3", "factor": "x"}),
     *({"rope_type": ["linear"]}, {"rope_type": "linear", "factor": 0}, {"rope_type": "longrope"}, {"type": "su"}),
+    *({"rope_type": "yarn"}, {"rope_type": "yarn", "factor": 1e-9, "beta_fast": 0, "beta_slow": 1e9}),
+    *({"rope_type": "yarn", "factor": 4, "truncate": None, "mscale": 0.5, "mscale_all_dim": 1e-9},),
+    *({"rope_type": "yarn", "factor": 4, "rope_theta": 1}, {"rope_type": "dynamic"}),
+    *({"rope_type": "dynamic", "factor": 1e30}, {"rope_type": "dynamic", "factor": 0.5, "rope_theta": 1e30}),
     *({"full_attention": 5}, {"full_attention": {}, "sliding_attention": [1]}),
 ]
 
@@ -264,23 +268,26 @@ def test_metadata_with_any_value_anywhere(family: str) -> None:
         "embedding_length": 64,
         "block_count": 2,
         "feed_forward_length": 96,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "attention.layer_norm_epsilon": 1e-5,
+        f"attention.{'layer_norm' if FAMILIES[family].layer_norm else 'layer_norm_rms'}_epsilon": 1e-5,
     }
     more = (
         "attention.head_count_kv", "attention.key_length", "rope.freq_base", "context_length",
         "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "expert_count", "expert_used_count",
         "expert_feed_forward_length", "expert_gating_func", "attention.sliding_window", "attention.scale",
         "attention.sliding_window_pattern", "attn_logit_softcapping", "residual_scale", "logit_scale",
-        "embedding_scale", "rope.freq_base_swa",
+        "embedding_scale", "rope.freq_base_swa", "rope.scaling.original_context_length", "rope.scaling.attn_factor",
+        "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
     )  # fmt: skip
     metadata = {"general.architecture": family, **{f"{family}.{key}": value for key, value in needed.items()}}
     keys = [f"{family}.{key}" for key in (*needed, *more)]
     accepted = 0
+    yarn = {**metadata, f"{family}.rope.scaling.type": "yarn", f"{family}.rope.scaling.factor": 4.0}
     for key, value in itertools.product(
         ("general.architecture", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", *keys), JSON
     ):
-        accepted += taken(lambda key=key, value=value: from_gguf({**metadata, key: value}, 130, True))
+        for whole in (metadata, yarn):
+            made = {**whole, key: value}
+            accepted += taken(lambda made=made: from_gguf(made, 130, True))
     assert accepted
     for key in needed:
         without = {name: value for name, value in metadata.items() if name != f"{family}.{key}"}

@@ -45,10 +45,23 @@ def test_byte_level() -> None:
 
 @pytest.mark.parametrize(
     ("flavour", "expected"),
-    [("smollm", ["1", "2", "3"]), ("qwen2", ["1", "2", "3"]), ("llama-bpe", ["123"]), ("gpt-2", ["123"])],
+    [
+        ("smollm", ["1", "2", "3"]),
+        ("qwen2", ["1", "2", "3"]),
+        ("llama-bpe", ["123"]),
+        ("gpt-2", ["123"]),
+        ("glm4", ["123"]),
+        ("gpt-4o", ["123"]),
+    ],
 )
 def test_digits(flavour: str, expected: list[str]) -> None:
     assert pieces(byte_level(flavour), "123") == expected
+
+
+def test_words_of_gpt_4o() -> None:
+    split = build_tokenizer(byte_level("gpt-4o")).pre_tokenizer.pre_tokenize_str("HelloWorld's ABCd e.g./ 1234\n")
+    words = ["Hello", "World's", "ĠABCd", "Ġe", ".g", "./", "Ġ", "123", "4", "Ċ"]
+    assert [word for word, _ in split] == words
 
 
 def test_files() -> None:
