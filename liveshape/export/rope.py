@@ -92,7 +92,7 @@ def _dynamic_theta(theta: float, size: int, scaling: RopeScaling, length: int) -
     return float(theta * stretch ** (size / (size - 2)))
 
 
-def _yarn(frequencies: Array, config: ModelConfig, scaling: RopeScaling) -> Array:
+def _yarn(frequencies: Array, config: Rotation | ModelConfig, scaling: RopeScaling) -> Array:
     """Pairs that turn often within the original context are kept, slow ones stretched, a ramp over pairs between."""
     size = config.rotary_size
 
