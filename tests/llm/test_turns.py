@@ -144,14 +144,14 @@ def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
         turn.leave(lambda: called.append("own"))  # in the middle of something
         assert not called
         turn.run(lambda: called.append("again"))
-        leave.wait(10)
+        leave.wait(HANGS)
 
     holder = started(lambda: turn.run(hold))
     waiting(turn, 1)
     # It would never come back if it waited for who waits for it.
     turn.leave(lambda: called.append("other"))
     leave.set()
-    holder.join(10)
+    ended(holder)
     assert called == ["own", "again", "other"]
     assert not turn._left
 
