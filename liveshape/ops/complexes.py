@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
@@ -62,7 +64,7 @@ def polar(distance: LiveTensor, angle: LiveTensor, out: LiveTensor) -> Iterator[
     yield COMPLEX_PAIR(out, distance, angle, POLAR=True, **_walk(shape, distance.shape, angle.shape))
 
 
-def _walk(shape: tuple[int, ...], *operands: tuple[int, ...]) -> dict[str, object]:
+def _walk(shape: Shape, *operands: Shape) -> dict[str, Any]:
     """One element a thread."""
     found = broadcast_walk(shape, *operands)
     return {"count": found["count"], "rank": found["rank"], "dims": found["dims"], "threads": found["count"]}

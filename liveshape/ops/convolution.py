@@ -12,12 +12,12 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
-from liveshape.ops.matmul import FEW_ROWS, TILE_COLUMNS, product, tiling
+from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, product, tiling
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import ceil_div, in_three
@@ -36,7 +36,9 @@ MOST_SPLITS = 16
 SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+MANY_PARTS = 32  # from here on threads are there by the thousand; below, a tile fills a core, and larger ones cost less
+
+Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
 
 class Window(NamedTuple):
@@ -68,11 +70,17 @@ class Layer(NamedTuple):
     outputs: Shape
     groups: int
     end: dict[str, Any]
+    many: bool  # whether threads are there by the thousand, which too few tiles would leave idle
 
     @property
     def rows(self) -> int:
         """Output channels of a group."""
         return self.out.shape[1] // self.groups
+
+    @property
+    def enough(self) -> int:
+        """Tiles that keep a device busy."""
+        return ENOUGH_TILES if self.many else 1
 
     @property
     def depth(self) -> int:
@@ -150,26 +158,29 @@ def conv_with_clamp(
         "high": math.inf if output_max is None else float_of(output_max),
         "CLAMP": output_min is not None or output_max is not None,
     }
-    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end)
+    limits: Limits = yield Allowed()
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, limits.max_parts >= MANY_PARTS)
     # Asked for before the live sizes choose a way, as any of them may come to need it.
     sums: LiveTensor | None = None
-    if layer.depth >= 2 * SPLIT_DEPTH:
+    if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
         most = 2 * SPLIT_TILES * TILE_ELEMENTS
         sums = yield Scratch("float32", (min(most, MOST_SPLITS * prod(out.max_shape)),))
     yield from _planned(layer, sums)
 
 
 def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
-    x, weight, bias, out, window, extents, outputs, groups, end = layer
+    x, weight, bias, out, window, extents, outputs, groups, end, _ = layer
     batch, channels = out.shape[:2]
     pixels = prod(outputs)
     plain = groups == 1 and not window.transposed and not any(window.padding)
     if plain and window.kernel == extents:
-        yield from product(x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, **end)
+        yield from product(
+            x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, enough=layer.enough, **end
+        )
     elif plain and prod(window.kernel) == prod(window.stride) == 1 and not _gain(layer):
         yield from product(
             weight, x, out, batch, channels, pixels, layer.depth, transposed=False,
-            addend=bias, addend_strides=(0, 1, 0), **end,
+            addend=bias, addend_strides=(0, 1, 0), enough=layer.enough, **end,
         )  # fmt: skip
     elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:
         fours = ceil_div(outputs[2], 4)
@@ -195,7 +206,7 @@ def _gain(layer: Layer) -> bool:
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     """The tiles of a product, by phases where it is transposed; few deep ones share the depth and are added up."""
-    x, weight, bias, out, window, _, outputs, groups, end = layer
+    x, weight, bias, out, window, _, outputs, groups, end, _ = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
         common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
@@ -249,9 +260,14 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
         number = batch * ceil_div(columns, width)
     else:
         width = TILE_COLUMNS
-        height, number = tiling(batch, layer.rows, columns)
+        height, number = tiling(batch, layer.rows, columns, layer.enough)
     splits = 1
-    while splits < MOST_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH:
+    while (
+        layer.many
+        and splits < MOST_SPLITS
+        and splits * number < SPLIT_TILES
+        and layer.depth >= 2 * splits * SPLIT_DEPTH
+    ):
         splits = splits * 2
     return Tiles(height, width, number, splits)
 

@@ -52,12 +52,13 @@ def product(
     CLAMP: bool = False,
     kernels: Products = NUMBERS,
     scales: Tensors = (),
+    enough: int = ENOUGH_TILES,
     **choices: Any,
 ) -> Iterator[Dispatch]:
     """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once.
 
     The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
-    stored; what else they need for that comes with `scales` and `choices`.
+    stored; what else they need for that comes with `scales` and `choices`. Tiles that are not `enough` become smaller.
     """
     if beta == 0:
         addend = None  # as in torch: a NaN that is multiplied by nothing does not count
@@ -95,18 +96,18 @@ def product(
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
-    tile, tiles = tiling(batch, rows, columns)
+    tile, tiles = tiling(batch, rows, columns, enough)
     yield kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
 
 
-def tiling(batch: int, rows: int, columns: int) -> tuple[int, int]:
+def tiling(batch: int, rows: int, columns: int, enough: int = ENOUGH_TILES) -> tuple[int, int]:
     """The rows of a tile, and how many tiles these are: large ones, unless they would be too few.
 
     >>> tiling(1, 4096, 4096), tiling(1, 49, 512)
     ((64, 4096), (16, 32))
     """
     tile = 64
-    while tile > 16 and (rows <= tile // 2 or _tiles(batch, rows, columns, tile) < ENOUGH_TILES):
+    while tile > 16 and (rows <= tile // 2 or _tiles(batch, rows, columns, tile) < enough):
         tile = tile // 2
     return tile, _tiles(batch, rows, columns, tile)
 

@@ -1,0 +1,34 @@
+"""Convolutions where threads are many and where they are few: small tiles that share the depth, or large ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from liveshape.device.webgpu import open_device
+from liveshape.graph import Limits
+from liveshape.ops.convolution import MANY_PARTS
+from liveshape.plan.compiling import compile
+from tests.ops.cases.convolution import CASES
+from tests.support.graphs import OpCase, build, sweep
+
+NAMES = ("batch", "height and width", "stride", "pointwise batch", "window of all", "deep", "transposed")
+TILED = [case for case in CASES if case.name in {f"convolution {name} float32" for name in NAMES}]
+
+
+@pytest.mark.parametrize("case", TILED, ids=lambda case: case.name)
+def test_tiles_of_the_other_kind_of_device(case: OpCase) -> None:
+    """The sweep of all operators takes those of the device that runs it."""
+    limits = open_device().limits
+    parts = MANY_PARTS - 1 if limits.max_parts >= MANY_PARTS else Limits.max_parts
+    sweep(case, replace(limits, max_parts=parts), rounds=1)
+
+
+def test_few_threads_share_no_depth() -> None:
+    (deep,) = (case for case in TILED if "deep" in case.name)
+    few, many = (
+        compile(build(deep, max(deep.sizes)), Limits(max_parts=parts)).scratch for parts in (MANY_PARTS - 1, MANY_PARTS)
+    )
+    assert not any(few)
+    assert any(many)
