@@ -1,20 +1,20 @@
 # The two commands of README.md: `make demo` and `make test`. Both set up .venv here and nothing else,
-# except a software Vulkan driver where no adapter exists at all.
+# except a software Vulkan driver, unpacked in .venv, where there is no GPU.
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test workers share the cores, so each software adapter and each torch keeps to one thread.
 WORKERS ?= 2
 SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 
-.PHONY: demo test test-all lint adapter clean
+.PHONY: demo test test-all lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
 
-test: .venv/.test adapter lint
+test: .venv/.test test-adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: .venv/.models adapter lint
+test-all: .venv/.models test-adapter lint
 	LIVESHAPE_FUZZ=5000 $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 lint: .venv/.test
@@ -24,6 +24,9 @@ lint: .venv/.test
 
 adapter: .venv/.run
 	@sh scripts/ensure-adapter.sh $(BIN)/python
+
+test-adapter: .venv/.run
+	@sh scripts/ensure-adapter.sh $(BIN)/python tests
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -1,20 +1,28 @@
 #!/bin/sh
-# Make sure that WebGPU has an adapter: where there is none, install Debian's software Vulkan driver and say so.
-# usage: ensure-adapter.sh PYTHON
+# Make sure that WebGPU has an adapter: where there is no GPU, unpack Debian's software Vulkan driver beside the Python
+# environment, and say so. Nothing is installed, nobody has to be root.
+# usage: ensure-adapter.sh PYTHON [tests]    for tests the driver of the release, too: it compiles kernels sooner
 set -eu
 python=$1
-if "$python" -m liveshape devices >/dev/null 2>&1; then
+home=$("$python" -c 'import sys; print(sys.prefix)')/share/liveshape
+if "$python" -c '
+import sys
+from liveshape.device.adapters import list_adapters
+sys.exit(all(adapter.software for adapter in list_adapters()))'; then
     exit 0
 fi
-if ! command -v apt-get >/dev/null 2>&1; then
-    echo "No WebGPU adapter was found. Install a Vulkan driver for your GPU, or Mesa's software driver (lavapipe)." >&2
-    exit 3
+bring=
+[ -e "$home/vulkan/driver.json" ] || bring="--newest $home/vulkan"
+if [ "${2:-}" = tests ] && [ ! -e "$home/vulkan-stable/driver.json" ]; then
+    bring="$bring --stable $home/vulkan-stable"
 fi
-echo "No WebGPU adapter was found: installing the software Vulkan driver (mesa-vulkan-drivers)."
-sudo=
-if [ "$(id -u)" -ne 0 ]; then
-    sudo=sudo
+[ -n "$bring" ] || exit 0
+echo "No GPU was found: unpacking Debian's software Vulkan driver (mesa-vulkan-drivers) in .venv."
+echo "A CPU answers, but slowly: SmolLM2-135M writes about 3 tokens/s on two cores, a GPU some hundreds."
+# shellcheck disable=SC2086
+if ! "$python" "$(dirname "$0")/software_driver.py" $bring; then
+    # What the system has is good enough, if it has one.
+    "$python" -m liveshape devices
+    exit
 fi
-$sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mesa-vulkan-drivers libvulkan1 >/dev/null
 "$python" -m liveshape devices

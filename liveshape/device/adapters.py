@@ -6,11 +6,13 @@ import contextlib
 import functools
 import logging
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from liveshape.device.library import set_instance_extras, wgpu
+from liveshape.device.software_driver import offer_software_driver
 from liveshape.errors import DeviceError, NoAdapterError
 
 LIMIT_NAMES = {
@@ -71,10 +73,11 @@ def _is_of_use(record: logging.LogRecord) -> bool:
 
 
 def usable_adapters() -> list[Any]:
-    """The adapters as wgpu has them, GPUs first.
+    """The adapters as wgpu has them, GPUs first, and of software adapters the newest driver.
 
     Example: `describe(0, usable_adapters()[0]).name`.
     """
+    offer_software_driver()
     _leave_opengl_alone()
     logging.getLogger("wgpu").addFilter(_is_of_use)  # as often as it likes: it is there once
     try:
@@ -83,7 +86,18 @@ def usable_adapters() -> list[Any]:
     except (wgpu.GPUError, RuntimeError) as error:
         raise DeviceError(f"the adapters of this machine could not be listed: {error}") from error
     found = [adapter for adapter in adapters if adapter.info["backend_type"] != "OpenGL"]
-    return sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU")
+    return sorted(found, key=lambda adapter: _rank(adapter.info["adapter_type"], adapter.info["description"]))
+
+
+def _rank(kind: str, driver: str) -> tuple[bool, list[int]]:
+    """GPUs keep their order; of software adapters the newest driver comes first, several times as fast as an old one.
+
+    >>> _rank("CPU", "Mesa 25.0.7 (LLVM 15.0.6)") < _rank("CPU", "Mesa 22.3.6 (LLVM 15.0.6)")
+    True
+    """
+    version = re.search(r"\d+(\.\d+)+", driver)
+    software = kind == "CPU"
+    return software, [-int(part) for part in version[0].split(".")] if software and version else []
 
 
 def list_adapters() -> list[Adapter]:

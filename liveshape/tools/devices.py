@@ -42,7 +42,7 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
     elif adapters:
         print_table(
             "adapters",
-            ("", "index", "name", "type", "backend", "f16", "max buffer", "max binding"),
+            ("", "index", "name", "type", "backend", "driver", "f16", "max buffer", "max binding"),
             [
                 (
                     "->" if adapter.index == chosen else "",
@@ -50,6 +50,7 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
                     adapter.name,
                     adapter.kind,
                     adapter.backend,
+                    adapter.driver,
                     "yes" if adapter.half else "no",
                     size_text(adapter.max_buffer_bytes),
                     size_text(adapter.max_binding_bytes),
