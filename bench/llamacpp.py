@@ -20,6 +20,7 @@ from liveshape.tools.subject import Work
 SHAPES = ("1b", "8b")  # that its folder can make
 VARIANTS = {"default": "llama.cpp Vulkan", "nocoopmat": "llama.cpp Vulkan, no tensor cores"}
 _BATCH_TOKENS = 32  # that each sequence of a batch goes on by
+_TRIES = 3  # at a run that was disturbed
 _SECONDS = 300  # allowed to each of its programs
 
 
@@ -50,7 +51,8 @@ class Found:
 
 
 def measure(folder: Path, settings: Settings) -> Found:
-    """Run it, on the adapter that its driver names first.
+    """Run it, on the adapter that its driver names first, each program once before it counts: its first run after a
+    start compiles shaders, and takes several times as long.
 
     Example: `measure(Path("llamacpp"), settings).speeds["llama.cpp Vulkan"]["pp512"]`.
     """
@@ -65,23 +67,39 @@ def measure(folder: Path, settings: Settings) -> Found:
     runs = [{"ONLY": "pp tg batch", "PP": f"{first} -d {depths}"}]
     if rest:
         runs.append({"ONLY": "pp", "PP": _joined(rest)})
-    speeds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in VARIANTS.values()}
-    rows: dict[str, dict[int, float]] = {}
-    about = ""
+    found = Found("", {name: {} for name in VARIANTS.values()}, {})
     for run in runs:
-        with tempfile.TemporaryDirectory() as results:
-            said = _run(script, settings, {**run, "RES": results})
-            for variant, name in VARIANTS.items():
-                base = Path(results) / f"{settings.shape}.{variant}"
-                lines = [line for what in ("pp", "tg") for line in _lines(Path(f"{base}.{what}.jsonl"))]
-                if not lines:
-                    raise NotHere(f"it gave nothing: {said}")
-                speeds[name] |= speeds_of(lines)
-                about = f"{lines[0]['build_commit']} on {lines[0]['gpu_info']}"
-                batches = _lines(Path(f"{base}.batch.jsonl"))
-                if batches:
-                    rows[name] = steps_of(batches, len(settings.rows))
-    return Found(about, speeds, rows)
+        _measure_once(script, settings, {**run, "REPS": "1"})
+        tries = (_measure_once(script, settings, run) for _ in range(_TRIES))
+        steady = next((each for each in tries if not _scatters(each)), None)
+        if steady is None:
+            raise NotHere(f"its speeds scatter by more than half of their mean in {_TRIES} runs: the machine is busy")
+        found.version = steady.version
+        found.rows |= steady.rows
+        for name, speeds in steady.speeds.items():
+            found.speeds[name] |= speeds
+    return found
+
+
+def _measure_once(script: Path, settings: Settings, run: dict[str, str]) -> Found:
+    found = Found("", {}, {})
+    with tempfile.TemporaryDirectory() as results:
+        said = _run(script, settings, {**run, "RES": results})
+        for variant, name in VARIANTS.items():
+            base = Path(results) / f"{settings.shape}.{variant}"
+            lines = [line for what in ("pp", "tg") for line in _lines(Path(f"{base}.{what}.jsonl"))]
+            if not lines:
+                raise NotHere(f"it gave nothing: {said}")
+            found.speeds[name] = speeds_of(lines)
+            found.version = f"{lines[0]['build_commit']} on {lines[0]['gpu_info']}"
+            batches = _lines(Path(f"{base}.batch.jsonl"))
+            if batches:
+                found.rows[name] = steps_of(batches, len(settings.rows))
+    return found
+
+
+def _scatters(found: Found) -> bool:
+    return any(deviation > mean / 2 for speeds in found.speeds.values() for mean, deviation in speeds.values())
 
 
 def speeds_of(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:

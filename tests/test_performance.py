@@ -22,6 +22,10 @@ SETTINGS = Settings("1b", [512, 8192], 128, [0, 512], [1, 8], 256, 2)
 STUB = """\
 #!/bin/bash
 speed=100
+scatter=1.0
+# Cold, or disturbed, as often as a file says.
+cold=$(dirname "$0")/cold
+if [ -s "$cold" ]; then speed=7; scatter=$(head -1 "$cold"); sed -i 1d "$cold"; fi
 for variant in $VARIANTS; do
   base=$RES/$MODELS.$variant
   for what in $ONLY; do
@@ -30,7 +34,7 @@ for variant in $VARIANTS; do
     pp) set -- $PP
         for prompt in ${1//,/ }; do for depth in $(echo ${3:-0} | tr , ' '); do
           echo "{\\"build_commit\\": \\"abc\\", \\"gpu_info\\": \\"a GPU\\", \\"n_prompt\\": $prompt, \\"n_gen\\": 0, \
-\\"n_depth\\": $depth, \\"avg_ts\\": $speed.5, \\"stddev_ts\\": 1.0}" >> $base.pp.jsonl
+\\"n_depth\\": $depth, \\"avg_ts\\": $speed.5, \\"stddev_ts\\": $scatter}" >> $base.pp.jsonl
         done; done;;
     tg) for depth in ${DEPTH//,/ }; do
           echo "{\\"build_commit\\": \\"abc\\", \\"gpu_info\\": \\"a GPU\\", \\"n_prompt\\": 0, \\"n_gen\\": $TG, \
@@ -59,6 +63,14 @@ def test_llama_cpp_is_read_by_the_names_that_we_have(tmp_path: Path) -> None:
     assert slow["pp512"] == (50.5, 1.0)
     assert found.rows["llama.cpp Vulkan"] == pytest.approx({1: 15.0, 8: 15.0}), "the first pass warms up"
     assert found.version == "abc on a GPU"
+
+
+def test_llama_cpp_is_measured_warm_and_again_where_it_scatters(tmp_path: Path) -> None:
+    (tmp_path / "cold").write_text("1.0\n9.0\n")  # the run that warms up, then one that was disturbed
+    assert measure(stubbed(tmp_path), SETTINGS).speeds["llama.cpp Vulkan"]["pp512"] == (100.5, 1.0)
+    (tmp_path / "cold").write_text("9.0\n" * 9)
+    with pytest.raises(NotHere, match="scatter by more than half of their mean in 3 runs"):
+        measure(tmp_path, SETTINGS)
 
 
 @pytest.mark.parametrize(
