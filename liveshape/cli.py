@@ -119,6 +119,13 @@ examples:
   liveshape export SmolLM2-135M-Instruct -o mine --adapter my-lora
   liveshape export mymodel:build -o mymodel.pte"""
 
+_COMPLETION = """\
+examples:
+  source <(liveshape completion bash)                now, in this shell
+  liveshape completion bash > ~/.local/share/bash-completion/completions/liveshape
+  liveshape completion zsh > "${fpath[1]}/_liveshape"
+  liveshape completion fish > ~/.config/fish/completions/liveshape.fish"""
+
 _DEMO = """\
 examples:
   liveshape demo
@@ -290,6 +297,9 @@ def _parser() -> argparse.ArgumentParser:
     measuring_words.add_commands(add)
 
     add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
+
+    completing = add("completion", "print what lets a shell complete commands", _COMPLETION, _run_completion, False)
+    completing.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print it for")
     return parser
 
 
@@ -303,6 +313,12 @@ def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a
 
 
 # Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+
+
+def _run_completion(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.completion import completion
+
+    return completion(arguments.shell, _parser())
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:
