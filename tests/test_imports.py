@@ -18,7 +18,7 @@ ROOT = Path(liveshape.__file__).parent
 
 # From the ground up: a module imports from its own line and from the lines above it.
 ORDER = [
-    ("errors", "packages"),
+    ("errors", "packages", "shipped"),
     ("disk",),
     ("formats",),
     ("graph",),

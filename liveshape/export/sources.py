@@ -17,6 +17,7 @@ from liveshape.export.gguf_model import open_gguf
 from liveshape.export.hub import fetched, is_hub_name
 from liveshape.export.huggingface import open_folder
 from liveshape.export.llama2c import open_llama2c
+from liveshape.shipped import shipped
 
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 _MAGIC = 8  # bytes at the start of a file that say what it is
@@ -32,11 +33,11 @@ def is_function(source: str) -> bool:
 
 
 def located(source: str) -> Path:
-    """Where a source lies: the path itself, or what the Hub has under this name.
+    """Where a source lies: the path itself, what the package ships, or what the Hub has under this name.
 
     Example: `located("HuggingFaceTB/SmolLM2-135M-Instruct")`.
     """
-    path = Path(source)
+    path = shipped(source) or Path(source)
     if path.exists():
         return path
     if is_hub_name(source):

@@ -1,0 +1,106 @@
+"""Every block of README.md and docs is run as it is written, in a folder of its own; the network alone is left out.
+
+In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make` and `python -m venv`
+are not run: what they name must be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liveshape.cli import main
+from tests.support.chat_model import write_folder_model, write_gguf_model
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = ("pip", "make", "python")
+
+
+@dataclass(frozen=True)
+class Block:
+    """What stands between two fences."""
+
+    language: str
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    return [Block(language, text) for language, text in _BLOCK.findall(page.read_text(encoding="utf-8"))]
+
+
+def lines_of(block: Block) -> Iterator[list[str]]:
+    """The commands of a shell block: all of its lines, or in a transcript those behind a $."""
+    lines = block.text.splitlines()
+    typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines
+    for line in typed:
+        words = shlex.split(line, comments=True)
+        if words:
+            yield words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_has_a_language(page: Path) -> None:
+    assert {block.language for block in blocks_of(page)} <= {"sh", "python"}, "what is not run cannot be told"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
+def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, monkeypatch)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.language == "python":
+            exec(compile(block.text, page.name, "exec"), names)
+            continue
+        for words in lines_of(block):
+            check_or_run(words, monkeypatch)
+
+
+def check_or_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ""
+    if words[0] == "echo":  # echo TEXT | command
+        given, words = words[1] + "\n", words[words.index("|") + 1 :]
+    program = words[0].rsplit("/")[-1]
+    if program in _NOT_RUN:
+        exists(program, words)
+        return
+    assert program == "liveshape", f"{words[0]} is not run by this test"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+    told, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(complained):
+        code = main(words[1:])
+    assert code == 0, f"{shlex.join(words)} ended with {code}: {complained.getvalue()[-2000:]}"
+
+
+def exists(program: str, words: list[str]) -> None:
+    """What a command that is not run names: targets of the Makefile, extras of the package, modules of ours."""
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(words[1:]) <= set(targets)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for named in re.findall(r"liveshape[\w.-]*\[([\w,]+)\]", " ".join(words)):
+        assert set(named.split(",")) <= extras.keys()
+    if words[:2] == ["python", "-m"] and words[2].startswith("bench."):
+        assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+
+
+def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with what a reader has: a GGUF file and a text; and a Hub that has one model."""
+    for name in ("model.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"):
+        write_gguf_model(folder / name)
+    write_folder_model(folder / "hub")
+    (folder / "book.txt").write_text("Once upon a time there was a little dog. " * 40)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LIVESHAPE_CACHE", str(folder / "cache"))
+    monkeypatch.setattr("liveshape.export.sources.fetched", lambda name: folder / "hub")
