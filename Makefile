@@ -6,7 +6,9 @@ BIN := .venv/bin
 WORKERS ?= 2
 SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 
-.PHONY: demo test test-all lint adapter test-adapter clean
+TIERS := test-ops test-models test-networks test-export test-graphs test-survival
+
+.PHONY: demo test test-all $(TIERS) lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -14,8 +16,24 @@ demo: .venv/.run adapter
 test: .venv/.test test-adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: .venv/.models test-adapter lint
-	LIVESHAPE_FUZZ=5000 $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# What is slow, in tiers that can be run apart, each under 45 minutes on two quiet cores.
+test-all: test $(TIERS)
+
+SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+$(TIERS): .venv/.models test-adapter
+NETWORKS := tests/models/test_zoo.py tests/test_examples.py
+test-ops:
+	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device
+test-models:
+	$(SLOW) -m slow tests/models $(NETWORKS:%=--ignore=%)
+test-networks:
+	$(SLOW) -m slow $(NETWORKS)
+test-export:
+	$(SLOW) -m slow tests/export tests/llm tests/cli tests/formats tests/runtime tests/test_*.py $(NETWORKS:%=--ignore=%)
+test-graphs:
+	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
+test-survival:
+	$(SLOW) -m slow tests/survival
 
 lint: .venv/.test
 	$(BIN)/ruff check .
