@@ -1,6 +1,8 @@
 """Whether this tree is slower than a commit: prompts and generation of the shipped model, both in turns, in one run.
 
-Run: python -m bench.against COMMIT [--turns 5] [--prompt 64] [--tokens 48] [--out FILE.json]
+Run: python -m bench.against COMMIT|FOLDER [--turns 5] [--prompt 64] [--tokens 48] [--out FILE.json]
+
+A FOLDER is another checkout, for a machine without git.
 
 Each turn is a process of its own, so that both are measured under the same load; the ratio is of the fastest turns.
 """
@@ -13,6 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -60,24 +64,34 @@ def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
     return found
 
 
+@contextmanager
+def other_tree(commit: str) -> Iterator[Path]:
+    """The checkout of a commit, for a while, or a folder as it is."""
+    if Path(commit).is_dir():
+        yield Path(commit).resolve()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(tree), commit], cwd=ROOT, check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("commit")
+    parser.add_argument("commit", metavar="COMMIT|FOLDER")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--out", type=Path, help="a .json file, for bench.performance")
     options = parser.parse_args()
     rows: dict[str, list[dict[str, float]]] = {"then": [], "now": []}
-    with tempfile.TemporaryDirectory() as folder:
-        other = Path(folder) / "tree"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(other), options.commit], cwd=ROOT, check=True)
-        try:
-            for _ in range(options.turns):
-                for name, tree in (("then", other), ("now", ROOT)):
-                    rows[name].append(measured(tree, options.prompt, options.tokens))
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(other)], cwd=ROOT, check=True)
+    with other_tree(options.commit) as other:
+        for _ in range(options.turns):
+            for name, tree in (("then", other), ("now", ROOT)):
+                rows[name].append(measured(tree, options.prompt, options.tokens))
     best = {name: {key: min(row[key] for row in turns) for key in turns[0]} for name, turns in rows.items()}
     table = Table("", options.commit, "this tree", "ratio", title="Seconds of the fastest turn")
     for key, then in best["then"].items():
