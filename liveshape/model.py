@@ -12,6 +12,7 @@ from liveshape.errors import FormatError
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
 from liveshape.runtime import Memory, Path, Program, Progress, Runtime
+from liveshape.shipped import shipped
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,10 +114,11 @@ def _alone(outputs: list[Any]) -> Any:
 
 
 def program_file(path: FilePath) -> FilePath:
-    """The program in a folder: its `model.pte` or its only `.pte`; a file is itself.
+    """The program in a folder: its `model.pte` or its only `.pte`; a file is itself, a short name what is shipped.
 
     Example: `program_file(Path("SmolLM2-135M-Instruct-pte"))`.
     """
+    path = shipped(str(path)) or path
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.pte"))
