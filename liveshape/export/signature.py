@@ -9,7 +9,18 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from liveshape.formats.signature import ARITHMETIC, COMPARISONS, MOST_SIZE, Guard, InputSignature, Signature, Size
+from liveshape.formats.signature import (
+    ARITHMETIC,
+    COMPARISONS,
+    MOST_DEPTH,
+    MOST_GUARDS,
+    MOST_SIZE,
+    Guard,
+    InputSignature,
+    Signature,
+    Size,
+    depth,
+)
 
 _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "+",
@@ -24,6 +35,7 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+_MOST_LETTERS = 800  # of a guard: all of them together stay below what a reader takes
 _ASSUMED = 2  # torch traces as if no size were below this, whatever was declared
 
 
@@ -51,8 +63,9 @@ def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) ->
         else:
             inputs.append(InputSignature(spec.arg.name))
     code = getattr(program, "_guards_code", None) or []
-    guards = [guard for text in code for guard in _guards(text, paths)]
-    return Signature(tuple(inputs), tuple(dict.fromkeys(guards)))
+    guards = dict.fromkeys(guard for text in code for guard in _guards(text, paths))
+    kept = [guard for guard in guards if depth(guard) <= MOST_DEPTH and len(str(guard)) <= _MOST_LETTERS]
+    return Signature(tuple(inputs), tuple(kept[:MOST_GUARDS]))
 
 
 # Sizes

@@ -19,7 +19,8 @@ from liveshape.formats.plan import ExecutionPlan, TensorSpec
 SIGNATURE = "liveshape_signature"
 STATIC, DYNAMIC, UNKNOWN = "static", "dynamic", "unknown"  # what is known of a dimension
 _VERSION = 1
-_MOST_TEXT, _MOST_NAME, _MOST_GUARDS, _MOST_DEPTH = 1 << 20, 256, 256, 32
+_MOST_TEXT, _MOST_NAME, MOST_DEPTH = 1 << 20, 256, 32
+MOST_GUARDS = 1024
 MOST_SIZE = (1 << 31) - 1  # also where nothing bounds a symbol
 _MOST_FACTOR = 1 << 31
 
@@ -95,6 +96,17 @@ COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+def depth(term: Guard) -> int:
+    """How deep operators lie in each other; a file holds guards of a moderate depth.
+
+    >>> depth(("==", ("%", ("size", 0, 0), 8), 0))
+    2
+    """
+    if isinstance(term, int) or term[0] == "size":
+        return 0
+    return 1 + max(depth(term[1]), depth(term[2]))
 
 
 # Writing
@@ -199,7 +211,7 @@ def _signature(entry: Mapping[str, Any], plan: ExecutionPlan, path: str) -> Sign
             raise damaged(f"{where}.name", f"a second input {read.name!r}, names must differ")
         names.add(read.name)
         inputs.append(read)
-    guards = _items(entry.get("guards", []), f"{path}.guards", _MOST_GUARDS)
+    guards = _items(entry.get("guards", []), f"{path}.guards", MOST_GUARDS)
     read_guards = tuple(
         _guard(guard, inputs, COMPARISONS, f"{path}.guards[{place}]", 0) for place, guard in enumerate(guards)
     )
@@ -248,11 +260,11 @@ def _size(entry: Any, bound: int, path: str) -> Size:
 
 
 def _guard(
-    entry: Any, inputs: Sequence[InputSignature], allowed: Mapping[str, Any], path: str, depth: int
+    entry: Any, inputs: Sequence[InputSignature], allowed: Mapping[str, Any], path: str, level: int
 ) -> tuple[Any, ...]:
     parts = _items(entry, path, 3)
-    if len(parts) != 3 or depth > _MOST_DEPTH:
-        raise damaged(path, f"an operator and two operands are expected, at most {_MOST_DEPTH} deep")
+    if len(parts) != 3 or level > MOST_DEPTH:
+        raise damaged(path, f"an operator and two operands are expected, at most {MOST_DEPTH} deep")
     name, *operands = parts
     if name == "size" and allowed is ARITHMETIC:
         place = _number(operands[0], path, 0, len(inputs) - 1)
@@ -262,7 +274,7 @@ def _guard(
     return name, *(
         _number(operand, path, -MOST_SIZE, MOST_SIZE)
         if type(operand) is int
-        else _guard(operand, inputs, ARITHMETIC, path, depth + 1)
+        else _guard(operand, inputs, ARITHMETIC, path, level + 1)
         for operand in operands
     )
 

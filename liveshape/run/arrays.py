@@ -68,15 +68,15 @@ def from_file(data: Any, dtype: str) -> Any:
     return widened(array) if dtype == "bfloat16" else array
 
 
-def checked(value: Any, given: Any, rows: int | None = None) -> Any:
+def checked(value: Any, given: Any, rows: int | None = None, name: str = "an input") -> Any:
     """An input as what the graph expects, or an InputError that says what was given and what is allowed.
 
-    `rows` is the size of the table that its elements are rows of, where they are.
+    `rows` is the size of the table that its elements are rows of, where they are; `name` is for values that have none.
     """
     if isinstance(value, SymInt):
         return _number(value.name, value.kind, given)
     if not isinstance(value, Tensor):
-        return _fixed(value, given)
+        return _fixed(name, value, given)
     if value.dtype == "bfloat16" and _attribute(given, "dtype") == "torch.bfloat16":
         given = given.detach().float()
     array = _as_array(value.name, given)
@@ -151,11 +151,11 @@ def _number(name: str, kind: type, given: Any) -> Any:
     return number
 
 
-def _fixed(value: Any, given: Any) -> Any:
+def _fixed(name: str, value: Any, given: Any) -> Any:
     """An input that the file has fixed, as exporters do with None and with text: it may only be given as it is."""
     same = given is value or (type(given) is type(value) and isinstance(given, (str, bool, int, float, tuple)))
     if not same or given != value:
-        raise InputError(f"an input is fixed at {value!r} in this program, {_named(given)} was given; give {value!r}")
+        raise InputError(f"{name} is fixed at {value!r} in this program, {_named(given)} was given; give {value!r}")
     return given
 
 

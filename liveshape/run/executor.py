@@ -43,6 +43,7 @@ class Executor:
     ) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, device
         self._check = check
+        self._names = [f"input {place}" for place in range(len(plan.graph.inputs))] if check is None else check.names
         self.calls = 0
         self._closed = False
         self._own: dict[int, Buffer] = {}
@@ -170,7 +171,7 @@ class Executor:
         storages = self.plan.memory.storages
         copies: list[tuple[Tensor, DeviceTensor]] = []
         given: list[tuple[Any, Any, Any]] = []
-        for value, array in zip(graph.inputs, inputs, strict=True):
+        for place, (value, array) in enumerate(zip(graph.inputs, inputs, strict=True)):
             if type(array) is Stored:
                 check_shape(value, array.host.shape)
                 given.append((value, *array))
@@ -181,7 +182,7 @@ class Executor:
                 else:  # it is read on the host alone
                     given.append((value, array.numpy(), None))
             else:
-                host = checked(value, array, self.plan.index_limits.get(value))
+                host = checked(value, array, self.plan.index_limits.get(value), self._names[place])
                 data = stored(host, value, self.plan.limits.half) if isinstance(value, Tensor) else None
                 given.append((value, host, data))
         if self._check is not None:

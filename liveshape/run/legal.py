@@ -21,6 +21,7 @@ class CallCheck:
 
     def __init__(self, plan: Plan, signature: Signature) -> None:
         self._plan, self._signature = plan, signature
+        self.names = [each.name for each in signature.inputs]
         self._legal: list[Any] | None = None
         self._due = True  # whether results were not looked at since shapes moved
         self._static = static_results(plan.graph)

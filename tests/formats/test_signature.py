@@ -117,7 +117,7 @@ IN = "methods.forward.inputs"
         (changed("methods.forward.guards.0", ["==", ["size", 0, 2], 1]), r"guards\[0\]"),
         (changed("methods.forward.guards.0", ["==", ["size", 9, 0], 1]), r"guards\[0\]"),
         (changed("methods.forward.guards.0", ["==", ["size", 2, 0], 1]), r"guards\[0\]"),
-        (changed("methods.forward.guards", [["==", 1, 1]] * 300), "guards"),
+        (changed("methods.forward.guards", [["==", 1, 1]] * 2000), "guards"),
     ],
 )
 def test_what_is_none_is_named(text: Any, named: str) -> None:

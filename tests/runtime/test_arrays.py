@@ -289,3 +289,5 @@ def test_inputs_that_the_file_has_fixed(value: Any, given: Any) -> None:
     assert checked(value, value) == value
     with pytest.raises(InputError, match="an input is fixed at"):
         checked(value, given)
+    with pytest.raises(InputError, match="mask is fixed at"):
+        checked(value, given, name="mask")
