@@ -1,4 +1,4 @@
-"""Which kernels smaller live shapes will ask for, found by planning at a few of them, so that all compile at load.
+"""Which kernels smaller live shapes will ask for, found by planning at a few of them, so that load makes all pipelines.
 
 A file does not say which dimensions are dynamic. Dimensions of equal bound most likely are one symbol, so each bound
 is shrunk in all inputs at once, and all bounds together; a bound of several dimensions is shrunk in each of them as
