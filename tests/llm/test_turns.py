@@ -138,17 +138,17 @@ def test_what_is_left_is_called_at_once_if_nobody_has_the_turn() -> None:
 
 
 def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
-    turn, called, leave = Turn(), [], threading.Event()
+    turn, called, inside, leave = Turn(), [], threading.Event(), threading.Event()
 
     def hold() -> None:
         turn.leave(lambda: called.append("own"))  # in the middle of something
         assert not called
         turn.run(lambda: called.append("again"))
+        inside.set()
         leave.wait(HANGS)
 
     holder = started(lambda: turn.run(hold))
-    waiting(turn, 1)
-    # It would never come back if it waited for who waits for it.
+    assert inside.wait(HANGS)
     turn.leave(lambda: called.append("other"))
     leave.set()
     ended(holder)
