@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,11 @@ if _STABLE.is_file():
 @pytest.fixture(autouse=True)
 def _ctrl_c_interrupts() -> Iterator[None]:
     """A job in the background of a script ignores Ctrl-C, and so would all that its tests start."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say what a signal does
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)

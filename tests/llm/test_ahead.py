@@ -150,7 +150,7 @@ def test_an_abandoned_stream_is_collected_anywhere(
 
             thread = threading.Thread(target=generate, daemon=True)
             thread.start()
-            thread.join(60)
+            thread.join(300)
     finally:
         gc.enable()
     assert got == expected

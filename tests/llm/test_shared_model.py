@@ -43,7 +43,7 @@ def test_whole_texts_in_two_threads(tokenizer: Tokenizer) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert wrong == []
 
 
@@ -68,7 +68,7 @@ def test_the_beginning_of_a_text_is_not_parted(tokenizer: Tokenizer) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert sorted(set(begins)) == sorted(tuple(ids) for ids in IDS.values())
 
 
