@@ -53,6 +53,7 @@ def lower(
     with torch.no_grad(), exporter_log() as log:
         step("tracing")
         program = _traced(source)
+        _own_storage(program)
         step("lowering to one delegate" if one_delegate else "lowering")
         edge = _delegated(program, {**source.constants, SIGNATURE: _signature(source, program)}, half)
         del program
@@ -98,6 +99,16 @@ def _traced(source: Source) -> Any:
     except Exception as error:
         kind = type(error).__name__
         raise UnsupportedError(f"torch.export cannot trace the module ({kind}): {error}") from error
+
+
+def _own_storage(program: Any) -> None:
+    """Weights that are a part of a storage get one of their own: the exporter writes all of it, from its start."""
+    for tensors in (program.state_dict, program.constants):
+        for name, tensor in tensors.items():
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() != tensor.nbytes:
+                own = tensor.detach().clone(memory_format=torch.contiguous_format)
+                is_parameter = isinstance(tensor, torch.nn.Parameter)
+                tensors[name] = torch.nn.Parameter(own, requires_grad=False) if is_parameter else own
 
 
 def _delegated(program: Any, constants: Mapping[str, Any], half: bool) -> Any:

@@ -1,0 +1,35 @@
+"""Modules of the user's own through torch: weights that are parts of a larger storage are written as what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import liveshape
+from liveshape.export.lower import Source, lower
+
+
+class Parts(nn.Module):
+    """A parameter, a buffer and a constant, each in the middle of a storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(24.0).view(6, 4)[2:5], requires_grad=False)
+        self.register_buffer("tail", torch.arange(5.0)[1:])
+        self.offsets = torch.arange(9.0)[3:7]
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight), x * self.tail + self.offsets
+
+
+def test_weights_that_are_parts_of_a_storage(tmp_path: Path) -> None:
+    module, rows = Parts(), torch.export.Dim("rows", min=1, max=6)
+    lower(Source(module, (torch.ones(6, 4),), {"x": {0: rows}}), tmp_path / "parts.pte")
+    model = liveshape.load(tmp_path / "parts.pte")
+    for size in (6, 1, 5, 2):
+        x = torch.randn(size, 4, generator=torch.Generator().manual_seed(size))
+        for ours, theirs in zip(model(x.numpy()), module(x), strict=True):
+            np.testing.assert_allclose(ours, theirs.numpy(), 1e-5, 1e-4)
