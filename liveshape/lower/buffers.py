@@ -30,19 +30,23 @@ def changing(graph: VkGraph, written: Written) -> dict[int, int]:
     return found
 
 
-def read_places(graph: VkGraph, constant: int, state: int) -> list[int]:
-    """The operators that read the constant of a buffer itself, in program order.
+def read_itself(graph: VkGraph, states: Mapping[int, int], written: Written) -> dict[int, bool]:
+    """The constants of buffers that operators read themselves, and whether one does behind the first change.
 
-    Example: `[2]` where the third operator is a matmul, which takes a weight as it is.
+    Example: `{0: False}` where a matmul, which takes a weight as it is, reads constant 0 before value 1 is changed.
     """
-    found = []
-    for place, call in enumerate(graph.chain):
-        ids: set[int] = set()
+    found: dict[int, bool] = {}
+    changed: set[int] = set()
+    for call, indices in zip(graph.chain, written, strict=True):
+        packing = call.name == PREPACK and len(call.args) == 2 and states.get(call.args[0]) == call.args[1]
+        if packing:
+            continue
         for index in call.args[:-1]:
             value = graph.values[index]
-            ids.update(value.ids if isinstance(value, ValueList) else (index,))
-        if constant in ids and (call.name, *call.args) != (PREPACK, constant, state):
-            found.append(place)
+            for each in value.ids if isinstance(value, ValueList) else (index,):
+                if each in states:
+                    found[each] = found.get(each, False) or states[each] in changed
+        changed.update(indices)
     return found
 
 
@@ -56,13 +60,13 @@ def in_order(graph: VkGraph, states: Collection[int], taken: list[Any]) -> list[
     """
     shapes = [getattr(graph.values[index], "shape", None) for index in graph.output_ids]
     wanted = [getattr(value, "max_shape", None) for value in taken]
-    returned: Mapping[int, Any] = {
-        place: shapes[place] for place, index in enumerate(graph.output_ids) if index in states
-    }
+    returned = {shape for index, shape in zip(graph.output_ids, shapes, strict=True) if index in states}
+    given, asked = Counter(shapes), Counter(wanted)
     if len(taken) < 2 or not returned:
         # The same shapes in another order: buffers change, and no value of the file is known to be one of them.
-        return taken if shapes == wanted or Counter(shapes) != Counter(wanted) else None
-    if any(shapes.count(shape) != 1 or wanted.count(shape) != 1 for shape in returned.values()):
+        return taken if shapes == wanted or given != asked else None
+    if any(given[shape] != 1 or asked[shape] != 1 for shape in returned):
         return None
-    others = iter([value for value, shape in zip(taken, wanted, strict=True) if shape not in returned.values()])
-    return [taken[wanted.index(shape)] if place in returned else next(others) for place, shape in enumerate(shapes)]
+    places = {shape: value for value, shape in zip(taken, wanted, strict=True) if shape in returned}
+    others = iter([value for value, shape in zip(taken, wanted, strict=True) if shape not in returned])
+    return [places[shape] if shape in returned else next(others) for shape in shapes]

@@ -10,7 +10,7 @@ from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTens
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
-from liveshape.lower.buffers import PREPACK, changing, in_order, read_places
+from liveshape.lower.buffers import PREPACK, changing, in_order, read_itself
 from liveshape.lower.building import Builder
 from liveshape.lower.problems import advice
 
@@ -26,9 +26,9 @@ class Delegate:
         self.prefix = prefix
         self.once = once  # what a second call writes must not be the tensors that the first one gave
         self.values: dict[int, Any] = {}
-        written = [self._written(call) for call in graph.chain]
-        self.writes = Counter(index for indices in written for index in indices)
-        self.states = changing(graph, written)
+        self.written = [self._written(call) for call in graph.chain]
+        self.writes = Counter(index for indices in self.written for index in indices)
+        self.states = changing(graph, self.written)
         self.outputs = frozenset(graph.output_ids)
         shared: dict[int, list[tuple[str, int]]] = {}
         for value in graph.values:
@@ -92,20 +92,13 @@ class Delegate:
 
         The exporter changes what it packed, and operators that take weights as they are still name the constant.
         """
-        for constant, state in self.states.items():
-            places = read_places(self.graph, constant, state)
-            if not places:
+        reads = read_itself(self.graph, self.states, self.written)
+        for call in self.graph.chain if reads else ():
+            constant = call.args[0] if call.args else -1
+            if constant not in reads or self.states[constant] != call.args[-1] or not self._is_packing(call):
                 continue
-            packing = next(call for call in self.graph.chain if call.args == (constant, state) and call.name == PREPACK)
-            if not self._is_packing(packing):
-                continue
-            changed = [
-                place
-                for place, call in enumerate(self.graph.chain)
-                if call is not packing and state in self._written(call)
-            ]
-            tensor = self.values[state]
-            if places[-1] > changed[0]:
+            tensor = self.values[call.args[-1]]
+            if reads[constant]:
                 before = self.builder.keep(Tensor(f"{tensor.name} before", tensor.dtype, tensor.max_shape))
                 self.builder.move(tensor, before, f"buffer that changes ({label})")
                 tensor = before
@@ -114,7 +107,7 @@ class Delegate:
     def _arguments(self, call: OperatorCall) -> tuple[Any, ...]:
         """The arguments of an operator; 4 and 4.0 are one value of a file, and what makes sizes takes integers."""
         args = tuple(self._value(index) for index in call.args)
-        if not isinstance(self.graph.values[call.args[-1]], VkSymInt):
+        if not args or not isinstance(args[-1], SymInt):
             return args
         return tuple(int(each) if isinstance(each, float) and each.is_integer() else each for each in args)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from liveshape.device.webgpu import Device, open_device
-from liveshape.errors import UnsupportedError
-from liveshape.formats import open_program
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.formats import OperatorCall, Program, VkGraph, VkSymInt, open_program
+from liveshape.lower.building import Builder
+from liveshape.lower.delegates import Delegate
 from liveshape.lower.lowering import lower
 from tests.support.programs import Input, TestProgram
 from tests.support.sweeping import live_sizes, loaded, sweep_program
@@ -132,3 +136,10 @@ def test_program(program: TestProgram, device: Device) -> None:
 def test_what_a_file_leaves_in_doubt_is_refused(program: TestProgram, reason: str, device: Device) -> None:
     with open_program(program.pte()) as file, pytest.raises(UnsupportedError, match=reason):
         lower(file, "forward", {}, device.limits)
+
+
+def test_an_operator_without_arguments_is_an_error_of_ours() -> None:
+    for name in ("mul", "et_vk.prepack.default"):
+        graph = VkGraph("0", (OperatorCall(0, name, ()),), (VkSymInt(0),), (), (), ())
+        with pytest.raises(FormatError, match="0 arguments given"):
+            Delegate(Builder(cast(Program, None), {}), graph, "", True).call([], (), "instruction 0")
