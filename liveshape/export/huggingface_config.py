@@ -85,7 +85,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
             f"is_causal = {_short(config['is_causal'])}: every token sees those behind it, as in an encoder; "
             "only causal attention has a cache"
         )
-    act = config.get("hidden_act") or "silu"
+    act = config.get("hidden_act", "silu")
     if not isinstance(act, str) or act not in _ACTIVATIONS:
         reasons.append(f"hidden_act = {_short(act)}: only {', '.join(_ACTIVATIONS)}")
     rope, local = _ropes(config)

@@ -165,6 +165,15 @@ def test_attention_that_is_not_causal(family: str, value: Any) -> None:
         from_hugging_face({**settings, "is_causal": value})
 
 
+def test_activations_by_the_name_that_a_family_gives_them() -> None:
+    gemma = {**LLAMA, "architectures": ["Gemma2ForCausalLM"], "rope_scaling": None, "hidden_act": "silu"}
+    assert from_hugging_face(gemma).activation == "gelu_tanh"
+    assert from_hugging_face({**gemma, "hidden_activation": "relu"}).activation == "relu"
+    assert from_hugging_face({**LLAMA, "hidden_activation": "relu"}).activation == "silu"
+    with pytest.raises(UnsupportedError, match="hidden_act = None"):
+        from_hugging_face({**gemma, "hidden_activation": None})
+
+
 def test_partial_rotation_where_transformers_looks_at_it() -> None:
     plain = {**LLAMA, "rope_scaling": None}
     for settings in (plain, {**QWEN3, "head_dim": 16}, {**plain, "architectures": ["MistralForCausalLM"]}):
