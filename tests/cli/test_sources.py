@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from liveshape.cli import main
+from liveshape.export.conversions import entries
+from liveshape.tools.cache import _context
 from tests.export.test_readers import gguf_of_weights
 
 Capture = pytest.CaptureFixture[str]
@@ -65,7 +68,8 @@ def test_the_cache_is_listed_and_cleared(gguf: Path, capsys: Capture, tmp_path: 
     out = call(capsys, "cache")[1]
     assert out.count(str(gguf)) == 2
     assert "stale" not in out
-    assert "32 of 128" in out
+    assert re.search(r"4w +128 ", out)
+    assert _context(replace(entries()[0], context=32)) == "32 of 128"
     assert "0 models removed" in call(capsys, "cache", "--clear", "stale")[1]
     gguf.rename(tmp_path / "moved.gguf")
     models = json.loads(call(capsys, "cache", "--json")[1])["models"]
