@@ -48,7 +48,8 @@ def commands_of(parser: argparse.ArgumentParser) -> list[Command]:
 
 
 def _words(parser: argparse.ArgumentParser) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
-    flags, positional = [], []
+    flags: list[Flag] = []
+    positional: list[str] = []
     for action in parser._actions:
         choices = tuple(map(str, action.choices or ()))
         if not action.option_strings:
