@@ -58,7 +58,8 @@ print(json.dumps({"load": loaded, "prefill": min(row[0] for row in rows), "decod
 def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
     """Seconds of one turn with the package of a tree."""
     command = [sys.executable, "-c", MEASURED, str(shipped_model()), str(prompt), str(tokens)]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
+    known = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(known)}
     done = subprocess.run(command, env=environment, cwd=tree, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
