@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import cached_property
-from typing import Any, NoReturn
+from numbers import Integral, Real
+from typing import Any
 
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.packages import need
 
 Message = Mapping[str, Any]
+_LONGEST_REASON = 400  # characters of what a template says
 
 
 class ChatTemplate:
@@ -30,21 +30,21 @@ class ChatTemplate:
         A template that is broken, or that costs more than any prompt is worth, is a FormatError.
         """
         need("jinja2")
-        from liveshape.llm.template_limits import limited
+        from liveshape.llm.template_budget import limited
 
-        given = _as_tables(messages)
-        with limited():
-            template = self._compiled
-            with _refusals("the chat template refuses these messages"):
-                return str(template.render(messages=given, **variables))
+        given = {"messages": _as_tables(messages), **{name: _plain(value, name) for name, value in variables.items()}}
+        with _refusals("the chat template refuses these messages"), limited(given):
+            return str(self._compiled.render(given))
 
     @cached_property
     def _compiled(self) -> Any:
         import jinja2
 
+        from liveshape.llm.template_limits import LimitedEnvironment
+
         with _refusals("the chat template is broken", FormatError):
             try:
-                return _environment().from_string(self.source)
+                return LimitedEnvironment().from_string(self.source)
             except jinja2.TemplateSyntaxError as error:
                 raise FormatError(f"the chat template is broken at its line {error.lineno}: {error}") from error
 
@@ -57,60 +57,47 @@ def _as_tables(messages: Any) -> list[dict[str, Any]]:
     wrong = [type(each).__name__ for each in made if not isinstance(each, Mapping)]
     if wrong:
         raise InputError(f"a message is {{'role': ..., 'content': ...}}, {wrong[0]} was given")
-    return [dict(message) for message in made]
+    plain: list[dict[str, Any]] = _plain(made, "messages")
+    return plain
+
+
+def _plain(value: Any, what: str) -> Any:
+    """A value in Python's own types, all the way down: these are what a template may cost, and no others."""
+    try:
+        return _copied(value, what)
+    except RecursionError:
+        raise InputError(f"{what} holds itself, or is nested too deep") from None
+
+
+def _copied(value: Any, what: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_copied(key, what): _copied(each, what) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_copied(each, what) for each in value)
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return [_copied(each, what) for each in value]
+    raise InputError(f"a chat template takes texts, numbers, lists and tables; {what} has {type(value).__name__}")
 
 
 @contextmanager
 def _refusals(what: str, kind: type[LiveshapeError] = InputError) -> Iterator[None]:
     """Whatever a template raises, in our words."""
-    from liveshape.llm.template_limits import LimitError
+    from liveshape.llm.template_budget import LimitError
 
     try:
         yield
     except LiveshapeError:
         raise
     except (LimitError, RecursionError, MemoryError, OverflowError) as error:
-        reason = str(error) or type(error).__name__
+        reason = (str(error) or type(error).__name__)[:_LONGEST_REASON]
         raise FormatError(f"the chat template costs too much: {reason}; give another chat_template") from error
     except Exception as error:  # anything: a template is a program
-        raise kind(f"{what}: {error}") from error
-
-
-def _environment() -> Any:
-    from jinja2 import TemplateError, nodes
-    from jinja2.ext import Extension
-    from jinja2.parser import Parser
-
-    from liveshape.llm.template_limits import LimitedEnvironment, limit_filter
-
-    class Generation(Extension):
-        """`{% generation %}` marks what the model writes, which only training needs: the inside is all that counts."""
-
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Parser) -> nodes.Node:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.Scope(body, lineno=line)
-
-    def raise_exception(message: str) -> NoReturn:
-        raise TemplateError(message)
-
-    environment = LimitedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
-    )
-    environment.filters["tojson"] = limit_filter("tojson", _tojson)
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # jinja's own filter escapes for HTML, which no model was trained on.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        raise kind(f"{what}: {str(error)[:_LONGEST_REASON]}") from error

@@ -1,259 +1,217 @@
-"""What a chat template may cost. It comes with the weights, not with the code, so it runs in jinja's sandbox, and here
-under a budget: every text and list that it makes is charged by its length before it is made, and every turn of a loop
-looks at the clock. Honest templates use some thousandths of it.
+"""The sandbox of chat templates. They come with the weights, not with the code: jinja compiles them, and every node,
+operator, attribute, call, filter and loop of theirs is one that is known here, and under a budget.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from jinja2 import nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateAssertionError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.utils import Cycler, Joiner, Namespace
 
-_CHARACTERS = 1 << 26  # of all that one rendering makes
-_SECONDS = 1.5  # of the processor
-_WIDTH = 1000  # the most that a filter is asked to indent, fill or round by
-_FIELDS = 16  # of one format
-_BITS = 4096  # of an integer
-_ITEMS_PER_LOOK = 1024
-_NESTED_FORMAT = re.compile(r"\{[^{}]*\{")
-_WIDE_FORMAT = re.compile(r"[0-9]{4}|\*")
-# Filters of web pages, with which a text can be made slow to read.
-_NOT_OF_CHATS = ("forceescape", "pprint", "striptags", "urlize", "wordwrap", "xmlattr")
-_WITH_WIDTHS = ("batch", "center", "indent", "round", "slice", "tojson")
+from liveshape.llm.template_budget import (
+    ITEM,
+    OPERATION,
+    REFERENCE,
+    calculate,
+    charge,
+    compare,
+    hashed,
+    text,
+    weigh,
+)
+from liveshape.llm.template_filters import FILTERS, TESTS
+from liveshape.llm.template_methods import ATTRIBUTES, FUNCTIONS, Items, call_method, percent
 
-
-class LimitError(Exception):
-    """A template costs more than any prompt is worth. It is no ValueError: some filters swallow those."""
-
-
-class _Budget(threading.local):
-    """What is left for the rendering under way in this thread."""
-
-    characters = 0
-    deadline = 0.0
-
-    def charge(self, cost: int) -> None:
-        self.characters -= cost
-        if self.characters < 0:
-            raise LimitError(f"it makes more than {_CHARACTERS:,} characters")
-
-    def look(self) -> None:
-        if time.thread_time() > self.deadline:
-            raise LimitError(f"it takes more than {_SECONDS} seconds")
-
-
-_BUDGET = _Budget()
+_SOURCE = 1 << 16  # characters of a template: compiling them takes memory, too
+_TURN_PER_NODE = 12  # what each node in the body of a loop or macro costs when it is run
+_ALLOWED = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Const, nodes.Name, nodes.NSRef, nodes.Assign),
+    *(nodes.AssignBlock, nodes.For, nodes.If, nodes.CondExpr, nodes.Macro, nodes.Call, nodes.CallBlock),
+    *(nodes.FilterBlock, nodes.Filter, nodes.Test, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.List),
+    *(nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not),
+    *(nodes.Neg, nodes.Pos, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow),
+    *(nodes.Concat, nodes.Keyword, nodes.With, nodes.Scope, nodes.ExprStmt, nodes.Break, nodes.Continue),
+)
+# Filters of our own, by names that no template can write.
+_LOOPED, _TURN, _COMPARED, _SLICED, _JOINED, _KEY = "%loop", "%turn", "%compare", "%slice", "%join", "%key"
 
 
-@contextmanager
-def limited() -> Iterator[None]:
-    """Give what runs inside a fresh budget.
+class _Generation(Extension):
+    """`{% generation %}` marks what the model writes, which only training needs: the inside is all that counts."""
 
-    Example: `with limited(): text = template.render(messages=messages)`.
-    """
-    _BUDGET.characters, _BUDGET.deadline = _CHARACTERS, time.thread_time() + _SECONDS
-    yield
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox, with its operators, calls, filters and loops under the budget.
+    """The sandbox for one template, in the dialect of transformers.
 
-    Example: `with limited(): LimitedEnvironment().from_string("{{ 1 + 1 }}").render()`.
+    Example: `with limited(None): LimitedEnvironment().from_string("{{ 1 + 1 }}").render()`.
     """
 
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        del self.globals["lipsum"]
-        self.filters = {
-            name: limit_filter(name, used) for name, used in self.filters.items() if name not in _NOT_OF_CHATS
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", _Generation],
+            finalize=text,
+            optimized=False,
+            cache_size=0,
+        )
+        self.globals = {"range": self.globals["range"], **FUNCTIONS}
+        own = {
+            _LOOPED: Items,
+            _TURN: _turn,
+            _COMPARED: _compared,
+            _SLICED: _sliced,
+            _JOINED: _joined,
+            _KEY: hashed,
         }
+        self.filters = {**FILTERS, **own}
+        self.tests = dict(TESTS)
+        self._size = 0  # nodes of the template
+
+    def _parse(self, source: str, *args: Any, **kwargs: Any) -> nodes.Template:
+        if len(source) > _SOURCE:
+            raise TemplateAssertionError(f"it has {len(source):,} characters, at most {_SOURCE:,} are read", 1)
+        return super()._parse(source, *args, **kwargs)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
-        """Put what jinja does not let us intercept into calls of our own: loops, `~`, and lists of lists."""
-        looping: Any = source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))
-        for looped in list(looping):
-            looped.body.insert(0, nodes.ExprStmt(_own_call("look", [], looped.lineno), lineno=looped.lineno))
-        for parent in list(source.find_all(nodes.Node)):
-            for field, value in list(parent.iter_fields()):
-                if isinstance(value, list):
-                    value[:] = [_guarded(each) for each in value]
-                elif isinstance(value, nodes.Expr):
-                    setattr(parent, field, _guarded(value))
-        return str(super()._generate(source, *args, **kwargs))
-
-    @staticmethod
-    def look() -> str:
-        _BUDGET.look()
-        return ""
-
-    @staticmethod
-    def joined(*items: Any) -> str:
-        """`a ~ b`."""
-        texts = [str(item) for item in items]
-        _BUDGET.charge(sum(map(len, texts)))
-        return "".join(texts)
-
-    @staticmethod
-    def weighed(value: Any) -> Any:
-        """A list or table that the template has made, and all that is inside of it."""
-        _charge_all(value)
-        return value
+        """Put what jinja does not let us intercept into filters of our own."""
+        self._size = _count(source)
+        return str(super()._generate(_guarded(source), *args, **kwargs))
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
         """The pieces of a block as one text."""
         held = list(pieces)
-        _BUDGET.charge(sum(map(len, held)))
+        charge(sum(map(len, held)))
         return "".join(held)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        _BUDGET.look()
         if operator == "%" and isinstance(left, str):
-            _check_format(left, (right,))
-        elif operator == "**":
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > _BITS:
-                raise LimitError(f"it asks for an integer of more than {_BITS} bits")
-        elif operator == "*":
-            for one, other in ((left, right), (right, left)):
-                if isinstance(one, int) and isinstance(other, (str, list, tuple)):
-                    _charge_all(other, max(one, 0))
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > _BITS:
-                raise LimitError(f"it asks for an integer of more than {_BITS} bits")
-        elif operator == "+" and isinstance(left, (str, list, tuple)):
-            _charge_all((left, right))
+            return percent(left, right)
+        calculate(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        charge(OPERATION)
+        return super().getitem(obj, hashed(argument))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        charge(OPERATION)
+        return super().getattr(obj, attribute)
+
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return super().is_safe_attribute(obj, attr, value) and not (isinstance(obj, str) and attr == "translate")
+        if type(obj) is Namespace:
+            return not attr.startswith("_")
+        return attr in ATTRIBUTES.get(type(obj), ())
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        wrapped = super().wrap_str_format(value)
-        if wrapped is None:
-            return None
-        inner, form = wrapped, value.__self__
-
-        def checked(*args: Any, **kwargs: Any) -> str:
-            _check_format(form, (args, kwargs))
-            return inner(*args, **kwargs)
-
-        return checked
+        return None  # a method like any other: `call` knows what it costs
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function or a method; those of texts are charged for what they will give."""
-        _BUDGET.look()
-        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        if isinstance(owner, str):
-            args = _charge_method(owner, name, args, kwargs)
-        elif __obj is dict:
-            _charge_all((args, kwargs))
+        """Call a function, a macro or a method that is known."""
+        charge(OPERATION + REFERENCE * (len(args) + len(kwargs)))
+        kind, owner = type(__obj), getattr(__obj, "__self__", None)
+        if kind is BuiltinMethodType and type(owner) in ATTRIBUTES:
+            # jinja adds the names of a loop or block, for functions that take the context.
+            given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
+            return call_method(owner, __obj.__name__, args, given)
+        if kind is LoopContext:
+            return __obj(Items(*args, __self._size * _TURN_PER_NODE + OPERATION))
+        if kind is MethodType and type(owner) in (LoopContext, Cycler):
+            weigh(args, 2)
+        elif (
+            not isinstance(__obj, (Macro, Joiner, Undefined))
+            and __obj is not __self.globals["range"]
+            and not any(__obj is known for known in FUNCTIONS.values())
+        ):
+            raise SecurityError(f"{kind.__name__} cannot be called")
         return super().call(__context, __obj, *args, **kwargs)
 
 
-def limit_filter(name: str, used: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter under the budget.
-
-    Example: `environment.filters["tojson"] = limit_filter("tojson", to_json)`.
-    """
-    place = 1 if hasattr(used, "jinja_pass_arg") else 0  # of the value, behind what jinja passes itself
-
-    @functools.wraps(used)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        _BUDGET.look()
-        before, (value, *given) = args[:place], args[place:]
-        options = [*given, *kwargs.values()]
-        if name in _WITH_WIDTHS and any(_width(each) > _WIDTH for each in options):
-            raise LimitError(f"it asks {name} for more than {_WIDTH}")
-        if name == "indent":
-            _BUDGET.charge(len(str(value)) * max((each for each in options if isinstance(each, int)), default=4))
-        elif name == "replace":
-            _charge_replaced(str(value), *map(str, given[:2]))
-        elif name == "format":
-            _check_format(str(value), (given, kwargs))
-        elif name == "join":
-            value = [str(each) if not isinstance(each, Mapping) else each for each in value]
-            _charge_all((value, [given[:1] * len(value)]))
-        elif name == "sum" and not isinstance(kwargs.get("start", (*given, 0, 0)[1]), (int, float)):
-            raise LimitError("it sums what are no numbers")
-        elif name == "tojson":
-            _charge_all(value)
-        found = used(*before, value, *given, **kwargs)
-        if isinstance(found, (str, list)):
-            _BUDGET.charge(len(found))
-        return found
-
-    return checked
+def _count(node: nodes.Node) -> int:
+    """The nodes below one; what chat templates have no use for is an error."""
+    for each in (node, *node.find_all(nodes.Node)):
+        name = type(each).__name__
+        if type(each) not in _ALLOWED or getattr(each, "dyn_args", None) or getattr(each, "dyn_kwargs", None):
+            raise TemplateAssertionError(f"it uses {name}, which chat templates have no use for", each.lineno)
+    return _size(node)
 
 
-def _width(option: Any) -> float:
-    return abs(option) if isinstance(option, (int, float)) else len(option) if isinstance(option, str) else 0
-
-
-def _own_call(name: str, args: list[nodes.Expr], line: int) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(name), args, [], None, None, lineno=line)
+def _size(node: nodes.Node) -> int:
+    return 1 + sum(1 for _ in node.find_all(nodes.Node))
 
 
 def _guarded(node: Any) -> Any:
-    """A node, or a call of ours around it where what it makes must be charged."""
-    if isinstance(node, nodes.Concat):
-        return _own_call("joined", node.nodes, node.lineno)
-    made = isinstance(node, (nodes.List, nodes.Dict)) or (isinstance(node, nodes.Tuple) and node.ctx == "load")
-    if made and any(not isinstance(each, (nodes.Const, nodes.Pair)) for each in node.iter_child_nodes()):
-        return _own_call("weighed", [node], node.lineno)
-    if isinstance(node, nodes.Dict) and node.items:
-        return _own_call("weighed", [node], node.lineno)
+    """A tree with filters of our own around what must be charged."""
+    size = _size(node) if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock)) else 0
+    for field, value in list(node.iter_fields()):
+        if isinstance(value, list):
+            value[:] = [_guarded(each) if isinstance(each, nodes.Node) else each for each in value]
+        elif isinstance(value, nodes.Node):
+            setattr(node, field, _guarded(value))
+    cost = nodes.Const(OPERATION + ITEM + size * _TURN_PER_NODE, lineno=node.lineno) if size else None
+    if isinstance(node, nodes.For):
+        node.iter = _own(_LOOPED, node.iter, cost)
+    elif isinstance(node, (nodes.Macro, nodes.CallBlock)):
+        node.body.insert(0, nodes.ExprStmt(_own(_TURN, cost), lineno=node.lineno))
+    elif isinstance(node, nodes.Compare):
+        operands: list[Any] = [each for one in node.ops for each in (nodes.Const(one.op, lineno=node.lineno), one.expr)]
+        return _own(_COMPARED, node.expr, *operands)
+    elif isinstance(node, nodes.Concat):
+        return _own(_JOINED, *node.nodes)
+    elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+        bounds = [getattr(node.arg, name) or nodes.Const(None) for name in ("start", "stop", "step")]
+        return _own(_SLICED, node.node, *bounds)
+    elif isinstance(node, nodes.Pair) and not isinstance(node.key, nodes.Const):
+        node.key = _own(_KEY, node.key)
     return node
 
 
-def _charge_all(value: Any, times: int = 1) -> None:
-    """Charge a value with everything inside of it, as often as it is there."""
-    waiting, seen = [value], 0
-    while waiting:
-        item = waiting.pop()
-        seen += 1
-        if seen % _ITEMS_PER_LOOK == 0:
-            _BUDGET.look()
-        if isinstance(item, str):
-            _BUDGET.charge(len(item) * times)
-        else:
-            _BUDGET.charge(times)
-            if isinstance(item, Mapping):
-                waiting += [*item.keys(), *item.values()]
-            elif isinstance(item, (list, tuple, set, frozenset)):
-                waiting += item
+def _own(name: str, node: Any, *args: Any) -> nodes.Filter:
+    return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)
 
 
-def _charge_replaced(text: str, old: str = "", new: str = "") -> None:
-    _BUDGET.charge(len(text) + (len(text) // max(len(old), 1) + 1) * len(new))
+def _turn(cost: int) -> str:
+    charge(cost)
+    return ""
 
 
-def _charge_method(text: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Charge a method of a text for what it will give, and return its arguments."""
-    widths = [each for each in (*args, *kwargs.values()) if isinstance(each, int)]
-    if name == "join" and args:
-        items = list(args[0])
-        _charge_all((items, [text] * len(items)))
-        return (items, *args[1:])
-    if name == "replace":
-        _charge_replaced(text, *(each for each in args[:2] if isinstance(each, str)))
-    elif name == "expandtabs":
-        _BUDGET.charge(len(text) * max(widths, default=8))
-    else:
-        _BUDGET.charge(len(text) + max(widths, default=0))
-    return args
+def _compared(left: Any, *operands: Any) -> bool:
+    """`a < b`, or a chain of comparisons."""
+    for operator, right in zip(operands[::2], operands[1::2], strict=True):
+        if not compare(left, operator, right):
+            return False
+        left = right
+    return True
 
 
-def _check_format(form: str, values: Any) -> None:
-    """Charge a format; one that asks for a width of thousands, or of what it is told, is refused."""
-    fields = form.count("{") + form.count("%")
-    if fields > _FIELDS or _WIDE_FORMAT.search(form) or _NESTED_FORMAT.search(form):
-        raise LimitError(f"it formats with {form[:40]!r}")
-    _charge_all((form, values), max(fields, 1))
+def _sliced(value: Any, start: Any, stop: Any, step: Any) -> Any:
+    if isinstance(value, Undefined) or not isinstance(value, (str, list, tuple, range)):
+        return value[start:stop:step]
+    bounds = slice(start, stop, step)
+    count = len(range(*bounds.indices(len(value))))
+    charge(OPERATION + count * (1 if isinstance(value, str) else REFERENCE))
+    return value[bounds]
+
+
+def _joined(*values: Any) -> str:
+    """`a ~ b`."""
+    pieces = [text(value) for value in values]
+    charge(sum(map(len, pieces)))
+    return "".join(pieces)
