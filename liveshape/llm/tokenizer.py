@@ -17,6 +17,7 @@ from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.chat_template import ChatTemplate, Message
 from liveshape.llm.settings import GenerationSettings, read_json
+from liveshape.llm.tokenizer_file import TokenizerFile
 from liveshape.packages import need
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Tokenizer:
     ) -> None:
         self._backend = backend
         self._config = dict(config or {})
+        self._file: TokenizerFile | None = None  # of what was loaded
         self._templates = {name: ChatTemplate(text) for name, text in (chat_templates or {}).items()}
         self.generation = generation or GenerationSettings()
         added = backend.get_added_tokens_decoder()
@@ -72,8 +74,9 @@ class Tokenizer:
                 "both anew: liveshape export SOURCE -o FOLDER; `liveshape run` runs a program without one"
             )
         check_file(file)
+        checked = TokenizerFile.read(file)
         with _library(FormatError, f"{file}"):
-            backend = tokenizers.Tokenizer.from_file(str(file))
+            backend = tokenizers.Tokenizer.from_buffer(checked.content)
             # Files are made for training too: neither must ever cut or fill a prompt.
             backend.no_truncation()
             backend.no_padding()
@@ -84,7 +87,9 @@ class Tokenizer:
             **_special_tokens(home / "tokenizer_config.json"),
         }
         generation = GenerationSettings.read(home / "generation_config.json")
-        return cls(backend, config, chat_templates=_read_templates(home), generation=generation)
+        made = cls(backend, config, chat_templates=_read_templates(home), generation=generation)
+        made._file = checked
+        return made
 
     def to_json(self) -> str:
         """What tokenizer.json says.
@@ -158,6 +163,8 @@ class Tokenizer:
         Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
         """
         text_of(text, "what is encoded")
+        if self._file is not None and not self._file.fits(text, self._backend.normalizer):
+            raise InputError(f"a text of {len(text):,} characters is too long for what this tokenizer makes of it")
         with _library(InputError, "the tokenizer cannot encode this text"):
             ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         wish, begin = self._config.get("add_bos_token"), self.bos_id
