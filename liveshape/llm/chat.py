@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import check_pair, text_of
+from liveshape.llm.arguments import check_pair, text_of, token_limit
 from liveshape.llm.generate import stream_generate
 from liveshape.llm.options import GenerationOptions
 from liveshape.llm.responses import GenerationResponse
@@ -15,9 +15,23 @@ from liveshape.llm.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from liveshape.llm.model import LanguageModel
 
+_OPENING = ("system", "developer")
+_ROOM = 4  # a question leaves this part of the context to its answer, if there is something to drop
+
+
+def without_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages behind those that open a conversation.
+
+    >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
+    [{'role': 'user', 'content': 'Hi'}]
+    """
+    opening = next((place for place, each in enumerate(messages) if each["role"] not in _OPENING), len(messages))
+    return list(messages[opening:])
+
 
 class Conversation:
-    """Messages, and what of them the cache holds. Nothing is dropped: a conversation that is too long is an error.
+    """Messages, and what of them the cache holds. A conversation that is too long is an error, or, with `drop_oldest`,
+    goes on without its oldest turns: `dropped` says how many messages the last question cost, the system prompt stays.
 
     A model without a chat template continues the text of all messages instead.
 
@@ -25,7 +39,13 @@ class Conversation:
     """
 
     def __init__(
-        self, model: LanguageModel, tokenizer: Tokenizer, *, system: str | None = None, **template: Any
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        *,
+        system: str | None = None,
+        drop_oldest: bool = False,
+        **template: Any,
     ) -> None:
         check_pair(model, tokenizer)
         if system is not None and tokenizer.chat_template is None:
@@ -35,6 +55,8 @@ class Conversation:
             [{"role": "system", "content": text_of(system, "the system prompt")}] if system is not None else []
         )
         self._template = template
+        self._drop_oldest = drop_oldest
+        self.dropped = 0
         self.messages: list[Mapping[str, Any]] = list(self._system)
         self.context_used = 0  # tokens of the conversation so far, as of the last answer
 
@@ -47,7 +69,10 @@ class Conversation:
         """
         messages = [*self.messages, {"role": "user", "content": text_of(text, "the message")}]
         chosen: GenerationOptions = {"max_tokens": None, "keep_prefix": True, **options}
-        return self._answer(messages, stream_generate(self.model, self.tokenizer, self._render(messages), **chosen))
+        ids, kept = self._fitting(messages, token_limit(chosen["max_tokens"]))
+        responses = stream_generate(self.model, self.tokenizer, ids, **chosen)
+        self.dropped = len(messages) - len(kept)
+        return self._answer(kept, responses)
 
     def reply(self, text: str, **options: Unpack[GenerationOptions]) -> str:
         """The whole answer to a text.
@@ -59,6 +84,20 @@ class Conversation:
     def reset(self) -> None:
         """Forget every message but the system prompt; what the cache holds of it is still of use."""
         self.messages = list(self._system)
+
+    def _fitting(
+        self, messages: list[Mapping[str, Any]], max_tokens: int | None
+    ) -> tuple[list[int], list[Mapping[str, Any]]]:
+        """The ids of the messages that fit, with room for an answer, and these messages; at least the last one."""
+        context = self.model.max_context
+        room = min(max_tokens or context, context // _ROOM)
+        while len(ids := self._render(messages)) + room > context and self._drop_oldest:
+            opening = len(messages) - len(without_system(messages))
+            users = [place for place, each in enumerate(messages) if each["role"] == "user" and place > opening]
+            if not users:
+                break
+            messages = [*messages[:opening], *messages[users[0] :]]
+        return ids, messages
 
     def _render(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         if self.tokenizer.chat_template is not None:

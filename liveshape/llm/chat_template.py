@@ -32,7 +32,7 @@ class ChatTemplate:
         need("jinja2")
         from liveshape.llm.template_budget import limited
 
-        given = {"messages": _as_tables(messages), **{name: _plain(value, name) for name, value in variables.items()}}
+        given = {"messages": as_tables(messages), **{name: _plain(value, name) for name, value in variables.items()}}
         with _refusals("the chat template refuses these messages"), limited(given):
             return str(self._compiled.render(given))
 
@@ -49,7 +49,12 @@ class ChatTemplate:
                 raise FormatError(f"the chat template is broken at its line {error.lineno}: {error}") from error
 
 
-def _as_tables(messages: Any) -> list[dict[str, Any]]:
+def as_tables(messages: Any) -> list[dict[str, Any]]:
+    """Messages in Python's own types; what are none is an error.
+
+    >>> as_tables(({"role": "user", "content": "Hi"},))
+    [{'role': 'user', 'content': 'Hi'}]
+    """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         kind = type(messages).__name__
         raise InputError(f"messages are a list of {{'role': ..., 'content': ...}}, {kind} was given; give a list")

@@ -20,6 +20,8 @@ from liveshape.packages import need
 if TYPE_CHECKING:
     from liveshape.llm.tokenizer import Tokenizer
 
+_SPACE = r"[ \n]?"  # between the words of JSON
+
 _made: WeakKeyDictionary[Tokenizer, dict[Any, Any]] = (
     WeakKeyDictionary()
 )  # their vocabularies, as the library keeps them
@@ -40,7 +42,10 @@ def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
     if regex is not None:
         name, grammar = "regex", LLMatcher.grammar_from_regex(text_of(regex, "regex"))
     else:
-        name, grammar = "json_schema", LLMatcher.grammar_from_json_schema(_schema_text(json_schema))
+        schema = _schema_text(json_schema)
+        # What a schema says about its spaces counts; else a model that likes them would write nothing else.
+        spaces = {} if '"x-guidance"' in schema or schema == "false" else {"overrides": {"whitespace_pattern": _SPACE}}
+        name, grammar = "json_schema", LLMatcher.grammar_from_json_schema(schema, **spaces)
     problem = LLMatcher.validate_grammar(grammar)
     if problem:
         raise InputError(f"{name} cannot be followed: {' '.join(problem.split())}")
@@ -50,7 +55,7 @@ def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
 def _schema_text(schema: Any) -> str:
     try:
         document = json.loads(schema) if isinstance(schema, str) else schema
-        text = json.dumps(document, allow_nan=False)
+        text = json.dumps({} if document is True else document, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"json_schema is an object or its JSON text, and this is none: {error}") from error
     if not isinstance(document, (Mapping, bool)):

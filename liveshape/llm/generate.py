@@ -125,7 +125,7 @@ def generate(
     verbose: bool = False,
     **options: Unpack[GenerationOptions],
 ) -> str | list[str]:
-    """The whole text that follows a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
+    """The whole answer to a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
 
     Of a list of prompts, a list of texts: one after the other, with the same options, and none before all are checked.
 
@@ -173,8 +173,12 @@ def stream_generate(
     logprobs: int | None = None,
     json_schema: Mapping[str, Any] | str | bool | None = None,
     regex: str | None = None,
+    raw: bool = False,
 ) -> Generator[GenerationResponse, None, None]:
-    """The text that follows a prompt, a response for each token. A prompt is a text, ids, or messages.
+    """The answer to a prompt, a response for each token. A prompt is a text, ids, or messages.
+
+    A text is what a user says, where the model has a chat template; with `raw`, or without a template, it is what the
+    model goes on from, control tokens that are spelled out in it included. ids are taken as they are.
 
     What is None is as the model's generation_config.json recommends; `max_tokens=None` goes on while there is context.
     With `keep_prefix` the tokens that this prompt and the last one begin with alike are not computed again.
@@ -203,7 +207,7 @@ def stream_generate(
     choosers = callables("sampler", () if sampler is None else (sampler,))
     processors = callables("logits_processors", logits_processors)
     stats.inference_start_ms = now_ms()
-    ids = prompt_ids(tokenizer, prompt, model.bos_id)
+    ids = prompt_ids(tokenizer, prompt, model.bos_id, raw=raw)
     stats.token_encode_end_ms = now_ms()
     limit = _room(len(ids), model, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
@@ -246,16 +250,21 @@ def stream_generate(
     return _responses(model, tokenizer, request, streamer, stats)
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None) -> list[int]:
-    """The ids of a prompt: text is begun as the model wants it, messages go through the chat template.
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *, raw: bool = False) -> list[int]:
+    """The ids of a prompt: messages go through the chat template, and so does a text unless it is `raw`.
 
     One that is empty is the token that begins a text: the tokenizer's, or else `begin`.
 
     Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
     """
     if isinstance(prompt, str):
-        ids = tokenizer.encode_prompt(text_of(prompt, "the prompt"))
+        text = text_of(prompt, "the prompt")
+        chats = tokenizer.chat_template is not None and not raw
+        said = [{"role": "user", "content": text}]
+        ids = tokenizer.apply_chat_template(said) if chats else tokenizer.encode_prompt(text)
     elif _are_messages(prompt):
+        if raw:
+            raise InputError("raw takes a text as it is, and messages were given: they need the chat template")
         ids = tokenizer.apply_chat_template(prompt)
     else:
         try:

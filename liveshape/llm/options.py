@@ -59,3 +59,4 @@ class GenerationOptions(TypedDict, total=False):
     logprobs: int | None
     json_schema: Mapping[str, Any] | str | bool | None
     regex: str | None
+    raw: bool

@@ -9,7 +9,7 @@ import functools
 import html
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import pass_context, pass_environment
 from jinja2.filters import FILTERS as JINJA_FILTERS
@@ -206,43 +206,41 @@ def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    name: _charged(function)
-    for name, function in {
-        "abs": lambda value: abs(_number(value)),
-        "capitalize": _charged_text("capitalize"),
-        "count": len,
-        "d": _default,
-        "default": _default,
-        "dictsort": _dictsort,
-        "e": _escape,
-        "escape": _escape,
-        "first": _first,
-        "float": _float,
-        "format": _format,
-        "indent": _indent,
-        "int": _int,
-        "items": _items,
-        "join": _join,
-        "last": _last,
-        "length": len,
-        "list": lambda value: list(Items(value)),
-        "lower": _charged_text("lower"),
-        "map": _MAP,
-        **{name: _of_items(name) for name in ("reject", "rejectattr", "select", "selectattr")},
-        **{name: _of_order(name) for name in ("max", "min", "sort", "unique")},
-        "replace": _replace,
-        "reverse": _reverse,
-        "round": _round,
-        "safe": text,
-        "string": text,
-        "sum": _sum,
-        "title": _title,
-        "tojson": _tojson,
-        "trim": _trim,
-        "upper": _charged_text("upper"),
-    }.items()
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "abs": lambda value: abs(_number(value)),
+    "capitalize": _charged_text("capitalize"),
+    "count": len,
+    "d": _default,
+    "default": _default,
+    "dictsort": _dictsort,
+    "e": _escape,
+    "escape": _escape,
+    "first": _first,
+    "float": _float,
+    "format": _format,
+    "indent": _indent,
+    "int": _int,
+    "items": _items,
+    "join": _join,
+    "last": _last,
+    "length": len,
+    "list": lambda value: list(Items(value)),
+    "lower": _charged_text("lower"),
+    "map": _MAP,
+    **{name: _of_items(name) for name in ("reject", "rejectattr", "select", "selectattr")},
+    **{name: _of_order(name) for name in ("max", "min", "sort", "unique")},
+    "replace": _replace,
+    "reverse": _reverse,
+    "round": _round,
+    "safe": text,
+    "string": text,
+    "sum": _sum,
+    "title": _title,
+    "tojson": _tojson,
+    "trim": _trim,
+    "upper": _charged_text("upper"),
 }
+FILTERS = {name: _charged(function) for name, function in _FILTERS.items()}
 
 
 # Tests
@@ -277,8 +275,8 @@ _COMPARISONS = {
     **dict.fromkeys(("ge", ">="), "gteq"),
     "in": "in",
 }
-TESTS: dict[str, Callable[..., bool]] = {
-    **{name: JINJA_TESTS[name] for name in _OF_ONE},
+TESTS: dict[str, Callable[..., Any]] = {
+    **{name: cast("Callable[..., Any]", JINJA_TESTS[name]) for name in _OF_ONE},
     **{name: _compared(operator) for name, operator in _COMPARISONS.items()},
     "upper": _upper,
     "lower": _lower,

@@ -9,10 +9,11 @@ from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from jinja2 import TemplateAssertionError, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import LoopContext, Macro, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from liveshape.llm.template_budget import (
@@ -132,7 +133,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
             return call_method(owner, __obj.__name__, args, given)
         if kind is LoopContext:
-            return __obj(Items(*args, __self._size * _TURN_PER_NODE + OPERATION))
+            (iterable,) = args
+            return __obj(Items(iterable, __self._size * _TURN_PER_NODE + OPERATION))
         if kind is MethodType and type(owner) in (LoopContext, Cycler):
             weigh(args, 2)
         elif (

@@ -127,7 +127,7 @@ def percent(form: str, values: Any) -> str:
     fields = form.count("%")
     charge(2 * WIDTH * fields)
     weigh(values, 10 * (max(fields, 1) if isinstance(values, dict) else 1))
-    return form % values
+    return str(form % values)
 
 
 _TEXT_METHODS: dict[str, Callable[..., None]] = {

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from liveshape.disk import check_file, read_text
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
-from liveshape.llm.chat_template import ChatTemplate, Message
+from liveshape.llm.chat_template import ChatTemplate, Message, as_tables
+from liveshape.llm.messages import ControlTokens, check_messages
 from liveshape.llm.settings import GenerationSettings, read_json
 from liveshape.llm.tokenizer_file import TokenizerFile
 from liveshape.packages import need
@@ -140,6 +143,15 @@ class Tokenizer:
         """The template for messages, if the model has one."""
         return self._templates["default"].source if "default" in self._templates else None
 
+    def with_chat_template(self, source: str) -> Tokenizer:
+        """The same tokenizer with another template for messages.
+
+        Example: `tokenizer.with_chat_template(Path("chatml.jinja").read_text())`.
+        """
+        made = copy.copy(self)
+        made._templates = {"default": ChatTemplate(text_of(source, "a chat template"))}
+        return made
+
     def token_id(self, token: str | None) -> int | None:
         """The number of a token by its text.
 
@@ -162,9 +174,7 @@ class Tokenizer:
 
         Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
         """
-        text_of(text, "what is encoded")
-        if self._file is not None and not self._file.fits(text, self._backend.normalizer):
-            raise InputError(f"a text of {len(text):,} characters is too long for what this tokenizer makes of it")
+        self._check_length(text)
         with _library(InputError, "the tokenizer cannot encode this text"):
             ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         wish, begin = self._config.get("add_bos_token"), self.bos_id
@@ -229,6 +239,9 @@ class Tokenizer:
     ) -> list[int] | str:
         """Messages as the prompt that the model was trained on; further arguments go to the template.
 
+        A control token that is spelled out in a message or in tools stays the letters it is: only those of the template
+        become single ids. (`tokenize=False` gives the text, in which nobody can tell them apart any more.)
+
         Example: `tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], enable_thinking=False)`.
         """
         name = "tool_use" if tools and "tool_use" in self._templates else "default"
@@ -238,10 +251,29 @@ class Tokenizer:
                 "this tokenizer has no chat template (neither chat_template.jinja nor one in tokenizer_config.json): "
                 "give the prompt as text"
             )
+        given = as_tables(messages)
+        check_messages(given, template.source)
         names = {key: token for key, token in self._names.items() if token is not None}
-        known = {**names, "tools": tools, "documents": None, **variables}
-        text = template.render(messages, add_generation_prompt=add_generation_prompt, **known)
-        return self.encode(text, add_special_tokens=False) if tokenize else text
+        mark, (said, *others) = self._control_tokens.marked(given, tools, variables.pop("documents", None))
+        known = {**names, **dict(zip(("tools", "documents"), others, strict=True)), **variables}
+        text = template.render(said, add_generation_prompt=add_generation_prompt, **known)
+        if mark is None or mark not in text:
+            return self.encode(text, add_special_tokens=False) if tokenize else text
+        if not tokenize:
+            return text.replace(mark, "")
+        self._check_length(text)
+        with _library(InputError, "the tokenizer cannot encode this text"):
+            return self._control_tokens.encode(text, mark)
+
+    @cached_property
+    def _control_tokens(self) -> ControlTokens:
+        added = self._backend.get_added_tokens_decoder()
+        return ControlTokens(self._backend, {index: added[index].content for index in self.special_ids})
+
+    def _check_length(self, text: str) -> None:
+        text_of(text, "what is encoded")
+        if self._file is not None and not self._file.fits(text, self._backend.normalizer):
+            raise InputError(f"a text of {len(text):,} characters is too long for what this tokenizer makes of it")
 
 
 class StreamDecoder:

@@ -1,4 +1,4 @@
-"""`liveshape chat`: a conversation in the terminal, with the three letters of mlx_lm.chat."""
+"""`liveshape chat`: a conversation in the terminal, with the three letters of mlx_lm.chat, and a few commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
 from liveshape.llm.responses import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
+from liveshape.tools.chat_commands import SETTINGS, command_of, run_command
 from liveshape.tools.console import has_colours
 from liveshape.tools.generate import (
     AS_USUAL,
@@ -21,18 +22,24 @@ from liveshape.tools.generate import (
     open_lookahead,
     open_model,
     read_schema,
+    read_text,
     say,
 )
 from liveshape.tools.interrupts import interruptible
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 from liveshape.tools.wrapping import wrapped
 
-_HELP = """\
-q, /quit    leave (Ctrl-D too)
-r, /reset   start over
-h, /help    this list
-Ctrl-C      stop the answer; anything else is said to the model"""
+_HELP = f"""\
+q, /quit        leave (Ctrl-D too)
+r, /reset       start over
+h, /help        this list
+/save FILE      write the conversation to a file, as JSON
+/load FILE      go on with the conversation of a file
+/set NAME VALUE change a setting: {", ".join(SETTINGS)}; alone, it shows them
+a line that ends with \\ goes on in the next one, a text between \"\"\" is one message
+Ctrl-C          stop the answer; anything else is said to the model"""
 
+_QUOTES = '"""'
 _WORDS = {
     **dict.fromkeys(("q", "/q", "/quit", "/exit", "/bye"), "quit"),
     **dict.fromkeys(("r", "/r", "/reset", "/clear"), "reset"),
@@ -44,6 +51,7 @@ def chat(
     model: str | None,
     *,
     system: str | None = None,
+    chat_template: str | None = None,
     device: str | None = None,
     half_cache: bool = False,
     activations: str = "float32",
@@ -57,7 +65,8 @@ def chat(
     regex: str | None = None,
     conversion: Conversion = AS_USUAL,
 ) -> int:
-    """Talk until `q` or the end of the input; 0 always, as a wrong turn does not end a conversation.
+    """Talk until `q` or the end of the input. A wrong turn does not end a conversation: 0, or 1 if there was one and
+    nobody sits at the terminal to see it.
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
@@ -65,37 +74,49 @@ def chat(
     check_prompt_cache(prompt_cache)
     schema = read_schema(json_schema)
     check_form(schema, regex, lookahead)
+    template = None if chat_template is None else read_text(chat_template)
     loaded, tokenizer = open_model(model, device, half_cache, activations, conversion)
-    talk = Conversation(loaded, tokenizer, system=system)
+    if template is not None:
+        tokenizer = tokenizer.with_chat_template(template)
+    talk = Conversation(loaded, tokenizer, system=system, drop_oldest=True)
     guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
     take_prompt_cache(loaded, prompt_cache)
     ahead = {"lookahead": guesser, "lookahead_tokens": lookahead_tokens}
     form = {"json_schema": schema, "regex": regex}
-    options = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
+    options: dict[str, Any] = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")
     note("q quits, r starts over, h helps; Ctrl-C stops an answer")
+    failed = False
     while (text := _read()) is not None:
         word = _WORDS.get(text.strip().lower())
         if word == "quit":
             break
-        if word == "reset":
-            talk.reset()
-            note("started over")
-        elif word == "help":
-            note(_HELP)
-        elif text.strip():
-            try:
+        try:
+            if word == "reset":
+                talk.reset()
+                note("started over")
+            elif word == "help":
+                note(_HELP)
+            elif (command := command_of(text)) is not None:
+                note(run_command(command, talk, options))
+            elif text.strip():
                 _answer(talk, text, options)
-            except InputError as error:  # a turn that is too long, or that the template refuses
-                note(f"liveshape: {error}\nr starts over")
+        except InputError as error:  # a turn that is too long, or that the template refuses
+            failed = True
+            note(f"liveshape: {error}\nr starts over")
     keep_prompt_cache(loaded, prompt_cache)
-    return 0
+    return 1 if failed and not sys.stdin.isatty() else 0
 
 
 def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     stats = Stats()
     responses = talk.ask(text, stats=stats, **options)
+    if talk.dropped:
+        note(
+            f"the context of {talk.model.max_context:,} tokens is full: the oldest {counted(talk.dropped, 'message')} "
+            f"{'is' if talk.dropped == 1 else 'are'} dropped; --max-context N makes it larger"
+        )
     last: GenerationResponse | None = None
     with interruptible() as interrupted:
         for last in responses:
@@ -119,13 +140,27 @@ def note(text: str) -> None:
 
 
 def _read() -> str | None:
-    """The next line, or None at the end of the input; Ctrl-C at the prompt leaves as well."""
+    """The next message, of one line or several; None at the end of the input, and at Ctrl-C."""
+    text = _read_line(">> ")
+    if text is None:
+        return None
+    if text.lstrip().startswith(_QUOTES):
+        text = text.lstrip().removeprefix(_QUOTES)
+        while not text.rstrip().endswith(_QUOTES) and (more := _read_line(".. ")) is not None:
+            text += f"\n{more}"
+        return text.rstrip().removesuffix(_QUOTES).strip("\n")
+    while text.endswith("\\") and (more := _read_line(".. ")) is not None:
+        text = f"{text[:-1]}\n{more}"
+    return text
+
+
+def _read_line(prompt: str) -> str | None:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal:
         with suppress(ImportError):
             import readline  # noqa: F401  # editing and history of the line
     try:
-        return input(">> " if terminal else "")
+        return input(prompt if terminal else "")
     except (EOFError, KeyboardInterrupt):
         if terminal:
             print()

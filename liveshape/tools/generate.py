@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,15 +37,17 @@ STDIN = "-"
 NGRAM = "ngram"
 AS_USUAL = Conversion()
 Check = Callable[[Tokenizer, int | None, int | None], None]  # the context of the run, and the trained one
+_LABEL = 72  # characters of a prompt above its answer
 _LEAST_LIKELY = -9999.0  # what OpenAI writes for the logarithm of 0
 
 
 def generate(
     model: str | None,
     *,
-    prompt: str | None = None,
+    prompt: str | Sequence[str] | None = None,
     prompt_file: str | None = None,
     system: str | None = None,
+    chat_template: str | None = None,
     raw: bool = False,
     device: str | None = None,
     half_cache: bool = False,
@@ -74,36 +76,82 @@ def generate(
         raise InputError("--logprobs are told in JSON: add --json")
     if raw and system is not None:
         raise InputError("--system cannot be told to the model: --raw takes the prompt as it is")
-    text = read_prompt(prompt, prompt_file)
+    texts = read_prompts(prompt, prompt_file)
+    template = None if chat_template is None else read_text(chat_template)
     stats = Stats(model_load_start_ms=now_ms())
 
     def fits(tokenizer: Tokenizer, context: int | None, trained: int | None) -> None:
-        # The token that begins an empty prompt is the model's, which is not there yet; one is as good as another.
-        count = len(prompt_ids(tokenizer, make_prompt(tokenizer, text, system, raw), begin=0))
-        if context is not None and count > context:
-            raise ContextError(count, context, trained)
+        chatting = tokenizer if template is None else tokenizer.with_chat_template(template)
+        for text in texts:
+            # The token that begins an empty prompt is the model's, which is not there yet; one is as good as another.
+            count = len(prompt_ids(chatting, make_prompt(chatting, text, system, raw), begin=0, raw=raw))
+            if context is not None and count > context:
+                raise ContextError(count, context, trained)
 
     loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, fits)
     guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)
+    if template is not None:
+        tokenizer = tokenizer.with_chat_template(template)
     # The seed is drawn here where none is given, so that the JSON can name it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
-    responses = stream_generate(
-        loaded,
-        tokenizer,
-        make_prompt(tokenizer, text, system, raw),
-        max_tokens=max_tokens,
-        stop=stop,
-        stats=stats,
-        lookahead=guesser,
-        lookahead_tokens=lookahead_tokens,
-        keep_prefix=prompt_cache is not None,
-        json_schema=schema,
-        regex=regex,
-        logprobs=logprobs,
-        **chosen,
-    )
+
+    def answers(text: str, stats: Stats) -> Generator[GenerationResponse, None, None]:
+        return stream_generate(
+            loaded,
+            tokenizer,
+            make_prompt(tokenizer, text, system, raw),
+            max_tokens=max_tokens,
+            stop=stop,
+            stats=stats,
+            lookahead=guesser,
+            lookahead_tokens=lookahead_tokens,
+            keep_prefix=prompt_cache is not None,
+            json_schema=schema,
+            regex=regex,
+            logprobs=logprobs,
+            raw=raw,
+            **chosen,
+        )
+
+    # What cannot work is an error before the first token of the first.
+    for text in texts[1:]:
+        answers(text, Stats()).close()
+    documents: list[dict[str, Any]] = []
+    stopped = False
+    for place, text in enumerate(texts):
+        own = replace(stats)
+        responses = answers(text, own)
+        if len(texts) > 1 and not as_json:
+            say(f"{chr(10) if place else ''}==> {_first_line(text)} <==\n")
+        pieces, tokens, likely, last, stopped = _spoken(responses, aloud=not as_json)
+        if as_json:
+            generated = tokens[: last.generation_tokens]
+            document = _document(model, loaded, "".join(pieces), generated, last, chosen, own)
+            if logprobs is not None:
+                document["logprobs"] = [_likely(tokenizer, *pair) for pair in zip(generated, likely, strict=True)]
+            documents.append(document)
+        else:
+            say("\n")
+            print(speed_text(last, own), file=sys.stderr)
+        tokens_in_all = last.prompt_tokens + last.generation_tokens
+        if last.finish_reason == "length" and tokens_in_all > loaded.max_context:
+            advice = larger_context(loaded.trained_context, tokens_in_all)
+            full = f"the context of {loaded.max_context:,} tokens is full: for a longer text, {advice}"
+            print(wrapped(full, sys.stderr), file=sys.stderr)
+        if stopped:
+            break
+    if as_json:
+        print_json(documents[0] if len(texts) == 1 else documents)
+    keep_prompt_cache(loaded, prompt_cache)
+    return 130 if stopped else 0
+
+
+def _spoken(
+    responses: Generator[GenerationResponse, None, None], aloud: bool
+) -> tuple[list[str], list[int], list[Logprobs], GenerationResponse, bool]:
+    """An answer as it comes: pieces, tokens, their likelihoods, the last response, and whether Ctrl-C ended it."""
     pieces: list[str] = []
     tokens: list[int] = []
     likely: list[Logprobs] = []
@@ -114,31 +162,19 @@ def generate(
             tokens.append(last.token)
             if last.logprobs is not None:
                 likely.append(last.logprobs)
-            if not as_json:
+            if aloud:
                 say(last.text)
             if interrupted():
                 responses.close()
                 break
         stopped = interrupted()
     assert last is not None
-    if as_json:
-        generated = tokens[: last.generation_tokens]
-        document = _document(model, loaded, "".join(pieces), generated, last, chosen, stats)
-        if logprobs is not None:
-            document["logprobs"] = [_likely(tokenizer, *pair) for pair in zip(generated, likely, strict=True)]
-        print_json(document)
-    else:
-        say("\n")
-        print(speed_text(last, stats), file=sys.stderr)
-    tokens_in_all = last.prompt_tokens + last.generation_tokens
-    if last.finish_reason == "length" and tokens_in_all > loaded.max_context:
-        advice = larger_context(loaded.trained_context, tokens_in_all)
-        print(
-            wrapped(f"the context of {loaded.max_context:,} tokens is full: for a longer text, {advice}", sys.stderr),
-            file=sys.stderr,
-        )
-    keep_prompt_cache(loaded, prompt_cache)
-    return 130 if stopped else 0
+    return pieces, tokens, likely, last, stopped
+
+
+def _first_line(text: str) -> str:
+    line = (text.strip().splitlines() or [""])[0]
+    return line if len(line) <= _LABEL else f"{line[: _LABEL - 3]}..."
 
 
 def open_model(
@@ -213,16 +249,20 @@ def shipped_model() -> Path:
     return folder
 
 
-def read_prompt(prompt: str | None, file: str | None) -> str:
-    """The prompt as given, from a file, or from stdin; the newline that ends a file or a pipe is not part of it.
+def read_prompts(prompt: str | Sequence[str] | None, file: str | None) -> list[str]:
+    """The prompts as given, from a file, or from stdin; the newline that ends a file or a pipe is not part of it.
 
-    Example: `read_prompt("-", None)`.
+    >>> read_prompts("Once", None)
+    ['Once']
     """
-    if (prompt is None) == (file is None):
-        raise InputError("give one prompt: -p TEXT, -p - for stdin, or -f FILE")
-    if prompt is not None and prompt != STDIN:
-        return prompt
-    return read_text(STDIN if file is None else file).removesuffix("\n")
+    given = [] if prompt is None else [prompt] if isinstance(prompt, str) else list(prompt)
+    if bool(given) == (file is not None):
+        raise InputError("give a prompt: -p TEXT, which may be repeated, -p - for stdin, or -f FILE")
+    if given.count(STDIN) > 1:
+        raise InputError("stdin can be read once: give -p - once")
+    if file is not None:
+        return [read_text(file).removesuffix("\n")]
+    return [read_text(STDIN).removesuffix("\n") if each == STDIN else each for each in given]
 
 
 def read_text(file: str) -> str:

@@ -20,6 +20,8 @@ from liveshape.tools.flags import (
 _GENERATE = f"""\
 MODEL is a folder with model.pte and tokenizer.json, or a .pte beside its tokenizer; without it, the shipped one.
 {SOURCES}
+A prompt is what a user says where the model has a chat template; with --raw it is a text that the model goes on from.
+Several -p are answered one after the other, each below a line with its prompt; --json prints a list then.
 What is not given is as the model's generation_config.json recommends.
 Text goes to stdout as it comes, tokens per second to stderr.
 --prompt-cache FILE is made if it is not there. What it and the prompt begin with alike is not computed again, and at
@@ -37,6 +39,9 @@ examples:
 _CHAT = f"""\
 MODEL is as of `liveshape generate`. {SOURCES}
 Each turn computes only what is new. q quits, r starts over, h helps; Ctrl-C stops the answer alone.
+A line that ends with \\ goes on in the next one; a text between \"\"\" is one message. /save FILE and /load FILE keep a
+conversation, /set temp 0.7 changes a setting. Where the context is full, the oldest turns are dropped.
+From a pipe, each line is a message, and the exit status is 1 if one of them could not be answered.
 --prompt-cache FILE is as of `liveshape generate`, saved when you leave: the system prompt is there at once next time.
 
 examples:
@@ -63,7 +68,9 @@ def add_commands(add: Add) -> None:
     """
     generating = add("generate", "generate text from a prompt", _GENERATE, _run_generate)
     _add_language_model(generating, max_tokens=256)
-    generating.add_argument("-p", "--prompt", metavar="TEXT", help="what to begin with; - is stdin")
+    generating.add_argument(
+        "-p", "--prompt", metavar="TEXT", action="append", help="what to say or begin with; - is stdin; may be repeated"
+    )
     generating.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
     generating.add_argument("--raw", action="store_true", help="take the prompt as it is, without the chat template")
     generating.add_argument("--json", action="store_true", help="print JSON")
@@ -98,6 +105,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
         help=f"at most so many, -1: all (default {most})",
     )
     parser.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", help="the system prompt")
+    parser.add_argument("--chat-template", metavar="FILE", help="a jinja template for messages, instead of the model's")
     parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end before this; may be repeated")
     parser.add_argument("--temp", "--temperature", metavar="T", type=float, help="0 takes the likeliest token")
     parser.add_argument("--top-k", metavar="K", type=int, help="of the K likeliest; 0 is off")
@@ -130,6 +138,7 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `generate` and `chat` have in common."""
     return {
         "system": arguments.system,
+        "chat_template": arguments.chat_template,
         "device": arguments.device,
         "half_cache": arguments.half_cache,
         "activations": arguments.activations,

@@ -151,8 +151,8 @@ def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch
 @pytest.mark.usefixtures("models")
 def test_what_is_wrong_is_2(capsys: Capture, folder: Path, tmp_path: Path) -> None:
     wrong: list[tuple[tuple[object, ...], str]] = [
-        ((folder,), "give one prompt"),
-        ((folder, "-p", "a", "-f", "b"), "give one prompt"),
+        ((folder,), "give a prompt"),
+        ((folder, "-p", "a", "-f", "b"), "give a prompt"),
         ((folder, "-f", tmp_path / "none.txt"), "none.txt"),
         ((tmp_path / "nowhere", "-p", "a"), "nowhere"),
         ((tmp_path, "-p", "a"), "tokenizer.json"),
@@ -169,6 +169,113 @@ def test_what_is_wrong_is_2(capsys: Capture, folder: Path, tmp_path: Path) -> No
         code, out, err = call(capsys, "generate", *arguments)
         assert (code, out) == (2, ""), arguments
         assert message in err
+
+
+def test_several_prompts_are_answered_in_order(capsys: Capture, folder: Path, models: list[Any]) -> None:
+    code, out, err = call(capsys, "generate", folder, "-p", "how are you?", "-p", "word " * 40 + "\nand more")
+    label = ("word " * 40)[:69] + "..."
+    assert (code, out) == (0, f"==> how are you? <==\n{ANSWERS[0]}\n\n==> {label} <==\n{ANSWERS[0]}\n")
+    assert err.count("prompt:") == 2
+    assert len(models) == 1
+    code, out, _ = call(capsys, "generate", folder, "-p", "how are you?", "-p", "and you?", "--json")
+    assert [each["text"] for each in json.loads(out)] == [ANSWERS[0]] * 2
+    code, _, err = call(capsys, "generate", folder, "-p", "-", "-p", "-")
+    assert (code, "stdin can be read once" in err) == (2, True)
+    code, out, err = call(capsys, "generate", folder, "-p", "how are you?", "-p", "word " * 3000)
+    assert (code, out, "context of this model is 512" in err) == (2, "", True)
+
+
+def test_messages_of_several_lines_and_commands(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "talk.json"
+    typed = [
+        "how\\",
+        "are you?",
+        f"/save {file}",
+        "/set temp 0.7",
+        "/set",
+        "r",
+        f"/load {file}",
+        '"""and',
+        "",
+        'the sun?"""',
+    ]
+    lines(monkeypatch, *typed, "h")
+    code, out, err = call(capsys, "chat", folder)
+    assert (code, out) == (0, f"{ANSWERS[0]}\n{ANSWERS[1]}\n")
+    saved = json.loads(file.read_text())
+    assert saved == [{"role": "user", "content": "how\nare you?"}, {"role": "assistant", "content": ANSWERS[0]}]
+    said = chatty().apply_chat_template([*saved, {"role": "user", "content": "and\n\nthe sun?"}])
+    assert list(models[0].tokens[: len(said)]) == said
+    assert models[0].samplings[-1].temperature == 0.7
+    assert "2 messages saved to" in err
+    assert "temp is 0.7" in err
+    assert "/set NAME VALUE" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("/save", "/save needs a file"),
+        ("/load nowhere.json", "nowhere.json does not exist"),
+        ("/load {folder}/tokenizer.json", "is no conversation that /save has written"),
+        ("/save {folder}/tokenizer.json", "is no conversation that /save has written"),
+        ("/save {folder}", "is no file with a conversation"),
+        ("/set temp", "the names are temp, top-k"),
+        ("/set temp warm", "temp is a number, 'warm' was given"),
+        ("/set top-p 7", "top_p"),
+        ("/set max-tokens 0", "max_tokens is 0"),
+        ("word {long}", "--max-context N"),
+    ],
+)
+def test_what_fails_in_a_pipe_is_1(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch, typed: str, words: str
+) -> None:
+    before = (folder / "tokenizer.json").read_bytes()
+    lines(monkeypatch, typed.format(folder=folder, long="word " * 3000), "how are you?")
+    code, out, err = call(capsys, "chat", folder)
+    assert (code, out) == (1, ANSWERS[0] + "\n")
+    assert words in " ".join(err.split())
+    assert (folder / "tokenizer.json").read_bytes() == before
+
+
+def test_a_full_context_drops_the_oldest_turns_and_says_so(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(cache: list[int]) -> int:
+        row = chatty().encode(ANSWERS[0] + END, add_special_tokens=False)
+        begins = [place for place in range(len(cache)) if tuple(cache[place : place + len(opening)]) == opening]
+        return row[len(cache) - begins[-1] - len(opening)]
+
+    opening = tuple(chatty().encode("<|im_start|>assistant\n", add_special_tokens=False))
+    made = models
+
+    class Loader:
+        @staticmethod
+        def load(path: Path, **_: Any) -> FakeModel:
+            made.append(FakeModel(answer, context=200))
+            return made[-1]
+
+    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
+    lines(monkeypatch, *[f"how are you? {place}" for place in range(8)])
+    code, out, err = call(capsys, "chat", folder, "--system", "Be brief")
+    assert (code, out) == (0, f"{ANSWERS[0]}\n" * 8)
+    assert "the oldest 2 messages are dropped; --max-context N makes it larger" in " ".join(err.split())
+    assert chatty().decode(made[0].tokens).startswith("<|im_start|>system\nBe brief<|im_end|>")
+    assert "how are you? 7" in chatty().decode(made[0].tokens)
+
+
+def test_a_template_of_a_file(
+    capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("mine " + CHAT_TEMPLATE)
+    lines(monkeypatch, "how are you?")
+    assert call(capsys, "chat", folder, "--chat-template", file)[:2] == (0, ANSWERS[0] + "\n")
+    assert call(capsys, "generate", folder, "-p", "how are you?", "--chat-template", file)[1] == ANSWERS[0] + "\n"
+    assert all(chatty().decode(model.computed[0]).startswith("mine <|im_start|>") for model in models)
+    assert call(capsys, "chat", folder, "--chat-template", tmp_path / "none")[0] == 2
 
 
 @pytest.mark.parametrize("command", ["generate", "chat"])
@@ -277,7 +384,7 @@ def test_a_turn_that_is_too_long_does_not_end_the_conversation(
 ) -> None:
     lines(monkeypatch, "the cat " * 600, "how are you?")
     code, out, err = call(capsys, "chat", folder)
-    assert (code, out) == (0, ANSWERS[0] + "\n")
+    assert (code, out) == (1, ANSWERS[0] + "\n")
     assert "the context of this model is 512" in err
 
 

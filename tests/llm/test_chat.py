@@ -133,7 +133,8 @@ def test_options_and_template_variables_are_passed_on() -> None:
     assert talk.reply("how are you?", max_tokens=2, temperature=0.5, seed=1) == talk.messages[-1]["content"]
     assert model.samplings[-1].temperature == 0.5
     tokenizer = llm.Tokenizer(talk.tokenizer._backend, chat_templates={"default": "{{ enable_thinking }}"})
-    assert Conversation(model, tokenizer, enable_thinking="the cat")._render([]) == tokenizer.encode("the cat")
+    talk = Conversation(model, tokenizer, enable_thinking="the cat")
+    assert talk._render([{"role": "user", "content": "Hi"}]) == tokenizer.encode("the cat")
 
 
 def test_without_a_template_the_text_goes_on() -> None:

@@ -158,3 +158,28 @@ def test_schemas_as_text() -> None:
     assert grammar_of('{"type": "integer"}') == grammar_of({"type": "integer"})
     assert grammar_of(True) is not None
     assert grammar_of() is None
+
+
+class Spacing(FakeModel):
+    """It likes white space above all, then whatever the dream says."""
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        row = np.random.default_rng(self.position).standard_normal(self.vocab_size).astype(np.float32)
+        for token in range(plain().vocab_size):
+            if plain().decode([token]).isspace():
+                row[token] = 100
+        return row
+
+
+@pytest.mark.usefixtures("library")
+def test_a_model_that_loves_white_space_writes_json_all_the_same() -> None:
+    model: Any = Spacing(lambda cache: 0)
+    *_, last = responses = list(llm.stream_generate(model, plain(), PROMPT, json_schema=CAT, max_tokens=300))
+    text = "".join(response.text for response in responses)
+    assert last.finish_reason == "grammar"
+    assert list(json.loads(text)) == ["name", "age", "friends"]
+    assert not re.search(r"\s\s", text)
+    # What a schema says about its spaces counts.
+    own = grammar_of({**CAT, "x-guidance": {"whitespace_flexible": True}})
+    assert own is not None
+    assert "whitespace_pattern" not in own

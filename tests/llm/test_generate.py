@@ -72,7 +72,7 @@ def test_every_end_counts(source: str) -> None:
     tokenizer = {"model": llm.Tokenizer(plain()._backend), "tokenizer": plain()}.get(source, chatty(eos_ids=(1,)))
     model = model_saying()
     model.eos_ids = (end,) if source == "model" else ()
-    assert llm.generate(model, tokenizer, PROMPT) == TALE
+    assert llm.generate(model, tokenizer, PROMPT, raw=True) == TALE
 
 
 def test_the_length_is_bounded() -> None:

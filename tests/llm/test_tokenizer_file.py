@@ -131,7 +131,7 @@ def outcomes(documents: dict[str, Any]) -> dict[str, str]:
     )
     lines = [line.split("\t") for line in child.stdout.splitlines()]
     assert child.returncode == 0, (lines[-1], child.stderr[-400:])
-    found = {name: outcome for name, outcome in lines}
+    found = dict(lines)
     assert found.keys() == documents.keys()
     assert set(found.values()) <= {"works", "FormatError", "InputError"}
     return found
@@ -204,7 +204,7 @@ def test_mutations_of_a_real_one(seed: int) -> None:
     [
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n/]*|\s+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t|'re|'ve)?|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n/]*|\s+",
         r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*",
         " {2,}",
         r"[\p{Han}]+",
