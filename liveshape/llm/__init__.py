@@ -3,7 +3,7 @@
     from liveshape.llm import load, stream_generate
 
     model, tokenizer = load("SmolLM2-135M-Instruct")          # model.pte with tokenizer.json beside it
-    for response in stream_generate(model, tokenizer, "Once upon a time"):
+    for response in stream_generate(model, tokenizer, "Why is the sky blue?"):
         print(response.text, end="", flush=True)
 
 Text needs the extra `llm`: `pip install 'liveshape[llm]'`.

@@ -20,7 +20,7 @@ LONGEST_NAME = 200  # of an attribute, or of a form for the clock
 _UNITS = 12 << 20
 _UNITS_PER_INPUT = 32  # a long conversation may cost more than a short one
 _ESCAPED = 10  # how much longer a character can be inside of a list that is printed
-_BITS = 4096  # of an integer
+MOST_BITS = 4096  # of an integer
 # str.find is of quadratic time below this length, and from the right at any.
 _QUADRATIC_BELOW = 30_000
 
@@ -167,8 +167,8 @@ def calculate(operator: str, left: Any, right: Any) -> None:
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
-            if operator in ("*", "**") and bits > _BITS:
-                raise LimitError(f"it asks for an integer of more than {_BITS} bits")
+            if operator in ("*", "**") and bits > MOST_BITS:
+                raise LimitError(f"it asks for an integer of more than {MOST_BITS} bits")
     elif operator == "+" and type(left) is type(right) and isinstance(left, (str, list, tuple)):
         charge((len(left) + len(right)) * (1 if isinstance(left, str) else REFERENCE))
     elif operator == "*":

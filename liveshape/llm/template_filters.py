@@ -16,7 +16,7 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.runtime import Undefined
 from jinja2.tests import TESTS as JINJA_TESTS
 
-from liveshape.llm.template_budget import ITEM, OPERATION, LimitError, charge, compare, text, weigh
+from liveshape.llm.template_budget import ITEM, MOST_BITS, OPERATION, LimitError, charge, compare, text, weigh
 from liveshape.llm.template_methods import (
     SLOW,
     WIDTH,
@@ -99,7 +99,10 @@ def _title(value: Any) -> str:
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:
     charge(len(value) if isinstance(value, str) else 0)
-    return JINJA_FILTERS["int"](value, default, base)
+    found = JINJA_FILTERS["int"](value, default, base)
+    if isinstance(found, int) and found.bit_length() > MOST_BITS:
+        raise LimitError(f"it reads an integer of more than {MOST_BITS} bits")
+    return found
 
 
 def _float(value: Any, default: float = 0.0) -> Any:

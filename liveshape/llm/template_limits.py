@@ -143,6 +143,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             and not any(__obj is known for known in FUNCTIONS.values())
         ):
             raise SecurityError(f"{kind.__name__} cannot be called")
+        elif not isinstance(__obj, Macro):
+            # Functions may copy what they are given.
+            charge(REFERENCE * sum(len(each) for each in args if isinstance(each, (str, list, tuple, dict))))
         return super().call(__context, __obj, *args, **kwargs)
 
 

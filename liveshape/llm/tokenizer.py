@@ -320,6 +320,8 @@ class StreamDecoder:
 def _read_templates(home: Path) -> dict[str, str]:
     file = home / "chat_template.jinja"
     if file.exists():
+        if not file.is_file():
+            raise FormatError(f"{file} is no regular file")
         try:
             return {"default": read_text(file)}
         except UnicodeDecodeError as error:

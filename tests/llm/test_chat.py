@@ -112,6 +112,34 @@ def test_too_long_is_an_error_that_changes_nothing() -> None:
     assert talk.reply("how?") == ANSWERS[1]
 
 
+def test_the_oldest_turns_are_dropped_and_the_system_prompt_stays() -> None:
+    tokenizer = chatty()
+    opening = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
+    answer = tokenizer.encode(f"I am well{END}", add_special_tokens=False)
+
+    def following(cache: list[int]) -> int:
+        begin = max(p for p in range(len(cache)) if cache[p : p + len(opening)] == opening) + len(opening)
+        return answer[len(cache) - begin]
+
+    model: Any = FakeModel(following, context=150)
+    talk = Conversation(model, tokenizer, system="Be brief", drop_oldest=True)
+    dropped = []
+    for turn in range(9):
+        assert talk.reply(f"how are you? {turn}") == "I am well"
+        dropped.append(talk.dropped)
+        ids = tokenizer.apply_chat_template(talk.messages[:-1])
+        assert list(model.tokens[: len(ids)]) == ids
+        assert len(ids) + 150 // 4 <= 150
+        assert [each["role"] for each in talk.messages[:2]] == ["system", "user"]
+    assert dropped[0] == 0
+    assert set(dropped) == {0, 2}
+    assert len(talk.messages) < 2 * 9
+    before = list(talk.messages)
+    with pytest.raises(llm.ContextError, match="--max-context N"):  # of its own: nothing that is dropped would help
+        talk.ask("how are you? " * 40)
+    assert talk.messages == before
+
+
 def test_an_error_on_the_way_leaves_a_conversation_that_works() -> None:
     model, talk = conversation()
     talk.reply("how are you?")

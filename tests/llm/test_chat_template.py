@@ -106,6 +106,8 @@ BOMBS = {
     "find from the right": "{% set s='a'*20000 %}{% set t='b'+'a'*1000 %}" + FOREVER.replace("@", "s.rfind(t)"),
     "in a range": FOREVER.replace("@", "'a' in range(99999)"),
     "clock": FOREVER.replace("@", "strftime_now('%c' * 90)"),
+    "a table, copied": "{% set v = [('a', 1)] * 40000 %}" + FOREVER.replace("@", "namespace(v)"),
+    "a long integer": "{% set v = ('f' * 5000000)|int(base=16) %}" + FOREVER.replace("@", "v + b"),
     "many nodes": FOREVER.replace("@", "[a, b, [a, b]]" + " or [a, b]" * 200),
     "long source": "{{ a }}" * 20_000,
     "deep lists": "{% set n = namespace(x=[]) %}{% for i in range(50000) %}{% set n.x=[n.x] %}{% endfor %}{{ n.x }}",
