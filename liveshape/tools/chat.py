@@ -11,6 +11,7 @@ from liveshape.errors import InputError, counted
 from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.chat import Conversation
+from liveshape.llm.context import larger_context
 from liveshape.llm.responses import GenerationResponse, guesses_text
 from liveshape.llm.stats import Stats
 from liveshape.tools.chat_commands import SETTINGS, command_of, run_command
@@ -113,9 +114,10 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
     stats = Stats()
     responses = talk.ask(text, stats=stats, **options)
     if talk.dropped:
+        advice = larger_context(talk.model.trained_context, talk.model.max_context)
         note(
             f"the context of {talk.model.max_context:,} tokens is full: the oldest {counted(talk.dropped, 'message')} "
-            f"{'is' if talk.dropped == 1 else 'are'} dropped; --max-context N makes it larger"
+            f"{'is' if talk.dropped == 1 else 'are'} dropped; for a longer conversation, {advice}"
         )
     last: GenerationResponse | None = None
     with interruptible() as interrupted:

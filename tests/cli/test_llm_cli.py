@@ -226,7 +226,7 @@ def test_messages_of_several_lines_and_commands(
         ("/set temp warm", "temp is a number, 'warm' was given"),
         ("/set top-p 7", "top_p"),
         ("/set max-tokens 0", "max_tokens is 0"),
-        ("word {long}", "--max-context N"),
+        ("word {long}", "--max-context 16384"),
     ],
 )
 def test_what_fails_in_a_pipe_is_1(
@@ -261,7 +261,9 @@ def test_a_full_context_drops_the_oldest_turns_and_says_so(
     lines(monkeypatch, *[f"how are you? {place}" for place in range(8)])
     code, out, err = call(capsys, "chat", folder, "--system", "Be brief")
     assert (code, out) == (0, f"{ANSWERS[0]}\n" * 8)
-    assert "the oldest 2 messages are dropped; --max-context N makes it larger" in " ".join(err.split())
+    assert "the oldest 2 messages are dropped; for a longer conversation, export the model with a larger" in " ".join(
+        err.split()
+    )
     assert chatty().decode(made[0].tokens).startswith("<|im_start|>system\nBe brief<|im_end|>")
     assert "how are you? 7" in chatty().decode(made[0].tokens)
 
