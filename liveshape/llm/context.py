@@ -47,6 +47,7 @@ _ANY_SIZE = frozenset(
         "aten.add.Tensor",
         "aten.arange.start_step",
         "aten.bmm.default",
+        "aten.cat.default",
         "aten.div.Tensor",
         "aten.ge.Scalar",
         "aten.logical_and.default",
@@ -271,6 +272,10 @@ class _Rows:
         if source in self.caches:
             if (start, step) != (0, 1):
                 raise UnsupportedError(f"{node.label} takes a part of a cache")
+        elif source in self.touched and (start, step) == (0, 1) and end in self.touched:
+            for side in self.ends:
+                if side.of(end).value > side.of(source).shape[axis]:
+                    raise UnsupportedError(f"{node.label} takes more than there is")
         elif source.constant is not None and source not in self.touched and step == 1 and isinstance(end, SymInt):
             self._check_table(node, source, axis)
         else:
