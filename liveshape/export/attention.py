@@ -7,6 +7,7 @@ cache that was never written counts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,20 +80,27 @@ class Attention:
         scores = arithmetic.view(scores, (heads, self.length, self._until()))
         hidden = arithmetic.number(_HIDDEN)
         scores = graph.call("aten.where.self", self._mask(near, causal=True), scores, hidden, shape=scores.shape)
-        shares = arithmetic.softmax(scores) if sinks is None else self._beside_sinks(scores, sinks)
+        shares = arithmetic.softmax(scores)
+        left = None if sinks is None else self._left_by_sinks(scores, shares, sinks)
         shares = arithmetic.view(shares, (pairs, rows, self._until()))
         mixed = graph.call("aten.bmm.default", shares, values, shape=(pairs, rows, size))
+        if left is not None:
+            mixed = arithmetic.mul(arithmetic.view(mixed, (heads, self.length, size)), left)
         return arithmetic.permuted(arithmetic.view(mixed, (1, heads, self.length, size)), (0, 2, 1, 3))
 
-    def _beside_sinks(self, scores: Tensor, sinks: Tensor) -> Tensor:
-        """The shares of keys, (heads, S, context of now), where a sink takes one of its own."""
-        graph, end = self.arithmetic.graph, self._until()
+    def _left_by_sinks(self, scores: Tensor, shares: Tensor, sinks: Tensor) -> Tensor:
+        """What a sink leaves of attention, (heads, S, 1): sigmoid(log-sum-exp of the scores - sink)."""
+        arithmetic, graph = self.arithmetic, self.arithmetic.graph
         column = (*scores.shape[:2], 1)
-        sinks = self.arithmetic.view(sinks, (scores.shape[0], 1, 1))
-        last = graph.call("aten.expand_copy.default", sinks, column, False, shape=column)
-        more = graph.live("add", end, 1, bound=end.bound + 1)
-        whole = graph.call("aten.cat.default", (scores, last), 2, shape=(*scores.shape[:2], more))
-        return graph.call("aten.slice_copy.Tensor", self.arithmetic.softmax(whole), 2, 0, end, 1, shape=scores.shape)
+        highest, its_share = (
+            graph.call("aten.amax.default", each, (-1,), True, shape=column) for each in (scores, shares)
+        )
+        # The share of the highest score is exp(score - log-sum-exp).
+        logarithm = graph.call("aten.log10.default", its_share, shape=column)
+        total = graph.call("aten.sub.Tensor", highest, arithmetic.scaled(logarithm, math.log(10)), 1, shape=column)
+        sinks = arithmetic.view(sinks, (scores.shape[0], 1, 1))
+        above = graph.call("aten.sub.Tensor", total, sinks, 1, shape=column)
+        return graph.call("aten.sigmoid.default", above, shape=column)
 
     def _written(self, new: Tensor, cache: Tensor) -> Tensor:
         """All rows of a cache so far, the new ones among them: (1, context of now, heads, size)."""

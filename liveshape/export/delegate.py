@@ -51,7 +51,7 @@ class Tensor:
         return bound_of(self.shape)[-1]
 
 
-Argument = Tensor | LiveInt | int | float | str | None | tuple[Dim, ...] | tuple[Tensor, ...]
+Argument = Tensor | LiveInt | int | float | str | None | tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Delegate:
             self._known[key] = found = self._value(self._list(argument) if isinstance(argument, tuple) else argument)
         return found
 
-    def _list(self, items: tuple[Dim, ...] | tuple[Tensor, ...]) -> tuple[int, ...] | schema.ValueList:
+    def _list(self, items: tuple[Dim, ...]) -> tuple[int, ...] | schema.ValueList:
         whole = tuple(item for item in items if isinstance(item, int))
         if len(whole) == len(items):
             return whole

@@ -45,6 +45,7 @@ _ANY_SIZE = frozenset(
     {
         "aten._softmax.default",
         "aten.add.Tensor",
+        "aten.amax.default",
         "aten.arange.start_step",
         "aten.bmm.default",
         "aten.cat.default",

@@ -11,6 +11,7 @@ import pytest
 
 import liveshape
 from liveshape.cli import main
+from liveshape.errors import UnsupportedError
 from liveshape.export.checkpoint import check_tensors
 from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
@@ -70,6 +71,19 @@ def test_as_a_language_model(text: tuple[str, Path, Arrays], tmp_path: Path) -> 
         model.truncate(PROMPT - 5)
         again = list(model.stream(TOKENS[PROMPT - 5 : PROMPT], max_tokens=NEW, lookahead="ngram"))
     assert again == wanted[PROMPT:]
+
+
+@pytest.mark.parametrize("name", ["cohere2", "gpt2", "gpt_oss", "llama_yarn"])
+def test_in_a_context_that_was_not_written(name: str, tmp_path: Path) -> None:
+    path, weights = folder_of(tmp_path / "folder", MODELS[name])
+    export_folder(open_folder(path), tmp_path, Settings(Quantization("none"), MAX, CONTEXT // 2))
+    with LanguageModel.load(tmp_path / MODEL, max_context=CONTEXT) as model:
+        model.prefill(TOKENS[:-1])
+        found = np.asarray(model.logits()).reshape(-1)
+    np.testing.assert_allclose(found, logits(MODELS[name], weights, TOKENS[:-1])[-1], rtol=1e-3, atol=1e-3)
+    if name == "gpt2":
+        with pytest.raises(UnsupportedError, match="ends at position 64"):
+            LanguageModel.load(tmp_path / MODEL, max_context=CONTEXT + 1)
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."], ids=["4", "5"])
