@@ -58,3 +58,24 @@ def test_the_page_of_models_is_that_of_what_was_measured() -> None:
     assert all(found[text, "auto"] <= 1.05 * found[text, "none"] for text in TEXTS)
     rounded = [(row["model"], row["quant"], row["text"]) for row in measured["activations"]]
     assert rounded == [each for each in ROUNDED for _ in ("float32", "int8")]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    import json
+
+    found = json.loads((ROOT / "docs" / "performance" / "h200-1b.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    sides = ("liveshape float32", "liveshape int8", "llama.cpp Vulkan", "llama.cpp Vulkan, no tensor cores")
+    works = {
+        "generation after 512 tokens": "tg128 @ d512",
+        "generation after 8,192 tokens": "tg128 @ d8192",
+        "a prompt of 512 tokens": "pp512",
+        "a prompt of 8,192 tokens": "pp8192",
+    }
+    for words, test in works.items():
+        cells = " | ".join(f"{found['speeds'][side][test][0]:,.0f}" for side in sides)
+        assert f"| {words} | {cells} |" in readme
+    for words, name in {"MobileNetV2": "mobilenet_v2", "ResNet18": "resnet18", "U-Net": "unet"}.items():
+        shown = ("liveshape", "onnxruntime-webgpu", "torch CUDA")
+        cells = " | ".join(f"{found['vision'][name][side][0]:.2f}" for side in shown)
+        assert f"| {words} | {cells} |" in readme
