@@ -14,7 +14,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from liveshape.disk import check_file, read_text
+from liveshape.disk import read_text
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.llm.arguments import path_of, text_of, token_ids
 from liveshape.llm.chat_template import ChatTemplate, Message, as_tables
@@ -76,7 +76,6 @@ class Tokenizer:
                 f"{file} does not exist: text needs the tokenizer.json of the model beside it; copy it there, or make "
                 "both anew: liveshape export SOURCE -o FOLDER; `liveshape run` runs a program without one"
             )
-        check_file(file)
         checked = TokenizerFile.read(file)
         with _library(FormatError, f"{file}"):
             backend = tokenizers.Tokenizer.from_buffer(checked.content)
@@ -320,8 +319,6 @@ class StreamDecoder:
 def _read_templates(home: Path) -> dict[str, str]:
     file = home / "chat_template.jinja"
     if file.exists():
-        if not file.is_file():
-            raise FormatError(f"{file} is no regular file")
         try:
             return {"default": read_text(file)}
         except UnicodeDecodeError as error:

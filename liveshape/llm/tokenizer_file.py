@@ -8,12 +8,14 @@ import base64
 import binascii
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from liveshape.disk import open_file
 from liveshape.errors import FormatError
 
 _LARGEST_FILE = 1 << 28
@@ -43,12 +45,11 @@ class TokenizerFile:
 
         Example: `TokenizerFile.read(Path("folder/tokenizer.json")).growth`.
         """
-        if not path.is_file():
-            raise FormatError(f"{path} is no regular file")
-        size = path.stat().st_size
-        if size > _LARGEST_FILE:
-            raise FormatError(f"{path} has {size:,} bytes, a tokenizer.json at most {_LARGEST_FILE:,}")
-        content = path.read_bytes()
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGEST_FILE:
+                raise FormatError(f"{path} has {size:,} bytes, a tokenizer.json at most {_LARGEST_FILE:,}")
+            content = file.read()
         try:
             document = json.loads(content, object_pairs_hook=_without_twins)
         except (ValueError, RecursionError) as error:

@@ -169,7 +169,8 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
         if binding.writes is writes:
             if binding.element == "u32":
                 yield from _PACKED
-            if (binding.vector, binding.element) == ("vec2", "f32"):
+            # A pair of floats, or floats of which two are one.
+            if (binding.vector, binding.element) == ("vec2", "f32") or kernel.name.endswith("_pairs"):
                 yield "complex64"
             for kind in kernel.allowed.get(binding.element, (binding.element,)):
                 names = [kind] if kind in _DTYPES else list(_DTYPES)  # a name without a list takes every type

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import liveshape.demo
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import InputError
 from liveshape.llm import tokenizer_file
 from liveshape.llm.tokenizer import Tokenizer
 from liveshape.llm.tokenizer_file import TokenizerFile
@@ -217,7 +217,7 @@ def test_patterns_of_models_are_taken(pattern: str, tmp_path: Path) -> None:
 
 def test_the_shipped_one_does_not_lengthen_a_text_by_much() -> None:
     assert TokenizerFile.read(STORY).growth == 4
-    with pytest.raises(FormatError, match="is no regular file"):
+    with pytest.raises(InputError, match="is a folder, and an ordinary file is needed"):
         TokenizerFile.read(STORY.parent)
 
 
