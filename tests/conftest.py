@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from liveshape.device import pipelines
+
 # Before anything asks for an adapter. Tests compile more than they run, and the driver of Debian's release compiles
 # sooner than the newest one that people get; tests/device/test_drivers.py runs operators on that one, too.
 _STABLE = Path(sys.prefix) / "share" / "liveshape" / "vulkan-stable" / "driver.json"
 if _STABLE.is_file():
     os.environ.setdefault("VK_DRIVER_FILES", str(_STABLE))
+
+# Thousands of small graphs share kernels: with the budget of a program that loads a few, random graphs take five times
+# as long. tests/device/test_pipelines.py has budgets of its own.
+pipelines.RECENT = 1024
 
 
 @pytest.fixture(autouse=True)

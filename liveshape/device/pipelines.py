@@ -33,13 +33,13 @@ class Pipelines:
     Example: `Pipelines(device._compile).get(variant).handle`.
     """
 
-    def __init__(self, compile: Callable[[Variant], Pipeline], most: int = RECENT) -> None:
-        self._compile, self._most = compile, most
+    def __init__(self, compile: Callable[[Variant], Pipeline], most: int | None = None) -> None:
+        self._compile, self._most = compile, RECENT if most is None else most
         self._lock = threading.RLock()  # held while one compiles: a second thread that wants it gets the same
         # By the identity of a variant, which is good while its pipeline holds it; no callbacks, which swallow signals.
         self._known: dict[int, weakref.ref[Pipeline]] = {}
         self._recent: dict[int, Pipeline] = {}  # the least recent first
-        self._room = 2 * most
+        self._room = 2 * self._most
 
     def get(self, variant: Variant) -> Pipeline:
         """The pipeline of a variant, compiled if nobody has it."""
