@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from liveshape.disk import room_in
 from liveshape.errors import FormatError, InputError, counted
-from liveshape.formats.whole_file import whole_file
+from liveshape.formats.whole_file import place_of, whole_file
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.run.arrays import numpy_dtype
@@ -86,7 +87,8 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
         *(_bytes(s) for s in states),
     ]
     digest = hashlib.blake2b(digest_size=_DIGEST)
-    with whole_file(path, "a saved cache") as file:
+    place, advice = place_of(path, "a saved cache"), "save the cache on another disk, or remove what nobody needs there"
+    with room_in(place.parent, advice), whole_file(place, "a saved cache") as file:
         for part in parts:
             file.write(part)
             digest.update(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.errors import FormatError, InputError
+from liveshape.errors import FormatError, InputError, StorageError
 from liveshape.llm.cache_file import Expected, Saved, load, save
 from liveshape.run.arrays import numpy_dtype
 from liveshape.run.bfloat16 import rounded
@@ -66,6 +67,18 @@ def test_what_was_saved_comes_back(tmp_path: Path, tokens: tuple[int, ...]) -> N
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
     assert os.listdir(tmp_path) == ["cache"], "nothing else is left"
+
+
+def test_a_full_disk_names_the_folder_and_what_helps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def full(self: Any, other: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StorageError, match=f"{path.parent}: no space left on device.*save the cache on another disk"):
+        save(path, saved((1,)))
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
