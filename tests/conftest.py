@@ -21,7 +21,7 @@ if _STABLE.is_file():
 
 # Thousands of small graphs share kernels: with the budget of a program that loads a few, random graphs take five times
 # as long. tests/device/test_pipelines.py has budgets of its own.
-pipelines.RECENT = 1024
+pipelines.RECENT = 640
 
 
 @pytest.fixture(autouse=True)
