@@ -78,6 +78,7 @@ def test_what_cannot_be_measured(story: tuple[LanguageModel, Tokenizer]) -> None
             measure(*story, TEXT, context)
 
 
+@pytest.mark.slow
 def test_rounded_activations_by_the_command(
     story: tuple[LanguageModel, Tokenizer], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,7 @@ def grown(before: dict[str, int]) -> dict[str, int]:
     return {kind: count - before[kind] for kind, count in objects().items() if count != before[kind]}
 
 
-@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("raw", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_300_graphs_that_are_loaded_and_closed_leave_only_the_recent_ones(raw: bool) -> None:
     device = device_with(8, raw)
     before = objects()

@@ -135,7 +135,9 @@ def test_with_weights_of_few_bits(name: str, mode: Mode, tmp_path: Path) -> None
         np.testing.assert_allclose(got, expected[start + length - 1], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3", "cohere2", "gpt_oss"])
+@pytest.mark.parametrize(
+    "name", ["gemma2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemma3", "cohere2", "gpt_oss"))]
+)
 def test_in_float16(name: str, tmp_path: Path) -> None:
     path, weights = folder_of(tmp_path / "folder", MODELS[name])
     got = np.asarray(loaded(path, tmp_path, half=True)(np.array([TOKENS[:MAX]]), np.array([0])))[0]

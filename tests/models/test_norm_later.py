@@ -85,7 +85,7 @@ def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
     [
         ("one", 64, 7, False),
         ("three", 96, 36, False),
-        ("gated", 64, 64, False),
+        pytest.param("gated", 64, 64, False, marks=pytest.mark.slow),
         pytest.param("gated", 1056, 32, False, marks=pytest.mark.slow),
         pytest.param("one", 576, 130, True, marks=pytest.mark.slow),
     ],
