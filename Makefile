@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 
-TIERS := test-ops test-models test-networks test-export test-graphs test-survival
+TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
 .PHONY: demo test test-all $(TIERS) lint adapter test-adapter clean
 
@@ -22,6 +22,8 @@ test-all: test $(TIERS)
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
+test-recorded:
+	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
 	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device
 test-models:
@@ -53,8 +55,9 @@ test-adapter: .venv/.run
 	$(BIN)/python -m pip install -q -e '.[llm]'
 	@touch $@
 
+# Python compiles the modules of torch that tests import when they do so: the others need not be.
 .venv/.test: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[test]'
+	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
 	@touch $@ .venv/.run
 
 # Their own torch would take the place of ours; the models are Python and need none of their libraries.

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from liveshape.device import pipelines
+from tests.support import recorded
 
 # Before anything asks for an adapter. Tests compile more than they run, and the driver of Debian's release compiles
 # sooner than the newest one that people get; tests/device/test_drivers.py runs operators on that one, too.
@@ -22,6 +23,12 @@ if _STABLE.is_file():
 # Thousands of small graphs share kernels: with the budget of a program that loads a few, random graphs take five times
 # as long. tests/device/test_pipelines.py has budgets of its own.
 pipelines.RECENT = 640
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before workers start: the process that starts them comes here first."""
+    if not hasattr(session.config, "workerinput"):
+        recorded.seed()
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ What the other backend must refuse (head sizes that are no multiple of four, bat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,8 +36,8 @@ HEAVY = {
 }
 
 
-def named(items: list[Any], key: Callable[[Any], str]) -> list[Any]:
-    return [pytest.param(item, id=key(item), marks=pytest.mark.slow if key(item) in HEAVY else ()) for item in items]
+def named(items: list[Any], key: Callable[[Any], str], heavy: Collection[str] = HEAVY) -> list[Any]:
+    return [pytest.param(item, id=key(item), marks=pytest.mark.slow if key(item) in heavy else ()) for item in items]
 
 
 def numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -83,7 +83,7 @@ def of_one(seq: Any, export: Callable[[str], None], sequences: str) -> Callable[
     return write
 
 
-@pytest.mark.parametrize("seq", named(sdpa.REPLAY_SEQS, lambda seq: seq.name))
+@pytest.mark.parametrize("seq", named(sdpa.REPLAY_SEQS, lambda seq: seq.name, {*HEAVY, "small"}))
 def test_replay(seq: Any) -> None:
     """A program for every step, all on the cache that the one before gave back."""
     folder = generated(f"sdpa_replay.{seq.name}", of_one(seq, sdpa.export_replay_sequences, "REPLAY_SEQS"))
@@ -226,6 +226,7 @@ def test_rope_in_halves_with_live_rows() -> None:
         run(executor, *(each.numpy() for each in rope_hf._dynamic_inputs(5)[:4]), np.array([14]))
 
 
+@pytest.mark.slow
 def test_dynamic_rope() -> None:
     """Case L of the dynamic-shape oracle: two outputs, driven by all four inputs."""
     ((name, fixture),) = dynamic_shape_files(["dyn_rope"]).items()
@@ -253,6 +254,7 @@ def test_update_cache(case: Any) -> None:
     scattered(load(folder / f"{name}.pte"), (1, rows, heads, size), cache, position)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seq", named(update_cache._REPLAY_SEQS, lambda seq: seq[0]))
 def test_update_cache_replay(seq: Any) -> None:
     def write(out: Path) -> None:

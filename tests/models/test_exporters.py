@@ -36,6 +36,7 @@ def written(name: str, module: str, function: str) -> Path:
     return generated(name, write)
 
 
+@pytest.mark.slow
 def test_dispatches_run_in_order() -> None:
     """Chains up to 32 deep, in which every dispatch reads what the one before it wrote, in one compute pass."""
     folder = written("dispatch_order", "test_dispatch_order", "export_dispatch_order_cases")

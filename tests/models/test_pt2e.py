@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -166,6 +167,7 @@ def float_activations(model: Converted) -> Converted:
     return model
 
 
+@pytest.mark.slow
 def test_static_classifier() -> None:
     shape = (MAX, 3, 8, 8)
     model, executor = exported(Classifier, static, shape, 0)

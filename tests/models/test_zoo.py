@@ -10,8 +10,8 @@ from tests.models.zoo import sequences, vision
 from tests.support.programs import TestProgram
 from tests.support.sweeping import live_rows, loaded, sweep_program
 
-# Written here and quickly exported; most others come from packages that only `make test-all` installs.
-TINY = {"unet", "recommender"}
+# Written here and exported in seconds; most others come from packages that only `make test-all` installs.
+TINY = {"recommender"}
 MODELS = [
     pytest.param(program, marks=[] if program.name in TINY else [pytest.mark.slow], id=program.name)
     for program in (*vision.PROGRAMS, *sequences.PROGRAMS)

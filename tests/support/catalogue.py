@@ -26,8 +26,6 @@ import numpy as np
 
 from tests.support.exporting import CACHE, exporter_versions, only_one, quick, quiet
 
-LONG_SUITE = 5  # cases; of a suite with so many, the last one is fast as well
-
 # The dynamic-shape fixtures that our first operators can run, as keys of `families()`.
 FIRST_FIXTURES = ("dyn_rms", "dyn_rms_chain", "dyn_residual", "dyn_rmsmul", "dyn_sigmoid", "static_rms", "dyn_select")
 FIRST_FIXTURES += ("dyn_expand_copy", "dyn_fp32_linear")
@@ -74,19 +72,12 @@ def cases(suites: Iterable[str] | None = None, heavy: bool = False) -> list[tupl
     ]
 
 
-def fast_third() -> set[tuple[str, str]]:
-    """The cases of every `make test`: the first of each suite and the last of each long one, none of them heavy.
-
-    It is a third of the catalogue, and a suite that comes or goes does not change the choice among the others.
-    """
-    by_suite: dict[str, list[tuple[str, str]]] = {}
+def first_of_each_suite() -> set[tuple[str, str]]:
+    """The cases of every `make test`; none of them is heavy, and a suite that comes or goes changes no other's."""
+    found: dict[str, str] = {}
     for suite, case in cases():
-        by_suite.setdefault(suite, []).append((suite, case))
-    return {
-        chosen
-        for found in by_suite.values()
-        for chosen in ((found[0], found[-1]) if len(found) >= LONG_SUITE else found[:1])
-    }
+        found.setdefault(suite, case)
+    return set(found.items())
 
 
 def case_name(case: Any, number: int) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "exports"
+ANEW = os.environ.get("LIVESHAPE_EXPORT") == "anew"
+_checked: set[Path] = set()  # by this process
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,14 @@ def quiet() -> Iterator[None]:
 
 
 def cached(name: str, source_key: object, make: Callable[[], bytes], suffix: str = ".pte") -> Path:
-    """The path of a file that holds `make()`; made again when its name, its source or an exporter version changed."""
+    """The path of a file that holds `make()`; made again when its name, its source or an exporter version changed.
+
+    Under `LIVESHAPE_EXPORT=anew` what is there already is made once more, and must be the same.
+    """
     path = cached_path(name, source_key, suffix)
+    if ANEW and path.exists() and path not in _checked:
+        _checked.add(path)
+        assert make() == path.read_bytes(), f"{path.name} is not what the exporter writes today"
     if not path.exists():
         with only_one(path.name):
             if not path.exists():
