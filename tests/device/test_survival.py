@@ -41,7 +41,7 @@ def fresh(raw: bool = True) -> WebGpuDevice:
 # Signals
 
 
-@pytest.mark.parametrize("way", ["raw", "public"])
+@pytest.mark.parametrize("way", ["raw", pytest.param("public", marks=pytest.mark.slow)])
 def test_timer_signals_at_any_moment_of_reading(way: str) -> None:
     printed = apart(f"from tests.device.interrupts import main; main({way!r}, 60)")
     seen = eval(printed)  # a dictionary that our own program printed

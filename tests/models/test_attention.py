@@ -137,7 +137,9 @@ def recorded_inputs(pte: Path, bounds: list[tuple[int, ...]], rows: int) -> list
     return [numbers(pte.with_suffix(f".S{rows}.{part}.bin"), shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-@pytest.mark.parametrize("family", ["dyn_sdpa", "dyn_sdpa_wide", "static_sdpa", "combined_routes"])
+@pytest.mark.parametrize(
+    "family", ["dyn_sdpa", "dyn_sdpa_wide", pytest.param("static_sdpa", marks=pytest.mark.slow), "combined_routes"]
+)
 def test_dynamic_sdpa(family: str) -> None:
     """Case J of the dynamic-shape oracle, up, down and up again on one graph, alone and after a 4-bit linear."""
     for name, fixture in dynamic_shape_files([family]).items():
@@ -176,7 +178,7 @@ def test_dynamic_sdpa_at_the_geometries_of_real_models() -> None:
 
 
 @pytest.mark.parametrize(("module", "kind"), [(rope, "rope"), (rope_hf, "rope_hf")], ids=["rope", "rope_hf"])
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_rope(module: Any, kind: str, number: int) -> None:
     shape = module.SHAPES[number]
     export = getattr(module, f"export_{kind}_model")

@@ -59,7 +59,7 @@ def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int,
 @pytest.mark.parametrize(
     ("invocations", "parts", "depth", "width", "bias", "made"),
     [
-        (256, 8, 64, 96, False, 2),  # the norm is a dispatch of its own
+        pytest.param(256, 8, 64, 96, False, 2, marks=pytest.mark.slow),  # the norm is a dispatch of its own
         (256, 256, 512, 96, False, 1),  # it is not, and tiles share the depth
         (256, 256, 96, 160, False, 1),  # large tiles
         pytest.param(100, 16, 64, 96, True, 2, marks=pytest.mark.slow),  # workgroups too small to put bytes

@@ -217,7 +217,7 @@ def called(live: Live, call: tuple[Any, ...], cuts: tuple[int, ...]) -> list[Any
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(programs(), CALLS)
 def test_every_node_has_the_plan_that_it_would_have_alone(
     program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]
@@ -236,7 +236,7 @@ def test_every_node_has_the_plan_that_it_would_have_alone(
             assert called(fresh, call, cuts) == alone, "nothing is left of the calls before"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(programs(), CALLS)
 def test_a_graph_is_planned_without_a_trace(
     program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]

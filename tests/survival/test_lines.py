@@ -11,7 +11,7 @@ from liveshape.device.webgpu import open_device
 from tests.survival.faulty import FaultyDevice
 from tests.survival.lines import Lines
 from tests.survival.subjects import live_bytes
-from tests.survival.test_faults import SUBJECTS, Load, Subject, undisturbed
+from tests.survival.test_faults import SUBJECTS, Subject, undisturbed
 
 
 def sweep(kind: type[Subject], folder: Path, most: int) -> None:
@@ -45,7 +45,7 @@ def sweep(kind: type[Subject], folder: Path, most: int) -> None:
 
 @pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.__name__)
 def test_an_interrupt_at_some_lines(kind: type[Subject], tmp_path: Path) -> None:
-    sweep(kind, tmp_path, 2 if kind is Load else 4)
+    sweep(kind, tmp_path, 2)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def soaked(steps: int, seconds: float) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 def test_some_steps() -> None:
-    soaked(300, 900)
+    soaked(150, 900)
 
 
 @pytest.mark.slow

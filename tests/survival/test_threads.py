@@ -11,9 +11,14 @@ import pytest
 from tests.survival.subjects import ROOT
 from tests.survival.threads import SCENES
 
+# Those in which most is shared.
+QUICK = ("forks", "closing")
+
 
 @pytest.mark.parametrize("raw", ["1", pytest.param("0", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(
+    "scene", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SCENES]
+)
 def test_threads(scene: str, raw: str) -> None:
     command = [sys.executable, "-m", "tests.survival.threads", scene]
     done = subprocess.run(
