@@ -1,0 +1,226 @@
+"""What this tree plans, as digests to compare with another tree's: a refactoring must not change a single byte of them.
+
+Run: python -m bench.plans --write BEFORE.json       in the one tree
+     python -m bench.plans --write AFTER.json        in the other
+     python -m bench.plans --compare BEFORE.json AFTER.json
+     python -m bench.plans --show NAME               what one digest is of, to diff where two differ
+
+Every operator case of the tests at each of its live sizes, the programs that the package ships, and every program that
+the tests exported here (.cache/exports), on three kinds of device. A digest has two halves: `plan` is the memory, and
+of each dispatch its bindings, params and grid; `text` is the WGSL, so that a change of kernels alone is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.progress import track
+
+from liveshape.errors import LiveshapeError
+from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.kernels.requests import Read
+from liveshape.llm.model import LanguageModel
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live
+from liveshape.plan.plan import Choices, Plan
+from liveshape.run.host import compile_with_host
+from liveshape.runtime import Runtime
+from tests.ops.cases import CASES
+from tests.support.exporting import CACHE
+from tests.support.graphs import build, flat_specs
+from tests.support.paper import PaperDevice
+
+ROOT = Path(__file__).parents[1]
+DEVICES = {
+    "gpu": Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, subgroup=32),
+    "software": Limits(max_invocations=32, max_parts=8),
+    "least": Limits(half=False, max_binding_bytes=1 << 16, max_buffer_bytes=1 << 17),
+}
+SIZES = (1, 2, 7, 16)  # of programs, beside the bound
+POSITIONS = (0, 9)
+
+
+def digest(found: Any) -> str:
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def text_of(source: str) -> str:
+    """WGSL without what a compiler does not see."""
+    return re.sub(r"\s+", " ", source).strip()
+
+
+def steps(live: Live) -> list[Any]:
+    """Every dispatch as it is now: where its tensors lie, params and grid."""
+    return [
+        [([node.tensors[place].storage for place in places], slot.params.hex(), slot.grid)]
+        for node in live.nodes
+        for (_, places), slot in zip(node.group.route.dispatched, node.group.route.slots, strict=True)
+    ]
+
+
+def layout(plan: Plan) -> list[Any]:
+    """Blocks, and which of them each tensor has, in the order in which nodes touch them."""
+    storages = {tensor: plan.memory.storages.get(tensor) for node in plan.graph.nodes for tensor in node.written}
+    lies = [None if found is None else (found.number, found.block, found.nbytes) for found in storages.values()]
+    return [plan.memory.blocks, lies, plan.param_bytes, plan.untried, [each.members for each in plan.routes]]
+
+
+def resized(live: Live, sizes: dict[Any, Any], number: int) -> Any:
+    """The dispatches at live sizes, or what the program says against them."""
+    for value, size in sizes.items():
+        live.set(value, size)
+    live.begin()
+    try:
+        live.walk(0, len(live.nodes), lambda _, request: number if isinstance(request, Read) else None)
+    except LiveshapeError as error:
+        return type(error).__name__
+    return steps(live)
+
+
+def halves(plan: Plan, live: Live, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
+    """Both halves of what is digested."""
+    found = [resized(live, sizes, number) for sizes, number in walks]
+    text = sorted({text_of(variant.source) for variant in plan.kernels})
+    return {"plan": [layout(plan), found], "text": text}
+
+
+def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
+    """A program at its bound and below, every dynamic dimension at once."""
+    plan = compile_with_host(graph, limits)
+
+    tensors = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
+    scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
+
+    def walks() -> Iterator[tuple[dict[Any, Any], int]]:
+        for most in (1 << 30, *SIZES):
+            sizes = {value: tuple(min(size, most) for size in value.max_shape) for value in tensors}
+            for number in POSITIONS:
+                yield sizes | dict.fromkeys(scalars, number), number
+
+    return halves(plan, Live(plan), walks())
+
+
+def of_cases(limits: Limits) -> Iterator[tuple[str, Any]]:
+    """Every operator case."""
+    for case in CASES:
+
+        def made(case: Any = case) -> dict[str, Any]:
+            graph = build(case, max(case.sizes))
+            plan = compile(graph, limits, Choices(warm=False))
+
+            def walks() -> Iterator[tuple[dict[Any, Any], int]]:
+                for size in (*case.sizes, *reversed(case.sizes)):
+                    specs = zip(graph.inputs, flat_specs(case.args_at(size)), strict=True)
+                    yield (
+                        {
+                            value: tuple(spec.shape) if isinstance(value, Tensor) else spec.value
+                            for value, spec in specs
+                            if isinstance(value, (Tensor, SymInt))
+                        },
+                        0,
+                    )
+
+            live = Live(plan)
+            found = halves(plan, live, walks())
+            kernels = {variant for node in live.nodes for route in node.group.routes for variant, _ in route}
+            return found | {"text": sorted(text_of(variant.source) for variant in kernels)}
+
+        yield f"case {case.name}", made
+
+
+def of_programs(limits: Limits) -> Iterator[tuple[str, Any]]:
+    """The shipped programs, and those that the tests exported: as they are, and as language models where they are."""
+    files = [*sorted((ROOT / "liveshape" / "demo").rglob("*.pte")), *sorted(CACHE.glob("*.pte"))]
+    for path in files:
+        for activations in ("float32", "int8"):
+            yield (
+                f"program {path.parent.name}/{path.stem} {activations}",
+                lambda path=path, activations=activations: of_program(path, limits, activations),
+            )
+
+
+def of_program(path: Path, limits: Limits, activations: str) -> dict[str, Any]:
+    device = PaperDevice(limits)
+    data = sorted(path.parent.glob(f"{path.stem}*.ptd"))
+    found: dict[str, Any] = {"plan": [], "text": []}
+    with Runtime(device, activations=activations).load_program(path, data_path=data or None) as program:
+        for name in sorted(program.method_names):
+            made = of_graph(program.graph(name), limits)
+            found = {half: found[half] + [made[half]] for half in found}
+    try:
+        model = LanguageModel.load(path, device=device, activations=activations, half_cache=activations == "int8")
+    except LiveshapeError:
+        return found
+    plan = model._engine.executor.plan
+    tokens, position = plan.graph.inputs
+
+    def walks() -> Iterator[tuple[dict[Any, Any], int]]:
+        bound = tokens.max_shape[1]
+        for rows in sorted({min(size, bound) for size in (*SIZES, bound)}):
+            for number in POSITIONS:
+                yield {tokens: (1, rows), position: (min(position.max_shape[0], rows),)}, number
+
+    made = halves(plan, Live(plan), walks())
+    model.close()
+    return {half: found[half] + [made[half]] for half in found}
+
+
+def jobs() -> Iterator[tuple[str, Any]]:
+    for kind, limits in DEVICES.items():
+        for name, made in (*of_cases(limits), *of_programs(limits)):
+            yield f"{kind}: {name}", made
+
+
+def attempted(made: Any) -> dict[str, Any]:
+    """What a job found, or its error: a refusal is compared as well."""
+    try:
+        found: dict[str, Any] = made()
+    except LiveshapeError as error:
+        return {"plan": f"{type(error).__name__}: {error}", "text": ""}
+    return found
+
+
+def compared(before: dict[str, Any], after: dict[str, Any]) -> int:
+    """Print what differs; how many plans do."""
+    for name in sorted(before.keys() ^ after.keys()):
+        print(f"only {'before' if name in before else 'after'}: {name}")
+    both = sorted(before.keys() & after.keys())
+    plans = [name for name in both if before[name]["plan"] != after[name]["plan"]]
+    texts = [name for name in both if before[name]["text"] != after[name]["text"]]
+    for name in plans:
+        print(f"plan differs: {name}")
+    print(f"{len(both):,} in both: {len(plans):,} plans differ, {len(texts):,} have other WGSL")
+    return len(plans)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", metavar="FILE")
+    parser.add_argument("--compare", nargs=2, metavar="FILE")
+    parser.add_argument("--show", metavar="NAME")
+    parser.add_argument("--only", default="", help="names with this in them")
+    given = parser.parse_args()
+    if given.compare:
+        before, after = (json.loads(Path(name).read_text()) for name in given.compare)
+        sys.exit(bool(compared(before, after)))
+    if given.show:
+        found = attempted(dict(jobs())[given.show])
+        print(json.dumps(found, indent=1, default=str))
+        return
+    rows = [(name, made) for name, made in jobs() if given.only in name]
+    found = {}
+    for name, made in track(rows, "Planning"):
+        found[name] = {half: digest(value) for half, value in attempted(made).items()}
+    Path(given.write or "plans.json").write_text(json.dumps(found, indent=1))
+    print(f"{len(found):,} plans, {digest(sorted((name, each['plan']) for name, each in found.items()))}")
+
+
+if __name__ == "__main__":
+    main()
