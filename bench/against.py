@@ -24,15 +24,14 @@ from rich.table import Table
 
 from bench.rows import command_of
 from liveshape.device.webgpu import open_device
-from liveshape.tools.bench import described
-from liveshape.tools.generate import shipped_model
+from liveshape.tools.commands.bench import described
+from liveshape.tools.commands.generate import shipped_model
 
 ROOT = Path(__file__).parents[1]
 # What both trees understand.
 MEASURED = """
 import json, sys, time
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm import LanguageModel, Sampling
 path, prompt, tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 begin = time.perf_counter()
 model = LanguageModel.load(path)

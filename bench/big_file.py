@@ -18,11 +18,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from liveshape.export.checkpoint import Checkpoint, expected_tensors
-from liveshape.export.config import ModelConfig, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
+from liveshape.export.model.checkpoint import Checkpoint, expected_tensors
+from liveshape.export.model.config import ModelConfig, Quantization
 from liveshape.tools.console import size_text
-from liveshape.tools.shapes import Shape
+from liveshape.tools.measuring.random_llamas import Shape
 
 _ROWS = 4  # of a weight, before they come again
 

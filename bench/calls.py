@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from liveshape.tools.bench import WARM
+from liveshape.tools.commands.bench import WARM
 
 FEWEST = 3  # calls that count
 

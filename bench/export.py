@@ -24,9 +24,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from liveshape.export.checkpoint import expected_tensors
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.sources import open_checkpoint
+from liveshape.export.model.checkpoint import expected_tensors
+from liveshape.export.sources.huggingface_config import from_hugging_face
+from liveshape.export.sources.opening import open_checkpoint
 from liveshape.tools.console import size_text
 
 LLAMA_1B = {

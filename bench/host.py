@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from liveshape.llm.engine import TOKEN, Engine
-from liveshape.llm.program import token_graph
-from liveshape.llm.sampling import Sampling
-from liveshape.tools.shapes import Shape, llama_graph
+from liveshape.llm.engine.engine import TOKEN, Engine
+from liveshape.llm.program.token_graph import token_graph
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.tools.measuring.random_llamas import Shape, llama_graph
 from tests.support.paper import PaperDevice
 
 FIRST = 400  # the position of the first token that is counted

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from liveshape.tools.subject import Work
+from liveshape.tools.measuring.subject import Work
 
 SHAPES = ("1b", "8b")  # that its folder can make
 VARIANTS = {"default": "llama.cpp Vulkan", "nocoopmat": "llama.cpp Vulkan, no tensor cores"}

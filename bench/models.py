@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import export
-from liveshape.export.blocks import FORMATS
-from liveshape.export.config import Mode, Quantization
-from liveshape.export.families import FAMILIES
+from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.model.families import FAMILIES
+from liveshape.export.sources.ggml_blocks import FORMATS
 from liveshape.tools.console import size_text
 
 DOCS = Path(__file__).parent.parent / "docs"

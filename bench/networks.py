@@ -124,7 +124,7 @@ def made(name: str) -> nn.Module:
 
 def write(folder: Path) -> None:
     """Export every network and compress it."""
-    from liveshape.export.lower import Source, lower
+    from liveshape.export.module.torch_export import Source, lower
 
     for name in NETWORKS:
         path = folder / f"{name}.pte"

@@ -28,10 +28,10 @@ from bench.rows import command_of, costs_of, numbers
 from liveshape.device.webgpu import WebGpuDevice, open_device
 from liveshape.lower.activations import ACTIVATIONS
 from liveshape.plan.cost import Cost, costs
-from liveshape.tools.bench import described, deviation, rows_of
-from liveshape.tools.rates import rates_of
-from liveshape.tools.shapes import SHAPES
-from liveshape.tools.subject import Subject, Work, do, go_to_depth, works
+from liveshape.tools.commands.bench import described, deviation, rows_of
+from liveshape.tools.measuring.random_llamas import SHAPES
+from liveshape.tools.measuring.rates import rates_of
+from liveshape.tools.measuring.subject import Subject, Work, do, go_to_depth, works
 
 SIDES = ("liveshape", "llamacpp", "onnxruntime", "torch")
 VISION = {

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import rows as rows_bench
+from liveshape.tools.commands.devices import rate_text
 from liveshape.tools.console import size_text
-from liveshape.tools.devices import rate_text
-from liveshape.tools.plot import lines
+from liveshape.tools.measuring.plot import lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 FOLDER = PAGE.parent / "performance"

@@ -26,10 +26,10 @@ from rich.progress import track
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.kernels.requests import Read
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.language_model import LanguageModel
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices, Plan
+from liveshape.plan.plan_state import Live
 from liveshape.run.host import compile_with_host
 from liveshape.runtime import Runtime
 from tests.ops.cases import CASES

@@ -21,14 +21,14 @@ from rich.table import Table
 
 from bench.calls import milliseconds
 from liveshape.device.webgpu import open_device
-from liveshape.llm.engine import TOKEN, tokens_of
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine.engine import TOKEN, tokens_of
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import ACTIVATIONS
-from liveshape.tools.bench import described
-from liveshape.tools.plot import lines
-from liveshape.tools.shapes import SHAPES
-from liveshape.tools.subject import Subject, Work, go_to_depth, random_tokens
+from liveshape.tools.commands.bench import described
+from liveshape.tools.measuring.plot import lines
+from liveshape.tools.measuring.random_llamas import SHAPES
+from liveshape.tools.measuring.subject import Subject, Work, go_to_depth, random_tokens
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 DEPTH = 512

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.lower import Source, lower
+from liveshape.export.module.torch_export import Source, lower
 
 LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.lower import Source, lower
+from liveshape.export.module.torch_export import Source, lower
 
 MELS, WIDTH, FRAMES = 80, 128, 600  # 600 frames of a spectrogram are six seconds
 

@@ -19,10 +19,10 @@ from liveshape.errors import (
     ShapeError,
     UnsupportedError,
 )
-from liveshape.export.config import Mode
-from liveshape.export.families import FAMILIES
-from liveshape.tools import measuring_words, text_words
-from liveshape.tools.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
+from liveshape.export.model.config import Mode
+from liveshape.export.model.families import FAMILIES
+from liveshape.tools.parsers import measuring_parsers, text_parsers
+from liveshape.tools.parsers.flags import SOURCES, add_activations, add_conversion, conversion_of, positive
 from liveshape.tools.wrapping import HelpFormatter, wrapped
 
 _ABOUT = """\
@@ -256,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--num-executions", dest="repeat", type=positive, help=argparse.SUPPRESS)
     running.set_defaults(print="summary", repeat=1)
 
-    text_words.add_commands(add)
+    text_parsers.add_commands(add)
 
     exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
     exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
@@ -294,7 +294,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     keeping.add_argument("--json", action="store_true", help="print JSON")
 
-    measuring_words.add_commands(add)
+    measuring_parsers.add_commands(add)
 
     add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
 
@@ -316,19 +316,19 @@ def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a
 
 
 def _run_completion(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.completion import completion
+    from liveshape.tools.commands.completion import completion
 
     return completion(arguments.shell, _parser())
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.devices import devices
+    from liveshape.tools.commands.devices import devices
 
     return devices(arguments.device, as_json=arguments.json, measure=arguments.measure, remeasure=arguments.remeasure)
 
 
 def _run_inspect(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.inspect import inspect
+    from liveshape.tools.commands.inspect import inspect
 
     return inspect(
         arguments.program,
@@ -340,13 +340,13 @@ def _run_inspect(arguments: argparse.Namespace) -> int:
 
 
 def _run_ops(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.ops import ops
+    from liveshape.tools.commands.ops import ops
 
     return ops(arguments.names, as_json=arguments.json, as_markdown=arguments.markdown)
 
 
 def _run_run(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.run import run
+    from liveshape.tools.commands.run import run
 
     return run(
         arguments.program,
@@ -367,8 +367,8 @@ def _run_run(arguments: argparse.Namespace) -> int:
 
 
 def _run_export(arguments: argparse.Namespace) -> int:
-    from liveshape.export.config import Quantization
-    from liveshape.tools.export import export
+    from liveshape.export.model.config import Quantization
+    from liveshape.tools.commands.export import export
 
     return export(
         arguments.source,
@@ -387,12 +387,12 @@ def _run_export(arguments: argparse.Namespace) -> int:
 
 
 def _run_cache(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.cache import cache
+    from liveshape.tools.commands.cache import cache
 
     return cache(arguments.clear, as_json=arguments.json)
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.demo import demo
+    from liveshape.tools.commands.demo import demo
 
     return demo(arguments.device)

@@ -103,4 +103,4 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "book.txt").write_text("Once upon a time there was a little dog. " * 40)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LIVESHAPE_CACHE", str(folder / "cache"))
-    monkeypatch.setattr("liveshape.export.sources.fetched", lambda name: folder / "hub")
+    monkeypatch.setattr("liveshape.export.sources.opening.fetched", lambda name: folder / "hub")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
-from liveshape.tools.ops import markdown
+from liveshape.tools.commands.ops import markdown
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,9 +19,14 @@ def test_the_map_names_every_module() -> None:
     text = (ROOT / "docs" / "structure.md").read_text().replace("\\", "")
     for path in (ROOT / "liveshape").glob("*.py"):
         assert f"**{path.name}**" in text, f"docs/structure.md says nothing about {path.name}"
-    for path in (ROOT / "liveshape").iterdir():
-        if path.is_dir() and (path / "__init__.py").exists():
-            assert f"**{path.name}/**" in text, f"docs/structure.md says nothing about {path.name}/"
+    for path in (ROOT / "liveshape").rglob("__init__.py"):
+        if path.parent.name != "liveshape" and "wgsl" not in path.parts:
+            assert f"**{path.parent.name}/**" in text, f"docs/structure.md says nothing about {path.parent}"
+
+
+def test_no_two_modules_have_one_name() -> None:
+    names = Counter(path.name for path in (ROOT / "liveshape").rglob("*.py") if path.name != "__init__.py")
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_the_table_of_exit_codes_is_that_of_the_command() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from liveshape.tools.demo import PROMPT, demo
+from liveshape.tools.commands.demo import PROMPT, demo
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -1,4 +1,4 @@
-"""What imports what: light, wgpu in device/library.py alone, torch in export/lower.py and the way out alone."""
+"""What imports what: light, wgpu in device/library.py alone, torch in export/module/ and the way out alone."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_only_the_device_imports_wgpu_and_only_export_and_the_way_out_import_tor
     for name, path in modules():
         roots = {each.split(".")[0] for each in imported(path)}
         assert "wgpu" not in roots or name == "device.library", f"{name} imports wgpu"
-        knows_torch = name in ("export.lower", "run.torch_host")
+        knows_torch = name in ("export.module.torch_export", "run.torch_host")
         assert not roots & {"torch", "executorch", "torchao"} or knows_torch, f"{name} imports torch"
 
 

@@ -13,8 +13,8 @@ import pytest
 from bench import peers, performance, rows
 from bench.calls import milliseconds
 from bench.llamacpp import NotHere, Settings, measure
-from liveshape.tools import rates
-from liveshape.tools.rates import Rates
+from liveshape.tools.measuring import rates
+from liveshape.tools.measuring.rates import Rates
 
 SETTINGS = Settings("1b", [512, 8192], 128, [0, 512], [1, 8], 256, 2)
 
@@ -93,7 +93,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     """What both commands write for the smallest shape, as fast as they can."""
     monkeypatch.setattr(rows, "milliseconds", partial(milliseconds, enough=0.0))
     monkeypatch.setattr(rates, "measure", lambda device, begin: Rates(1e9, 2e9, None, 3e9, "2026-01-01"))
-    monkeypatch.setattr("liveshape.tools.bench.WARM", 0.0)
+    monkeypatch.setattr("liveshape.tools.commands.bench.WARM", 0.0)
     monkeypatch.setattr("bench.calls.WARM", 0.0)
     monkeypatch.setenv("LIVESHAPE_CACHE", str(tmp_path / "cache"))
     small = ["--shape", "tiny", "--rows", "1,2"]

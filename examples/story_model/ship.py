@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings, export_folder
-from liveshape.export.sources import open_checkpoint
+from liveshape.export.model.config import Quantization
+from liveshape.export.sources.opening import open_checkpoint
 from tests.export.torch_road import build_decoder
 
 MAX_SEQ, CONTEXT = 256, 512

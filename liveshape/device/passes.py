@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from liveshape.device.buffers import Memory
 from liveshape.device.library import calls, ffi, lib
-from liveshape.device.memory import Memory
 from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from liveshape.device.buffers import Memory
 from liveshape.device.library import calls, ffi, lib, wgpu
-from liveshape.device.memory import Memory
 from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
 from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError

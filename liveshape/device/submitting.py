@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from liveshape.device.memory import Memory
+from liveshape.device.buffers import Memory
 from liveshape.device.passes import Pieces, Recorder, check_commands
 from liveshape.device.protocol import Command
 from liveshape.device.waiting import Pace

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from liveshape.device.buffers import Memory, only_part
 from liveshape.device.library import lib, wgpu, write_timestamp
-from liveshape.device.memory import Memory, only_part
 from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
 from liveshape.device.protocol import Buffer, Clock, Command, Watched
 from liveshape.device.readback import Reader

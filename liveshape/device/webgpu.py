@@ -22,8 +22,8 @@ from liveshape.device.adapters import (
     no_display,
     usable_adapters,
 )
+from liveshape.device.buffers import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.library import lib, native, wgpu
-from liveshape.device.memory import Bound, Memory, Register, copied_ranges, only_part, ranges
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched

@@ -15,8 +15,10 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,9 @@ from liveshape import __version__
 from liveshape.device.remembered import cache_folder
 from liveshape.disk import open_file, read_text, room_in
 from liveshape.errors import FormatError, InputError, LiveshapeError
+from liveshape.export.file.program_file import Progress
 from liveshape.export.folder import MODEL, Settings, export_folder
-from liveshape.export.program_file import Progress
-from liveshape.export.sources import open_checkpoint
+from liveshape.export.sources.opening import open_checkpoint
 
 _NOTE = "conversion.json"
 _PART = ".part"
@@ -236,9 +238,15 @@ def _files_of(source: Path) -> list[Path]:
 @functools.cache
 def _writer() -> str:
     """The version of the writer is its text: whatever changes in it may change what it writes."""
-    files = sorted(resources.files("liveshape.export").iterdir(), key=lambda file: file.name)
-    texts = (file.read_bytes() for file in files if file.name.endswith((".py", ".txt")))
-    return _digest(__version__, *texts)
+    return _digest(__version__, *_texts(resources.files("liveshape.export")))
+
+
+def _texts(folder: Traversable) -> Iterator[bytes]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _texts(entry)
+        elif entry.name.endswith(".py"):
+            yield entry.read_bytes()
 
 
 def _sweep(home: Path) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from liveshape.errors import InputError
-from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import Quantization, check_context
-from liveshape.export.decoder import Bounds, decoder_program
-from liveshape.export.program_file import Progress, write_program
-from liveshape.export.storage import RoundedStorage
+from liveshape.export.decoder.decoder import Bounds, decoder_program
+from liveshape.export.file.program_file import Progress, write_program
+from liveshape.export.model.checkpoint import Checkpoint, check_tensors
+from liveshape.export.model.config import Quantization, check_context
+from liveshape.export.weights.storage import RoundedStorage
 from liveshape.formats.whole_file import place_of, whole_file
 
 MODEL = "model.pte"

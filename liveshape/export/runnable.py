@@ -11,9 +11,9 @@ from typing import get_args
 
 from liveshape.disk import room_in
 from liveshape.errors import InputError
-from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import Mode, Quantization
-from liveshape.export.sources import located, runs_as_it_is
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.sources.opening import located, runs_as_it_is
 from liveshape.packages import need
 
 Progress = Callable[[int, int], None]
@@ -62,7 +62,7 @@ def runnable(
     need("flatbuffers", "tokenizers", what=f"converting {source}")
     from liveshape.export.conversions import convert, entry_folder, find
     from liveshape.export.folder import Settings, export_folder
-    from liveshape.export.sources import open_checkpoint
+    from liveshape.export.sources.opening import open_checkpoint
 
     quantization = Quantization() if conversion.quant is None else Quantization(conversion.quant)
     settings = Settings(quantization)

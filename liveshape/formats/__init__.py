@@ -1,6 +1,6 @@
 """Bytes to frozen dataclasses: `.pte` programs, the Vulkan graphs in them, `.ptd` tensor data. No GPU, no torch."""
 
-from liveshape.formats.plan import (
+from liveshape.formats.execution_plan import (
     Delegate,
     DelegateCall,
     ExecutionPlan,

@@ -9,8 +9,8 @@ from types import TracebackType
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.dtypes import ITEM_SIZES, tensor_size
+from liveshape.formats.execution_plan import PLAN, ExecutionPlan, TensorSpec, read_plan
 from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
-from liveshape.formats.plan import PLAN, ExecutionPlan, TensorSpec, read_plan
 from liveshape.formats.segments import SUBSEGMENT, Constants, NamedData, Segments, read_named_data, read_segments
 from liveshape.formats.signature import Signature, read_signatures
 from liveshape.formats.source import FileSource, Source

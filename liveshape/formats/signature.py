@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from liveshape.errors import UnsupportedError
+from liveshape.formats.execution_plan import ExecutionPlan, TensorSpec
 from liveshape.formats.flatbuffer import damaged
-from liveshape.formats.plan import ExecutionPlan, TensorSpec
 
 SIGNATURE = "liveshape_signature"
 STATIC, DYNAMIC, UNKNOWN = "static", "dynamic", "unknown"  # what is known of a dimension

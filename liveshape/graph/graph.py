@@ -1,7 +1,7 @@
 """What a program is: tensors with a bound, live scalars, and nodes in program order. Nothing here ever changes.
 
-What moves while a program runs, shapes and scalars, is kept in an object of its own (`plan/live.py`), so that one graph
-can be planned in several ways and run by several users at once.
+What moves while a program runs, shapes and scalars, is kept in an object of its own (`plan/plan_state.py`), so that one
+graph can be planned in several ways and run by several users at once.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from liveshape.graph import Limits
 from liveshape.graph.elements import is_complex, is_packed, is_rounded, storage_type
 from liveshape.graph.limits import segment_bytes
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels.segments import segment_functions, use_segment_functions
+from liveshape.kernels.split_bindings import segment_functions, use_segment_functions
 
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(storage\s*,\s*read_write|storage\s*,\s*read|storage|uniform)\s*>"

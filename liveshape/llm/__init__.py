@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from liveshape.llm.chat import Conversation
-from liveshape.llm.generate import ContextError, generate, load, stream_generate
-from liveshape.llm.logprobs import Logprobs
-from liveshape.llm.options import GenerationOptions
-from liveshape.llm.responses import GenerationResponse
-from liveshape.llm.sampling import Sampling
-from liveshape.llm.stats import Stats
-from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
+from liveshape.llm.generation.conversation import Conversation
+from liveshape.llm.generation.generating import ContextError, generate, load, stream_generate
+from liveshape.llm.generation.logprobs import Logprobs
+from liveshape.llm.generation.options import GenerationOptions
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.stats import Stats
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
-    from liveshape.llm.model import LanguageModel
+    from liveshape.llm.language_model import LanguageModel
 
 __all__ = [
     "ContextError",
@@ -45,7 +45,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The tokenizer is of use without the runtime, so the model comes along only when it is asked for.
     if name == "LanguageModel":
-        from liveshape.llm.model import LanguageModel
+        from liveshape.llm.language_model import LanguageModel
 
         return LanguageModel
     raise AttributeError(f"module 'liveshape.llm' has no attribute {name!r}")

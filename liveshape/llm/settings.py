@@ -11,7 +11,7 @@ from typing import Any
 
 from liveshape.disk import read_bytes
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.sampling_settings import Sampling
 
 _MOST_IDS = 1 << 31
 # What transformers samples with where a file says only `do_sample`.

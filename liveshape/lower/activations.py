@@ -9,8 +9,8 @@ from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.lower.fusion import applied
-from liveshape.lower.layers import ADDED, MANY_PARTS, NORM, NORMED
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
+from liveshape.lower.q4_patterns import ADDED, MANY_PARTS, NORM, NORMED
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
 from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes

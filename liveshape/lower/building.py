@@ -14,7 +14,7 @@ from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
-from liveshape.ops.host import FindOnHost, HostOperator
+from liveshape.ops.host_operator import FindOnHost, HostOperator
 
 # What a file may cost: so much for nothing, so much for each of its bytes, and what a node costs of that.
 _FREE, _WORTH, _NODE_COST = 1 << 18, 4, 64

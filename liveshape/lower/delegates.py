@@ -10,8 +10,8 @@ from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTens
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
-from liveshape.lower.buffers import PREPACK, changing, in_order, read_itself
 from liveshape.lower.building import Builder
+from liveshape.lower.mutable_buffers import PREPACK, changing, in_order, read_itself
 from liveshape.lower.problems import advice
 
 BACKEND = "VulkanBackend"

@@ -3,7 +3,7 @@
 `FUSIONS` is the table: at which operator a pattern is looked for, what stands for it, and the function that knows its
 conditions. The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie between
 two jumps, so what moves within it moves along a straight row. The first rows are weights that a file spells out in
-several operators (`weights.py`): they alone change the last bits of a result.
+several operators (`weight_patterns.py`): they alone change the last bits of a result.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
-from liveshape.lower.layers import NORM, NORMED, TURN, added_layer, normed_layer, turned_layers
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
+from liveshape.lower.q4_patterns import NORM, NORMED, TURN, added_layer, normed_layer, turned_layers
 from liveshape.lower.rewriting import rewritten
 from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
-from liveshape.lower.weights import SPELLINGS
+from liveshape.lower.weight_patterns import SPELLINGS
 
 _ROTARY = frozenset({"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"})
 

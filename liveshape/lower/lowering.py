@@ -37,7 +37,7 @@ from liveshape.lower.delegates import BACKEND, Delegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
 from liveshape.lower.problems import Problem, advice, unsupported
-from liveshape.ops.host import FindOnHost
+from liveshape.ops.host_operator import FindOnHost
 
 
 def lower(

@@ -3,8 +3,9 @@
 A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
 The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
 
-Two more kinds are told by their shapes, which `lower/weights.py` gives them: scales [groups, 2, columns] have below
-each row the minima that are added to the weights of its groups; a weight [columns, groups, group] is bytes with a sign.
+Two more kinds are told by their shapes, which `lower/weight_patterns.py` gives them: scales [groups, 2, columns] have
+below each row the minima that are added to the weights of its groups; a weight [columns, groups, group] is bytes with a
+sign.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from liveshape.kernels.requests import Read, Request, Scratch
 from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
-from liveshape.plan.live import Live
 from liveshape.plan.memory import Memory, alias_views, plan_memory, share_constants
 from liveshape.plan.params import aligned
 from liveshape.plan.plan import Choices, NodeClass, Plan, Route
+from liveshape.plan.plan_state import Live
 from liveshape.plan.routes import explore
 
 Scratches = tuple[tuple[Tensor, ...], ...]

@@ -17,8 +17,8 @@ from liveshape.graph import Graph, Shape, SymInt, Tensor, Value
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod
 from liveshape.kernels.requests import Read
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
+from liveshape.plan.plan_state import Live
 
 _MOST_STEPS = 8  # that are tried below one bound
 _READS_A_SIZE = frozenset({"sym_size.int", "aten::sym_size.int"})

@@ -13,7 +13,7 @@ from liveshape.plan.plan import Dispatched
 from liveshape.plan.tracing import Computed, Replay
 
 if TYPE_CHECKING:
-    from liveshape.plan.live import Live
+    from liveshape.plan.plan_state import Live
 
 
 def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from itertools import permutations, product
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
 from liveshape.kernels.requests import Read
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _FEW = tuple(range(9))

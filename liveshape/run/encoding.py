@@ -9,8 +9,8 @@ from liveshape.device.protocol import Buffer, Command, Device
 from liveshape.graph import Tensor
 from liveshape.kernels import Variant
 from liveshape.plan.groups import LiveNode, LiveRoute, tensors_of
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
+from liveshape.plan.plan_state import Live
 
 
 class Encoder:

@@ -16,8 +16,8 @@ from liveshape.errors import InputError, PlanError, counted
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import OnHost, Read, Request, Turn
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
+from liveshape.plan.plan_state import Live
 from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in

@@ -17,7 +17,7 @@ from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.graph import Graph, Limits
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels.requests import OnHost
-from liveshape.ops.host import HostOperator
+from liveshape.ops.host_operator import HostOperator
 from liveshape.packages import import_whole
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Plan

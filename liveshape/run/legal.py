@@ -9,8 +9,8 @@ from liveshape.errors import InputError, ShapeError
 from liveshape.formats.signature import ARITHMETIC, COMPARISONS, Guard, InputSignature, Signature, Size
 from liveshape.graph import Shape, Tensor
 from liveshape.plan.dimensions import static_below, static_results
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Plan
+from liveshape.plan.plan_state import Live
 
 
 class CallCheck:

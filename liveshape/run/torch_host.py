@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from liveshape.formats.dtypes import SCALAR_TYPES
-from liveshape.ops.host import HostOperator
+from liveshape.ops.host_operator import HostOperator
 
 # Where and in which order elements lie is not torch's to say here.
 _PLACES = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")

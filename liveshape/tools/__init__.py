@@ -1,1 +1,1 @@
-"""The commands: one per file, each a function that prints and returns an exit code."""
+"""What the command line is made of: commands, their parsers, and what they share."""

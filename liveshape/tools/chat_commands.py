@@ -8,10 +8,10 @@ from typing import Any
 
 from liveshape.errors import FormatError, InputError, counted
 from liveshape.llm.arguments import path_of, token_limit
-from liveshape.llm.chat import Conversation
-from liveshape.llm.chat_template import as_tables
-from liveshape.llm.messages import check_messages
+from liveshape.llm.generation.conversation import Conversation
 from liveshape.llm.settings import GenerationSettings
+from liveshape.llm.text.chat_template import as_tables
+from liveshape.llm.text.messages import check_messages
 
 _COMMANDS = ("/save", "/load", "/set")
 # As the flags are called, with what `stream_generate` calls them and their kind.

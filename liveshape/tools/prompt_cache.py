@@ -14,7 +14,7 @@ from liveshape.formats.whole_file import place_of
 from liveshape.tools.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from liveshape.llm.model import LanguageModel
+    from liveshape.llm.language_model import LanguageModel
 
 
 def check_prompt_cache(file: str | None) -> None:

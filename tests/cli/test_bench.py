@@ -13,10 +13,10 @@ from statistics import mean
 
 import pytest
 
-from liveshape.tools.bench import Row, bench, drawn
+from liveshape.tools.commands.bench import Row, bench, drawn
 from liveshape.tools.console import work_bar
-from liveshape.tools.plot import bars
-from liveshape.tools.subject import Work
+from liveshape.tools.measuring.plot import bars
+from liveshape.tools.measuring.subject import Work
 from tests.cli.test_cli import Capture, call
 from tests.export.test_readers import WEIGHTS
 from tests.export.tiny import LLAMA, write_folder

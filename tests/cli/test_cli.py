@@ -18,7 +18,7 @@ import liveshape
 from liveshape.cli import main
 from liveshape.device import adapters, webgpu
 from liveshape.metadata import TensorInfo
-from liveshape.tools.run import make_inputs
+from liveshape.tools.commands.run import make_inputs
 from tests.runtime.files import LENGTH, portable, several
 from tests.support.programs import programs
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from liveshape.cli import _parser, main
-from liveshape.tools.completion import SHELLS, commands_of
+from liveshape.tools.commands.completion import SHELLS, commands_of
 
 COMMANDS = commands_of(_parser())
 

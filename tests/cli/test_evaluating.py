@@ -10,9 +10,9 @@ import pytest
 
 from liveshape.errors import InputError
 from liveshape.llm import Tokenizer
-from liveshape.tools.evaluating import compare
-from liveshape.tools.export import EVALUATION
-from liveshape.tools.generate import shipped_model
+from liveshape.tools.commands.export import EVALUATION
+from liveshape.tools.commands.generate import shipped_model
+from liveshape.tools.measuring.evaluating import compare
 from tests.llm.texts import SENTENCES, plain
 
 TEXT = " ".join(SENTENCES)

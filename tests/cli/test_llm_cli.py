@@ -47,8 +47,8 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             loaded[-1].path, loaded[-1].asked, loaded[-1].activations = path, device, activations
             return loaded[-1]
 
-    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
-    monkeypatch.setattr("liveshape.tools.generate.contexts_of", lambda path: (512, 4096))
+    monkeypatch.setitem(sys.modules, "liveshape.llm.language_model", SimpleNamespace(LanguageModel=Loader))
+    monkeypatch.setattr("liveshape.tools.commands.generate.contexts_of", lambda path: (512, 4096))
     return loaded
 
 
@@ -139,8 +139,8 @@ def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch
     prompt = chatty().encode("Once upon a time")
     made = FakeModel(reciting(tokens, len(prompt)))
     loader = SimpleNamespace(load=lambda *_, **__: made)
-    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=loader))
-    monkeypatch.setattr("liveshape.tools.generate.contexts_of", lambda path: (512, None))
+    monkeypatch.setitem(sys.modules, "liveshape.llm.language_model", SimpleNamespace(LanguageModel=loader))
+    monkeypatch.setattr("liveshape.tools.commands.generate.contexts_of", lambda path: (512, None))
     code, out, _ = call(capsys, "generate", folder, "-p", "Once upon a time", "--raw")
     assert (code, out) == (0, " there was\n")
     assert made.computed == [prompt]
@@ -257,7 +257,7 @@ def test_a_full_context_drops_the_oldest_turns_and_says_so(
             made.append(FakeModel(answer, context=200))
             return made[-1]
 
-    monkeypatch.setitem(sys.modules, "liveshape.llm.model", SimpleNamespace(LanguageModel=Loader))
+    monkeypatch.setitem(sys.modules, "liveshape.llm.language_model", SimpleNamespace(LanguageModel=Loader))
     lines(monkeypatch, *[f"how are you? {place}" for place in range(8)])
     code, out, err = call(capsys, "chat", folder, "--system", "Be brief")
     assert (code, out) == (0, f"{ANSWERS[0]}\n" * 8)
@@ -329,7 +329,7 @@ def test_a_system_prompt_that_no_template_takes_is_told_before_a_model_is_loaded
 
 @pytest.mark.usefixtures("models")
 def test_the_shipped_model_is_the_default(capsys: Capture, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("liveshape.tools.generate.shipped_model", lambda: folder)
+    monkeypatch.setattr("liveshape.tools.commands.generate.shipped_model", lambda: folder)
     assert call(capsys, "generate", "-p", "how are you?")[1] == ANSWERS[0] + "\n"
 
 

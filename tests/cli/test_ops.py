@@ -11,7 +11,7 @@ from liveshape.ops import OPS, callable_by_files
 from liveshape.plan.compiling import compile
 from liveshape.plan.groups import tensors_of
 from liveshape.plan.plan import Choices
-from liveshape.tools.ops import described, listed
+from liveshape.tools.commands.ops import described, listed
 from tests.ops.cases import CASES
 from tests.support.graphs import build
 
@@ -47,7 +47,7 @@ def test_an_operator_that_reads_data_and_one_of_numbers() -> None:
 
 
 def test_the_document_comes_from_the_command(capsys: Capture) -> None:
-    from liveshape.tools.ops import markdown
+    from liveshape.tools.commands.ops import markdown
 
     assert main(["ops", "--markdown"]) == 0
     assert capsys.readouterr().out == markdown()

@@ -13,11 +13,11 @@ import pytest
 
 from liveshape.cli import main
 from liveshape.errors import InputError
-from liveshape.llm.generate import load
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.tokenizer import Tokenizer
-from liveshape.tools.generate import shipped_model
-from liveshape.tools.perplexity import measure
+from liveshape.llm.generation.generating import load
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.tools.commands.generate import shipped_model
+from liveshape.tools.commands.perplexity import measure
 
 Capture = pytest.CaptureFixture[str]
 TEXT = (
@@ -100,7 +100,7 @@ def test_rounded_activations_by_the_command(
 def test_it_prints_a_line(story: tuple[LanguageModel, Tokenizer], capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("liveshape.tools.perplexity.open_model", lambda *_: story)
+        patch.setattr("liveshape.tools.commands.perplexity.open_model", lambda *_: story)
         patch.setattr(LanguageModel, "close", lambda self: None)
         assert main(["perplexity", "story", str(tmp_path / "text.txt"), "-c", str(CONTEXT)]) == 0
     out, err = capsys.readouterr()

@@ -18,12 +18,13 @@ from liveshape.device.remembered import cache_folder, recall, remember
 from liveshape.device.webgpu import list_adapters, open_device
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from liveshape.tools import devices, rates
-from liveshape.tools.profile import _print, _time
-from liveshape.tools.profiling import PHASES, Profile, profiled, without_ticks
-from liveshape.tools.rates import MEASURED, Rates, measure, rates_of
-from liveshape.tools.subject import Subject, Work, do, go_to_depth
-from liveshape.tools.trace import trace
+from liveshape.tools.commands import devices
+from liveshape.tools.commands.profile import _print, _time
+from liveshape.tools.measuring import rates
+from liveshape.tools.measuring.profiling import PHASES, Profile, profiled, without_ticks
+from liveshape.tools.measuring.rates import MEASURED, Rates, measure, rates_of
+from liveshape.tools.measuring.subject import Subject, Work, do, go_to_depth
+from liveshape.tools.measuring.trace import trace
 from tests.cli.test_cli import Capture, call
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice

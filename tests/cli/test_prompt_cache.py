@@ -12,9 +12,9 @@ import pytest
 
 import liveshape
 from liveshape.cli import main
-from liveshape.llm import cache_file
-from liveshape.llm.cache_file import Saved
-from liveshape.tools import chat, generate
+from liveshape.llm.engine import cache_file
+from liveshape.llm.engine.cache_file import Saved
+from liveshape.tools.commands import chat, generate
 
 Capture = pytest.CaptureFixture[str]
 STORY = Path(liveshape.__file__).parent / "demo" / "story"
@@ -104,7 +104,7 @@ def test_a_file_of_something_else_stays_as_it_is(capsys: Capture, tmp_path: Path
 def test_a_file_that_cannot_be_is_told_before_a_model_is_loaded(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("liveshape.tools.generate.open_model", None)
+    monkeypatch.setattr("liveshape.tools.commands.generate.open_model", None)
     for file, message in ((tmp_path, "is a folder"), (tmp_path / "none" / "x", "does not exist; make it first")):
         code, _, err = call(capsys, "generate", "-p", PROMPT, "--prompt-cache", file)
         assert code == 2
@@ -138,7 +138,7 @@ def test_text_of_a_form(capsys: Capture, tmp_path: Path, monkeypatch: pytest.Mon
         assert "(grammar)" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("Yes or no?\nq\n"))
     assert re.fullmatch("(yes|no)\n", call(capsys, "chat", "--regex", "yes|no")[1])
-    monkeypatch.setattr("liveshape.tools.generate.open_model", None)
+    monkeypatch.setattr("liveshape.tools.commands.generate.open_model", None)
     wrong: list[tuple[Any, ...]] = [
         ("--regex", "(a"),
         ("--json-schema", "{"),

@@ -11,7 +11,7 @@ import pytest
 
 from liveshape.cli import main
 from liveshape.export.conversions import entries
-from liveshape.tools.cache import _context
+from liveshape.tools.commands.cache import _context
 from tests.export.test_readers import gguf_of_weights
 
 Capture = pytest.CaptureFixture[str]
@@ -51,8 +51,8 @@ def test_every_command_takes_a_gguf_file(gguf: Path, capsys: Capture, tmp_path: 
 
 
 def test_a_profile_too(gguf: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from liveshape.tools import profile
-    from liveshape.tools.rates import Rates
+    from liveshape.tools.commands import profile
+    from liveshape.tools.measuring.rates import Rates
 
     monkeypatch.setattr(profile, "rates_of", lambda *_: Rates(1e9, 1e9, None, None, ""))
     code, out, _ = call(capsys, "profile", gguf, "-p", 0, "-n", 2, "-r", 1, "--max-context", 32, "--json")

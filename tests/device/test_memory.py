@@ -102,7 +102,7 @@ def test_zeros_are_skipped_only_where_the_caller_says_that_the_buffer_is_new() -
 
 def test_reset_brings_back_a_state_of_zeros() -> None:
     from liveshape.graph.state import State
-    from liveshape.llm.cache import Cache
+    from liveshape.llm.engine.kv_cache import Cache
 
     device = open_device()
     chain = Chain()

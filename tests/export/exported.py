@@ -7,7 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from liveshape.export import checkpoint, config, families, folder, huggingface_config, lower, rope
+from liveshape.export import folder
+from liveshape.export.decoder import rope
+from liveshape.export.model import checkpoint, config, families
+from liveshape.export.module import torch_export
+from liveshape.export.sources import huggingface_config
 from liveshape.formats import Program, open_program, parse_vkgraph
 from liveshape.metadata import is_constant
 from tests.export import tiny
@@ -33,7 +37,7 @@ def exported_by_torch(name: str, settings: dict[str, Any], options: folder.Setti
     """The same, by way of torch."""
     from tests.export import torch_decoder, torch_road, torch_weights
 
-    sources = (torch_decoder, torch_road, torch_weights, lower, rope, config, huggingface_config, families)
+    sources = (torch_decoder, torch_road, torch_weights, torch_export, rope, config, huggingface_config, families)
     sources += (checkpoint, tiny)
     key = (*(Path(str(each.__file__)).read_text() for each in sources), repr(settings), repr(options))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.export.families import FAMILIES
-from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.model.families import FAMILIES
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export.tiny import Arrays, random_weights, write_folder
 
 CONTEXT = 64

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.export.gguf import GgufFile
+from liveshape.export.sources.gguf import GgufFile
 
 ALIGNMENT = 32
 

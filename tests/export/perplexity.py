@@ -15,12 +15,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import Mode, ModelConfig, Quantization
-from liveshape.export.sources import open_checkpoint
-from liveshape.export.storage import RoundedStorage
-from liveshape.export.weights import Array, Layout, restored
-from liveshape.tools.perplexity import Measured, measured
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.model.config import Mode, ModelConfig, Quantization
+from liveshape.export.model.layout import Array, Layout, restored
+from liveshape.export.sources.opening import open_checkpoint
+from liveshape.export.weights.storage import RoundedStorage
+from liveshape.tools.commands.perplexity import Measured, measured
 from tests.export.real_models import smollm2, stories15m
 from tests.export.reference import logits
 

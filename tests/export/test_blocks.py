@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.export.blocks import FORMATS
-from liveshape.export.gguf import GgufFile
-from liveshape.export.sources import open_checkpoint
-from liveshape.export.weights import Layout, restored
+from liveshape.export.model.layout import Layout, restored
+from liveshape.export.sources.ggml_blocks import FORMATS
+from liveshape.export.sources.gguf import GgufFile
+from liveshape.export.sources.opening import open_checkpoint
 from tests.export.gguf_files import READERS, WRITERS, q4_k_m, rewritten, stored, write_gguf
 from tests.export.test_readers import WEIGHTS, gguf_of_weights
 

@@ -15,8 +15,8 @@ import torch
 
 import liveshape
 from liveshape.cli import main
-from liveshape.export.families import FAMILIES
-from liveshape.tools.export import _report
+from liveshape.export.model.families import FAMILIES
+from liveshape.tools.commands.export import _report
 from tests.export.tiny import LLAMA, checkpoint_of, random_weights, write_folder
 
 MODULES = """
@@ -108,7 +108,7 @@ def test_names_are_looked_at_before_torch_is(
     def fail(*packages: str, **options: str) -> None:
         raise AssertionError("the extra was looked for")
 
-    monkeypatch.setattr("liveshape.tools.export.need", fail)
+    monkeypatch.setattr("liveshape.tools.commands.export.need", fail)
     assert main(["export", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
@@ -149,8 +149,8 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_half(tmp_path: Path) -> None:
     """Weights, caches and activations in float16; what goes in and comes out stays float32."""
-    from liveshape.export.config import Quantization
     from liveshape.export.folder import Settings, export_folder
+    from liveshape.export.model.config import Quantization
     from tests.export.torch_road import build_decoder
 
     settings = Settings(Quantization("4w"), max_seq=16, max_context=32, half=True)

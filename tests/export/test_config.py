@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import RopeScaling, check_context
-from liveshape.export.families import FAMILIES
-from liveshape.export.gguf_config import from_gguf
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.rope import inverse_frequencies, rotary_tables
+from liveshape.export.decoder.rope import inverse_frequencies, rotary_tables
+from liveshape.export.model.checkpoint import Checkpoint, check_tensors
+from liveshape.export.model.config import RopeScaling, check_context
+from liveshape.export.model.families import FAMILIES
+from liveshape.export.sources.gguf_config import from_gguf
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export.reference import frequencies
 from tests.export.tiny import LLAMA, QWEN2, QWEN3
 

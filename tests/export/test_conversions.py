@@ -20,11 +20,11 @@ import pytest
 
 from liveshape.errors import FormatError, InputError, StorageError
 from liveshape.export import conversions, folder
-from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.model.config import Quantization
 from liveshape.export.runnable import Conversion, runnable
-from liveshape.export.sources import located, open_checkpoint, runs_as_it_is
+from liveshape.export.sources.opening import located, open_checkpoint, runs_as_it_is
 from liveshape.llm import load
 from liveshape.packages import MissingPackageError
 from tests.export.test_readers import WEIGHTS, gguf_of_weights

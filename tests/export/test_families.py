@@ -12,12 +12,12 @@ import pytest
 import liveshape
 from liveshape.cli import main
 from liveshape.errors import UnsupportedError
-from liveshape.export.checkpoint import check_tensors
-from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
-from liveshape.export.huggingface import open_folder
-from liveshape.export.storage import RoundedStorage
-from liveshape.llm.model import LanguageModel
+from liveshape.export.model.checkpoint import check_tensors
+from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.weights.storage import RoundedStorage
+from liveshape.llm.language_model import LanguageModel
 from liveshape.model import Model
 from tests.export.family_models import CONTEXT, MODELS, as_stored, folder_of
 from tests.export.family_reference import logits

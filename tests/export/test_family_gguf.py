@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from liveshape.errors import UnsupportedError
-from liveshape.export.checkpoint import check_tensors
-from liveshape.export.config import ModelConfig
-from liveshape.export.families import FAMILIES
-from liveshape.export.gguf_config import from_gguf
-from liveshape.export.gguf_model import open_gguf
-from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.model.checkpoint import check_tensors
+from liveshape.export.model.config import ModelConfig
+from liveshape.export.model.families import FAMILIES
+from liveshape.export.sources.gguf_config import from_gguf
+from liveshape.export.sources.gguf_model import open_gguf
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export.family_models import MODELS
 from tests.export.gguf_files import write_gguf
 from tests.export.tiny import Arrays, random_weights

@@ -20,16 +20,16 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
-from liveshape.export.checkpoint import Checkpoint, check_tensors
-from liveshape.export.config import ModelConfig
-from liveshape.export.families import FAMILIES
-from liveshape.export.gguf_config import from_gguf
-from liveshape.export.gguf_model import open_gguf
-from liveshape.export.huggingface import open_folder
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.llama2c import open_llama2c
-from liveshape.export.rope import rotary_tables
-from liveshape.export.safetensors import SafetensorsFolder
+from liveshape.export.decoder.rope import rotary_tables
+from liveshape.export.model.checkpoint import Checkpoint, check_tensors
+from liveshape.export.model.config import ModelConfig
+from liveshape.export.model.families import FAMILIES
+from liveshape.export.sources.gguf_config import from_gguf
+from liveshape.export.sources.gguf_model import open_gguf
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.sources.huggingface_config import from_hugging_face
+from liveshape.export.sources.llama2c import open_llama2c
+from liveshape.export.sources.safetensors import SafetensorsFolder
 from tests.export.family_models import MODELS
 from tests.export.test_readers import WEIGHTS, gguf_of_weights, write_llama2c
 from tests.export.tiny import LLAMA, QWEN3, write_folder, write_safetensors

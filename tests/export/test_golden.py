@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.export.config import Quantization
 from liveshape.export.folder import Settings
+from liveshape.export.model.config import Quantization
 from liveshape.formats import open_program, parse_vkgraph
 from liveshape.formats.vkgraph import ValueList, VkGraph, VkSymInt, VkTensor
 from tests.export.exported import CONTEXT, MAX, exported, exported_by_torch

@@ -10,7 +10,7 @@ import pytest
 
 import liveshape
 from liveshape.cli import main
-from liveshape.export.sources import open_checkpoint
+from liveshape.export.sources.opening import open_checkpoint
 from tests.export import reference
 from tests.export.gguf_files import rewritten
 from tests.export.perplexity import settings_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.export.huggingface import open_folder
-from liveshape.export.lora import with_adapter
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.sources.lora import with_adapter
 from tests.export.family_models import MODELS, folder_of
 from tests.export.tiny import LLAMA, Arrays, checkpoint_of, write_folder, write_safetensors
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.lower import Source, lower
+from liveshape.export.module.torch_export import Source, lower
 
 
 class Parts(nn.Module):

@@ -13,9 +13,9 @@ import torch
 
 import liveshape
 from liveshape.errors import ShapeError
-from liveshape.export.config import Quantization
-from liveshape.export.context import METHOD, ContextParameters
+from liveshape.export.decoder.context_parameters import METHOD, ContextParameters
 from liveshape.export.folder import Settings
+from liveshape.export.model.config import Quantization
 from liveshape.formats import open_program
 from liveshape.formats.signature import SIGNATURE
 from liveshape.graph import Limits

@@ -10,12 +10,12 @@ import pytest
 
 import liveshape
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.export.checkpoint import check_tensors
-from liveshape.export.config import Quantization
 from liveshape.export.folder import MODEL, Settings, export_folder
-from liveshape.export.huggingface import open_folder
-from liveshape.export.storage import RoundedStorage
-from liveshape.export.weights import Layout, restored
+from liveshape.export.model.checkpoint import check_tensors
+from liveshape.export.model.config import Quantization
+from liveshape.export.model.layout import Layout, restored
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.weights.storage import RoundedStorage
 from tests.export.family_models import MODELS, folder_of
 from tests.export.family_reference import logits
 from tests.export.gguf_files import mxfp4

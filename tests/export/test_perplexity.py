@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.export.config import Quantization
+from liveshape.export.model.config import Quantization
 from tests.export.perplexity import SUBJECTS, evaluated, settings_of, shuffled
 from tests.export.reference import logits
 from tests.export.tiny import LLAMA, checkpoint_of

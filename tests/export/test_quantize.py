@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.config import Quantization
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.rounding import group_of, rounded
-from liveshape.export.storage import RoundedStorage
-from liveshape.export.weights import Grouped, Layout
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.model.config import Quantization
+from liveshape.export.model.layout import Grouped, Layout
+from liveshape.export.sources.huggingface_config import from_hugging_face
+from liveshape.export.weights.quantize import group_of, rounded
+from liveshape.export.weights.storage import RoundedStorage
 from tests.export import torch_weights
 from tests.export.tiny import LLAMA
 

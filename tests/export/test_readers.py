@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.export.blocks import FORMATS
-from liveshape.export.checkpoint import check_tensors
-from liveshape.export.gguf import GgufFile
-from liveshape.export.gguf_model import open_gguf
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.llama2c import open_llama2c
-from liveshape.export.rotary_rows import pairs_to_halves
-from liveshape.export.safetensors import SafetensorsFolder
-from liveshape.export.sources import call_function, is_function, open_checkpoint
+from liveshape.export.model.checkpoint import check_tensors
+from liveshape.export.sources.ggml_blocks import FORMATS
+from liveshape.export.sources.gguf import GgufFile
+from liveshape.export.sources.gguf_model import open_gguf
+from liveshape.export.sources.huggingface_config import from_hugging_face
+from liveshape.export.sources.llama2c import open_llama2c
+from liveshape.export.sources.opening import call_function, is_function, open_checkpoint
+from liveshape.export.sources.rotary_rows import pairs_to_halves
+from liveshape.export.sources.safetensors import SafetensorsFolder
 from tests.export.gguf_files import READERS, write_gguf
 from tests.export.test_config import GGUF
 from tests.export.tiny import LLAMA, random_weights, stored_as, write_folder, write_safetensors

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import liveshape
-from liveshape.export.config import Mode, Quantization
 from liveshape.export.folder import Settings, export_folder
-from liveshape.export.gguf import GgufFile
-from liveshape.export.sources import open_checkpoint
+from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.sources.gguf import GgufFile
+from liveshape.export.sources.opening import open_checkpoint
 from tests.export import reference
 from tests.export.gguf_files import q4_k_m, rewritten
 from tests.export.perplexity import settings_of

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.export.config import Quantization
-from liveshape.export.recipe import layout_of, rounded_again, rounded_layout
-from liveshape.export.rounding import rounded
-from liveshape.export.storage import RoundedStorage
-from liveshape.export.weights import Grouped, Layout, restored
+from liveshape.export.model.config import Quantization
+from liveshape.export.model.layout import Grouped, Layout, restored
+from liveshape.export.weights.quantize import rounded
+from liveshape.export.weights.recipe import layout_of, rounded_again, rounded_layout
+from liveshape.export.weights.storage import RoundedStorage
 from tests.export.tiny import LLAMA, checkpoint_of
 
 LAYER = "model.layers.0.self_attn.q_proj.weight"

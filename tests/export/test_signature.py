@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.export import Dim
 
-from liveshape.export import lower as road
-from liveshape.export.signature import _guards
+from liveshape.export.module import torch_export as road
+from liveshape.export.module.symbolic_shapes import _guards
 from liveshape.formats import Signature, open_program
 from liveshape.formats.signature import MOST_GUARDS, read_signatures
 from tests.formats.test_signature import method, tensor

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.export.tokenizer import (
+from liveshape.export.sources.vocabulary import (
     BYTE,
     CONTROL,
     NORMAL,

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import liveshape
-from liveshape.export.config import Quantization
-from liveshape.export.constants import Batch, Constant, batch_of
-from liveshape.export.decoder import Bounds, decoder_program
-from liveshape.export.delegate import Delegate
+from liveshape.export.decoder.decoder import Bounds, decoder_program
+from liveshape.export.file.delegate_blob import Delegate
+from liveshape.export.file.program_file import Program, write_program
 from liveshape.export.folder import MODEL, Settings, export_folder
-from liveshape.export.packing import pack_codes
-from liveshape.export.program_file import Program, write_program
-from liveshape.export.storage import RoundedStorage
-from liveshape.export.weights import Grouped, Layout
+from liveshape.export.model.config import Quantization
+from liveshape.export.model.layout import Grouped, Layout
+from liveshape.export.weights.lazy_constants import Batch, Constant, batch_of
+from liveshape.export.weights.packing import pack_codes
+from liveshape.export.weights.storage import RoundedStorage
 from liveshape.formats import open_program, parse_vkgraph
 from tests.export.exported import operators
 from tests.export.reference import logits

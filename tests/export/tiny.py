@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from liveshape.export.checkpoint import Checkpoint, expected_tensors
-from liveshape.export.config import ModelConfig
-from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.model.checkpoint import Checkpoint, expected_tensors
+from liveshape.export.model.config import ModelConfig
+from liveshape.export.sources.huggingface_config import from_hugging_face
 
 Arrays = dict[str, npt.NDArray[np.float32]]
 

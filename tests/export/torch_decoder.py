@@ -15,8 +15,8 @@ from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
 from torch import nn
 from torch.nn import functional
 
-from liveshape.export.config import ModelConfig
-from liveshape.export.rope import rotary_tables
+from liveshape.export.decoder.rope import rotary_tables
+from liveshape.export.model.config import ModelConfig
 from tests.export.torch_weights import Weights
 
 

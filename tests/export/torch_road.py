@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from liveshape.export.checkpoint import Checkpoint
-from liveshape.export.decoder import Bounds, runner_methods
+from liveshape.export.decoder.decoder import Bounds, runner_methods
 from liveshape.export.folder import Settings
-from liveshape.export.lower import Source, lower
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.module.torch_export import Source, lower
 from tests.export.torch_decoder import Decoder
 from tests.export.torch_weights import Weights
 

@@ -22,8 +22,8 @@ from torchao.quantization.quant_primitives import (
 )
 
 from liveshape.errors import UnsupportedError
-from liveshape.export.config import Quantization
-from liveshape.export.rounding import HIGH, LOW, group_of
+from liveshape.export.model.config import Quantization
+from liveshape.export.weights.quantize import HIGH, LOW, group_of
 
 # Rows are quantized a slice at a time: it takes several copies of what it works on.
 _SLICE = 1 << 22

@@ -16,8 +16,8 @@ import pytest
 
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.formats import open_program
+from liveshape.formats.execution_plan import PLAN
 from liveshape.formats.flatbuffer import Reader
-from liveshape.formats.plan import PLAN
 from liveshape.formats.pte import PROGRAM
 from tests.formats.exercise import exercise_program, exercise_tensor_data, guarded
 

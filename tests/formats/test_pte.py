@@ -31,7 +31,7 @@ from liveshape.formats import (
     open_program,
     parse_vkgraph,
 )
-from liveshape.formats import plan as plan_module
+from liveshape.formats import execution_plan as plan_module
 from liveshape.formats import pte as pte_module
 from liveshape.formats import segments as segments_module
 from liveshape.formats.dtypes import SCALAR_TYPES

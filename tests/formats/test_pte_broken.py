@@ -12,7 +12,7 @@ import pytest
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import FreeCall, open_program
-from liveshape.formats import plan as plan_module
+from liveshape.formats import execution_plan as plan_module
 from liveshape.formats import pte as pte_module
 from liveshape.formats import segments as segments_module
 from liveshape.formats.flatbuffer import Reader, Table

@@ -14,10 +14,10 @@ import pytest
 import liveshape
 from liveshape import disk
 from liveshape.errors import FormatError, InputError, StorageError
-from liveshape.export.lora import with_adapter
-from liveshape.export.sources import open_checkpoint, runs_as_it_is
+from liveshape.export.sources.lora import with_adapter
+from liveshape.export.sources.opening import open_checkpoint, runs_as_it_is
 from liveshape.formats import open_program, open_tensor_data
-from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.text.tokenizer import Tokenizer
 from tests.export.test_readers import WEIGHTS, gguf_of_weights, write_llama2c
 from tests.export.tiny import LLAMA, checkpoint_of, write_folder, write_safetensors
 

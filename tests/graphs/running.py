@@ -19,7 +19,7 @@ from liveshape.graph import Graph, Limits
 from liveshape.lower.lowering import simplified
 from liveshape.plan import plan
 from liveshape.plan.compiling import check_resume, compile
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 from liveshape.run.executor import Executor
 from liveshape.run.host import find_on_host
 from tests.graphs.program import Program, Ref

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.language_model import LanguageModel
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from liveshape.errors import LiveshapeError
-from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.text.tokenizer import Tokenizer
 
 TEXTS = ("a cat", "", "Once  upon\n a time <|endoftext|>", "é😀ﷺ" * 20, "a" * 3000, " " * 3000, "ab" * 1500 + "!")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from liveshape.llm import cache, engine, session, stream
-from liveshape.llm import model as models
+from liveshape.llm import language_model as models
+from liveshape.llm.engine import engine, kv_cache, session, stream
 from tests.llm.test_model import LAST, Recurrent
 from tests.support.llamas import logits_of
 
-FILES = frozenset(module.__file__ for module in (cache, engine, session, stream, models))
+FILES = frozenset(module.__file__ for module in (kv_cache, engine, session, stream, models))
 
 
 def after(tokens: Sequence[int]) -> Any:

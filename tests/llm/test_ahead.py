@@ -14,9 +14,9 @@ import pytest
 from liveshape.device import submitting, worker
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device
-from liveshape.llm import stream as streams
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine import stream as streams
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from tests.llm.test_model import (  # noqa: F401  its tests, with the model below
     IDS,
     LAST,

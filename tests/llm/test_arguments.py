@@ -15,13 +15,13 @@ import torch
 
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.chat import Conversation
-from liveshape.llm.generate import prompt_ids
-from liveshape.llm.host_sampling import host_sampler
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.generation.conversation import Conversation
+from liveshape.llm.generation.generating import prompt_ids
+from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.generation.stopping import StopWatch
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings
-from liveshape.llm.stopping import StopWatch
-from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import FakeModel, chatty, plain, reciting, sentencepiece, write_folder
 
 NAN, INF = float("nan"), float("inf")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, StorageError
-from liveshape.llm.cache_file import Expected, Saved, load, save
+from liveshape.llm.engine.cache_file import Expected, Saved, load, save
 from liveshape.run.arrays import numpy_dtype
 from liveshape.run.bfloat16 import rounded
 

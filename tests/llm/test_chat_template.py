@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.chat_template import ChatTemplate
+from liveshape.llm.text.chat_template import ChatTemplate
 from tests.llm.templates import CONVERSATION, FAMILIES, TOOLS
 
 HELLO = [{"role": "user", "content": "how are you?"}]
@@ -116,7 +116,7 @@ BOMBS = {
 CHILD = """
 import json, resource, sys
 from liveshape.errors import LiveshapeError
-from liveshape.llm.chat_template import ChatTemplate
+from liveshape.llm.text.chat_template import ChatTemplate
 from tests.llm.templates import CONVERSATION, FAMILIES, TOOLS
 
 ChatTemplate("{{ messages|tojson }}").render([])

@@ -13,7 +13,7 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import InputError
-from liveshape.llm.constraint import grammar_of
+from liveshape.llm.generation.constraint import grammar_of
 from liveshape.packages import MissingPackageError
 from tests.llm.texts import END, FakeModel, chatty, plain
 

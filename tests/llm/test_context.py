@@ -13,18 +13,18 @@ import pytest
 
 from liveshape import ops
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.export.config import Quantization, RopeScaling
-from liveshape.export.context import METHOD, ContextParameters
+from liveshape.export.decoder.context_parameters import METHOD, ContextParameters
+from liveshape.export.decoder.rope import Rotation, rotary_tables
 from liveshape.export.folder import Settings, export_folder
-from liveshape.export.huggingface import open_folder
-from liveshape.export.huggingface_config import from_hugging_face
-from liveshape.export.rope import Rotation, rotary_tables
+from liveshape.export.model.config import Quantization, RopeScaling
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.graph import Graph, SymInt, Tensor
-from liveshape.llm.context import checked_context, larger_context, with_context
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.program import at_positions
-from liveshape.llm.sampling import Sampling
-from liveshape.llm.tables import longer_tables
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.program.context import checked_context, larger_context, with_context
+from liveshape.llm.program.rotary_tables import longer_tables
+from liveshape.llm.program.token_graph import at_positions
+from liveshape.llm.sampling_settings import Sampling
 from tests.export.family_models import CONTEXT, MODELS, folder_of
 from tests.support.llamas import Tiny, program
 

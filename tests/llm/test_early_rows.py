@@ -9,13 +9,13 @@ import pytest
 
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
-from liveshape.llm.early_rows import taken_early
-from liveshape.llm.program import token_graph
-from liveshape.llm.rows import widened
+from liveshape.llm.program.early_rows import taken_early
+from liveshape.llm.program.rows import widened
+from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import ACTIVATIONS, with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.lower.search import VIEW
-from liveshape.tools.shapes import Shape, llama_graph
+from liveshape.tools.measuring.random_llamas import Shape, llama_graph
 from tests.models.test_layers import Layers
 from tests.support.chains import Chain, executor_of
 

@@ -11,12 +11,12 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.generate import prompt_ids
-from liveshape.llm.host_sampling import host_sampler
-from liveshape.llm.responses import speed_text
-from liveshape.llm.sampling import Sampling
-from liveshape.llm.stats import Stats
-from liveshape.llm.stopping import StopWatch
+from liveshape.llm.generation.generating import prompt_ids
+from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.generation.responses import speed_text
+from liveshape.llm.generation.stats import Stats
+from liveshape.llm.generation.stopping import StopWatch
+from liveshape.llm.sampling_settings import Sampling
 from tests.llm.texts import END, FakeModel, answering, chatty, plain, reciting, write_folder
 
 PROMPT = "Once upon a time"

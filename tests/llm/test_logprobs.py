@@ -13,7 +13,7 @@ import torch
 import liveshape
 from liveshape import llm
 from liveshape.errors import InputError
-from liveshape.llm.logprobs import Logprobs, logprobs_of
+from liveshape.llm.generation.logprobs import Logprobs, logprobs_of
 
 STORY = Path(liveshape.__file__).parent / "demo" / "story"
 BALL = "Tom had a red ball. Sue had a red ball. Tom had a red ball. Sue had"

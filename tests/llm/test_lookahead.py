@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.llm.lookahead import Lookahead, Ngrams
+from liveshape.llm.engine.speculative import Lookahead, Ngrams
 
 TEXT = [1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 9, 3, 4, 70, 9]
 

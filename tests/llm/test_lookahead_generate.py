@@ -12,10 +12,10 @@ import pytest
 import liveshape
 from liveshape import llm
 from liveshape.errors import InputError
-from liveshape.llm.engine import logits_of
-from liveshape.llm.responses import speed_text
-from liveshape.llm.reuse import common_prefix
-from liveshape.llm.stats import Stats
+from liveshape.llm.engine.engine import logits_of
+from liveshape.llm.generation.responses import speed_text
+from liveshape.llm.generation.reuse import common_prefix
+from liveshape.llm.generation.stats import Stats
 from tests.llm.texts import FakeModel, plain, reciting
 
 STORY = Path(liveshape.__file__).parent / "demo" / "story"

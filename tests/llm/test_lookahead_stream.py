@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from liveshape.errors import InputError, UnsupportedError
-from liveshape.llm import model as models
-from liveshape.llm.engine import tokens_of
-from liveshape.llm.lookahead import Ngrams
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm import language_model as models
+from liveshape.llm.engine.engine import tokens_of
+from liveshape.llm.engine.speculative import Ngrams
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from tests.llm.sessions import after, every_line
 from tests.llm.test_model import ALL, DRAWN, IDS, close
 from tests.support.llamas import Tiny, program

@@ -12,8 +12,8 @@ import torch
 
 from liveshape.device.webgpu import open_device
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from tests.support.exporting import MethodSource, cached, lower_methods
 from tests.support.llamas import Tiny, logits_of, program
 

@@ -10,7 +10,7 @@ import pytest
 
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, SymInt, Tensor
-from liveshape.llm.rows import widened
+from liveshape.llm.program.rows import widened
 from tests.support.chains import Chain, executor_of
 
 RANDOM = np.random.default_rng(2)

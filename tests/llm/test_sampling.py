@@ -10,7 +10,7 @@ import pytest
 
 from liveshape.device.webgpu import limits_of, open_device
 from liveshape.errors import InputError, ShapeError
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain

@@ -16,9 +16,9 @@ import liveshape
 from liveshape.device.webgpu import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.graph import Tensor
-from liveshape.llm import engine
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine import engine
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from tests.llm.sessions import after, recurrent_logits
 from tests.llm.test_model import DRAWN, IDS, LAST, close, stepwise
 from tests.support.llamas import program

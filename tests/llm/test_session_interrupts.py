@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from liveshape.errors import InputError, LiveshapeError
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.language_model import LanguageModel
 from tests.llm.sessions import after, every_line, recurrent_logits
 from tests.llm.test_model import DRAWN, IDS, close, stepwise
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from liveshape.errors import InputError
-from liveshape.llm.generate import generate, stream_generate
-from liveshape.llm.tokenizer import Tokenizer
+from liveshape.llm.generation.generating import generate, stream_generate
+from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import FakeModel, plain
 
 IDS = {"a": [5, 6, 7], "b": [9, 10, 11, 12]}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from liveshape.errors import InputError
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.stream import Stream
+from liveshape.llm.engine.stream import Stream
+from liveshape.llm.language_model import LanguageModel
 from tests.llm.sessions import after
 from tests.llm.test_model import DRAWN, IDS, close, stepwise
 

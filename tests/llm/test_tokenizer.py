@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from liveshape import packages
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.chat_template import ChatTemplate
 from liveshape.llm.settings import GenerationSettings
-from liveshape.llm.tokenizer import StreamDecoder, Tokenizer
+from liveshape.llm.text.chat_template import ChatTemplate
+from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
 from tests.llm.texts import CHAT_TEMPLATE, END, START, byte_level, chatty, plain, sentencepiece, write_folder
 
 HELLO = [{"role": "user", "content": "how are you?"}]

@@ -15,9 +15,9 @@ import pytest
 
 import liveshape.demo
 from liveshape.errors import InputError
-from liveshape.llm import tokenizer_file
-from liveshape.llm.tokenizer import Tokenizer
-from liveshape.llm.tokenizer_file import TokenizerFile
+from liveshape.llm.text import tokenizer_file
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.llm.text.tokenizer_file import TokenizerFile
 
 STORY = Path(liveshape.demo.__file__).parent / "story" / "tokenizer.json"
 LETTERS = {"type": "BPE", "vocab": {chr(97 + i): i for i in range(26)}, "merges": []}

@@ -11,7 +11,7 @@ import pytest
 
 from liveshape.device.worker import Worker
 from liveshape.errors import InputError
-from liveshape.llm.turns import Turn, _Ticket, in_turn
+from liveshape.llm.engine.fair_lock import Turn, _Ticket, in_turn
 
 HANGS = 120  # seconds after which a test of locks is taken to hang, on a machine however busy
 

@@ -15,10 +15,10 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from liveshape.errors import UnsupportedError
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine.fair_lock import Turn
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings
-from liveshape.llm.tokenizer import Tokenizer
-from liveshape.llm.turns import Turn
+from liveshape.llm.text.tokenizer import Tokenizer
 
 SENTENCES = [
     "Once upon a time there was a little cat who lived in a small house.",

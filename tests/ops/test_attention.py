@@ -12,7 +12,7 @@ from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
 from liveshape.ops import attention_ways as ways
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 from tests.ops.cases import attention as cases
 from tests.support.graphs import In, InOut, OpCase, Out, Sym, build, sweep
 

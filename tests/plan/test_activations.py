@@ -12,8 +12,8 @@ from liveshape.graph import Graph
 from liveshape.lower.activations import with_activations
 from liveshape.lower.cse import share_subexpressions
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.memory import share_constants
+from liveshape.plan.plan_state import Live
 from tests.support.chains import Chain
 
 LINEAR = "et_vk.linear_q4gsw.default"

@@ -15,9 +15,9 @@ from liveshape.errors import LiveshapeError, PlanError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.live import identity
 from liveshape.plan.compiling import check_resume, compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices, Plan
-from liveshape.tools.shapes import Llama, Shape
+from liveshape.plan.plan_state import Live
+from liveshape.tools.measuring.random_llamas import Llama, Shape
 from tests.support.chains import Chain
 
 BOUND = 16

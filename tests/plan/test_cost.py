@@ -15,7 +15,7 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.cost import Cost, costs
 from liveshape.plan.layers import AFTER, BEFORE, layers_of
 from liveshape.run.executor import Executor
-from liveshape.tools.shapes import Llama
+from liveshape.tools.measuring.random_llamas import Llama
 from tests.ops.cases import CASES
 from tests.plan.test_equality import _planned, _resize
 from tests.support.chains import Chain

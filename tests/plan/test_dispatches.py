@@ -13,7 +13,7 @@ from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import simplified
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from liveshape.tools.shapes import Llama, Shape, llama_graph
+from liveshape.tools.measuring.random_llamas import Llama, Shape, llama_graph
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 from tests.support.spelled import Kind, Spelled

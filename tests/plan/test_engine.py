@@ -13,8 +13,8 @@ from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import OPS, op
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live, fold
 from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import Live, fold
 from tests.support.chains import Chain
 
 MAX = 43

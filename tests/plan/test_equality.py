@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import Live
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 

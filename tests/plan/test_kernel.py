@@ -15,7 +15,7 @@ from liveshape.graph.limits import binding_parts
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 
 SOURCE = """
 // T: f32, f16

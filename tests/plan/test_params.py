@@ -10,8 +10,8 @@ import pytest
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import Live
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 

@@ -9,7 +9,7 @@ import pytest
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 from tests.support.graphs import In, OpCase, Out, build
 
 

@@ -9,8 +9,8 @@ import pytest
 from liveshape.graph import Graph
 from liveshape.plan import compiling
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import Live
 from liveshape.plan.routes import explore
 from tests.support.chains import Chain
 

@@ -13,12 +13,12 @@ import pytest
 
 from liveshape.device.protocol import Clock, Command
 from liveshape.graph import Limits
-from liveshape.llm.engine import TOKEN, Engine
-from liveshape.llm.program import token_graph
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine.engine import TOKEN, Engine
+from liveshape.llm.program.token_graph import token_graph
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import ACTIVATIONS, with_activations
 from liveshape.plan.layers import layers_of
-from liveshape.tools.shapes import SHAPES, llama_graph
+from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph
 from tests.support.paper import PaperDevice
 
 MOST_ROWS = 130  # more than a tile of any kernel has

@@ -11,8 +11,8 @@ from liveshape.errors import UnsupportedError
 from liveshape.graph import Tensor
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.state import State, states_of
-from liveshape.llm.half_cache import halve_caches
-from liveshape.llm.program import at_positions
+from liveshape.llm.program.half_cache import halve_caches
+from liveshape.llm.program.token_graph import at_positions
 from tests.support.chains import Chain
 
 ROWS, HEADS, SIZE, CONTEXT = 4, 2, 8, 16

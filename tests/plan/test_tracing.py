@@ -11,9 +11,9 @@ from liveshape.errors import PlanError
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel
 from liveshape.ops.registry import OPS, op
-from liveshape.plan import live as engine
+from liveshape.plan import plan_state as engine
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
+from liveshape.plan.plan_state import Live
 from liveshape.plan.tracing import Trace
 from tests.plan.test_classes import described, walked
 from tests.support.chains import Chain

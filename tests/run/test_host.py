@@ -21,16 +21,16 @@ from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.formats.source import Source
 from liveshape.graph import Graph, Tensor
-from liveshape.llm.engine import Engine
-from liveshape.llm.model import LanguageModel, Origin
-from liveshape.llm.program import token_graph
+from liveshape.llm.engine.engine import Engine
+from liveshape.llm.language_model import LanguageModel, Origin
+from liveshape.llm.program.token_graph import token_graph
 from liveshape.plan.compiling import compile
 from liveshape.run.arrays import as_dtype
 from liveshape.run.executor import Executor
 from liveshape.run.host import _NUMPY, compile_with_host, find_on_host
 from liveshape.run.torch_host import torch_operator
 from liveshape.runtime import Runtime
-from liveshape.tools.shapes import llama_graph
+from liveshape.tools.measuring.random_llamas import llama_graph
 from tests.support.chains import Chain, executor_of
 from tests.support.exporting import MethodSource, cached, lower_methods
 from tests.survival.lines import Lines

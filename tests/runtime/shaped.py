@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-import liveshape.export.lower
-import liveshape.export.signature
-from liveshape.export.lower import Source, lower
+import liveshape.export.module.symbolic_shapes
+import liveshape.export.module.torch_export
+from liveshape.export.module.torch_export import Source, lower
 from tests.support.exporting import cached, quick, quiet
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -162,7 +162,7 @@ def verdicts(name: str) -> dict[Shapes, bool]:
 
 
 def _sources() -> tuple[Any, ...]:
-    return (sys.modules[__name__], liveshape.export.lower, liveshape.export.signature)
+    return (sys.modules[__name__], liveshape.export.module.torch_export, liveshape.export.module.symbolic_shapes)
 
 
 def _takes(module: Any, inputs: Sequence[Any]) -> bool:

@@ -7,7 +7,7 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
-from liveshape.export.huggingface_config import from_hugging_face
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export import tiny
 from tests.export.test_readers import gguf_of_weights
 

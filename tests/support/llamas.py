@@ -29,7 +29,7 @@ class Tiny:
 
 
 def config_of(tiny: Tiny) -> Any:
-    from liveshape.export.huggingface_config import from_hugging_face
+    from liveshape.export.sources.huggingface_config import from_hugging_face
 
     return from_hugging_face(
         {
@@ -51,7 +51,7 @@ def config_of(tiny: Tiny) -> Any:
 @functools.cache
 def checkpoint_of(tiny: Tiny) -> Any:
     """Its random weights."""
-    from liveshape.export.checkpoint import Checkpoint, expected_tensors
+    from liveshape.export.model.checkpoint import Checkpoint, expected_tensors
 
     config = config_of(tiny)
     shapes = dict(expected_tensors(config))
@@ -64,8 +64,8 @@ def checkpoint_of(tiny: Tiny) -> Any:
 
 
 def settings_of(tiny: Tiny) -> Any:
-    from liveshape.export.config import Quantization
     from liveshape.export.folder import Settings
+    from liveshape.export.model.config import Quantization
 
     return Settings(Quantization(tiny.quantization), tiny.max_seq, tiny.max_context, tiny.half, tiny.full_logits)
 

@@ -17,12 +17,12 @@ import numpy as np
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.formats.source import Source
-from liveshape.llm.engine import Engine
-from liveshape.llm.model import LanguageModel, Origin
-from liveshape.llm.program import token_graph
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.engine.engine import Engine
+from liveshape.llm.language_model import LanguageModel, Origin
+from liveshape.llm.program.token_graph import token_graph
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.runtime import Method, Runtime
-from liveshape.tools.shapes import Shape, llama_graph
+from liveshape.tools.measuring.random_llamas import Shape, llama_graph
 
 ROOT = Path(__file__).parents[2]
 BLOCK, STORY = ROOT / "liveshape/demo/block.pte", ROOT / "liveshape/demo/story"

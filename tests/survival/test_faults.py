@@ -16,7 +16,7 @@ from liveshape.device.protocol import Device
 from liveshape.device.webgpu import open_device
 from liveshape.errors import DeviceError, LiveshapeError
 from liveshape.graph.limits import Limits
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.language_model import LanguageModel
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from liveshape.device.webgpu import open_device
 from liveshape.errors import LiveshapeError
-from liveshape.llm.model import LanguageModel
+from liveshape.llm.language_model import LanguageModel
 from liveshape.runtime import Runtime
 from tests.survival.subjects import BLOCK, DRAWN, LENGTHS, PROMPT, Block, Text, live_bytes, tiny_model
 

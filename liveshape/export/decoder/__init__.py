@@ -1,0 +1,1 @@
+"""A decoder as operators, in the form that fuses."""

@@ -1,0 +1,219 @@
+"""A decoder as operators, in the form that fuses; what families do differently is in the config.
+
+Activations keep the layout (1, S, heads, head size), so there are no transposes, and the caches live in the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from liveshape.export.decoder.arithmetic import Arithmetic
+from liveshape.export.decoder.attention_layer import Attention
+from liveshape.export.decoder.context_parameters import METHOD, ContextParameters
+from liveshape.export.decoder.experts import mixture
+from liveshape.export.decoder.projections import Projections
+from liveshape.export.decoder.rope import rotary_tables
+from liveshape.export.file.delegate_blob import Delegate, LiveInt, Tensor
+from liveshape.export.file.program_file import Program, Result
+from liveshape.export.model.config import ModelConfig
+from liveshape.export.weights.matrices import Tensors
+from liveshape.export.weights.storage import Storage
+from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, Size, signature_text
+
+_POSITION = InputSignature("input_pos", (Size(1, 1),))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The longest piece of a prompt that one call takes, and the tokens that the caches hold.
+
+    `reach` is the context that the graph is to be right up to where whoever loads it asks for more: sliding windows
+    that are shorter have masks.
+    """
+
+    piece: int
+    context: int
+    reach: int = 0
+
+    @property
+    def masked(self) -> int:
+        """Windows below this have masks."""
+        return max(self.context, self.reach)
+
+
+def decoder_program(
+    config: ModelConfig, storage: Storage, bounds: Bounds, half: bool, full_logits: bool, rounds_rows: bool
+) -> Program:
+    """The program of a decoder: tokens (1, S) at a position (1,) to the logits of the last one, or of all.
+
+    Example: `write_program(decoder_program(config, storage, Bounds(512, 2048), False, False, False), path)`.
+    """
+    graph = Delegate(half)
+    tensors = Tensors(storage, graph.floats)
+    tokens, position = graph.input((1, bounds.piece), "int32"), graph.input((1,), "int32", activation=False)
+    decoder = Decoder(config, graph, tensors, bounds, rounds_rows)
+    logits = decoder.logits(tokens, position, full_logits)
+    graph.output(logits)
+    interface = [((1, decoder.length), "int64"), ((1,), "int64"), (logits.shape, "float32")]
+    taken = Signature((InputSignature("tokens", (Size(1, 1), Size(1, bounds.piece, "length"))), _POSITION))
+    methods = {**runner_methods(config, bounds), SIGNATURE: signature_text({"forward": taken})}
+    return Program(graph, tensors.batches(), interface, methods)
+
+
+def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
+    """What runners ask a program before they run it."""
+    methods: dict[str, Result] = {
+        "get_max_seq_len": bounds.piece,
+        "get_max_context_len": bounds.context,
+        "get_n_layers": config.layers,
+        "get_vocab_size": config.vocabulary,
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": True,
+        "enable_dynamic_shape": True,
+        METHOD: ContextParameters.of(config, bounds.masked).text(),
+    }
+    # Runners ask the tokenizer for what is not here.
+    if config.begin is not None:
+        methods["get_bos_id"] = config.begin
+    if config.ends:
+        methods["get_eos_ids"] = list(config.ends)
+    return methods
+
+
+class Decoder:
+    """The operators of one decoder; every method adds a part of it to the graph."""
+
+    length: LiveInt  # of the piece that a call brings
+    position: LiveInt  # of its first token
+    attention: Attention
+
+    def __init__(
+        self, config: ModelConfig, graph: Delegate, tensors: Tensors, bounds: Bounds, rounds_rows: bool
+    ) -> None:
+        self.config, self.graph, self.tensors, self.bounds = config, graph, tensors, bounds
+        self.projections = Projections(graph, tensors, rounds_rows)
+        self.arithmetic = Arithmetic(graph, tensors)
+
+    def logits(self, tokens: Tensor, position: Tensor, full: bool) -> Tensor:
+        """(1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
+        config, bounds = self.config, self.bounds
+        tables = self._tables("rope", local=False) if any(config.rotated) else None
+        near_tables = tables if config.local_theta is None else self._tables("rope.local", local=True)
+        self.length = self.graph.live("sym_size.int", tokens, 1, bound=bounds.piece)
+        # Of the one number, element 0 along dim 0.
+        self.position = self.graph.live("et_vk.select_as_symint.default", position, 0, 0, bound=bounds.context - 1)
+        self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position, bounds.masked)
+        ids = Tensor(tokens.id, (1, self.length), tokens.dtype)
+        x = self.projections.embedding(ids, "model.embed_tokens")  # (1, S, hidden)
+        x = self.arithmetic.scaled(x, config.embedding_scale)
+        if config.learned_positions:
+            positions = self.attention.counted(self.position, self.length)
+            x = self.arithmetic.add(x, self.projections.exact_rows(positions, "model.embed_positions"))
+        for index in range(config.layers):
+            x = self._layer(x, index, near_tables if config.has_window(index) else tables)
+        if not full:
+            x = self.graph.call("aten.select_copy.int", x, 1, -1, shape=(1, config.hidden))
+        x = self._norm(x, "model.norm")
+        x = self.projections.linear(x, "model.embed_tokens" if config.tied else "lm_head")
+        x = self.arithmetic.scaled(x, config.logit_scale)
+        return x if config.logit_cap is None else self.arithmetic.capped(x, config.logit_cap)
+
+    def _tables(self, name: str, local: bool) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of all positions."""
+        shape = self.bounds.context, self.config.rotary_size
+
+        def made(which: int) -> Tensor:
+            key = f"{name}.{('cos', 'sin')[which]}"
+            turns = self.tensors.computed(
+                key, shape, lambda: rotary_tables(self.config, self.bounds.context, local)[which]
+            )
+            return self.graph.prepacked(turns)
+
+        return made(0), made(1)
+
+    def _layer(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Attention and feed-forward, each between norms and beside a residual."""
+        name, norms = f"model.layers.{index}", self.config.norms
+        normed = self._normed(x, name, norms.into_attention)
+        inner = self._attention(normed, index, tables)
+        x = self._beside(x, self._normed(inner, name, norms.out_of_attention))
+        inner = normed if self.config.parallel else self._normed(x, name, norms.into_feed_forward)
+        experts = self.config.experts
+        if experts is not None and self.config.has_experts(index):
+            inner = mixture(inner, f"{name}.mlp", experts, self.projections, self.arithmetic, self._feed_forward)
+        else:
+            inner = self._feed_forward(inner, f"{name}.mlp")
+        return self._beside(x, self._normed(inner, name, norms.out_of_feed_forward))
+
+    def _beside(self, x: Tensor, inner: Tensor) -> Tensor:
+        return self.arithmetic.add(x, self.arithmetic.scaled(inner, self.config.residual_scale))
+
+    def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Grouped-query attention against the caches of this layer."""
+        config, name = self.config, f"model.layers.{index}.self_attn"
+        query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
+        key = self._heads(x, f"{name}.k_proj", config.kv_heads, whole=config.joint_qk_norm)
+        value = self._heads(x, f"{name}.v_proj", config.kv_heads)
+        # Behind all three, which run as one where they lie side by side.
+        if config.qk_norm:
+            query, key = self._norm(query, f"{name}.q_norm"), self._norm(key, f"{name}.k_norm")
+        if config.joint_qk_norm:
+            query, key = self._apart(query, config.heads), self._apart(key, config.kv_heads)
+        if tables is not None and config.has_rotation(index):
+            query, key = self.graph.call_two(
+                "et_vk.apply_rotary_emb_hf.default",
+                *(query, key, *tables, self.position),
+                first=(query.shape, None),
+                second=(key.shape, None),
+            )
+        sinks = self.graph.prepacked(self.tensors.plain(f"{name}.sinks.weight")) if config.sinks else None
+        mixed = self.attention.mixed(query, key, value, near=config.has_window(index), sinks=sinks)
+        joined = self.arithmetic.view(mixed, (1, self.length, config.heads * config.head_size))
+        return self.projections.linear(joined, f"{name}.o_proj")
+
+    def _heads(self, x: Tensor, name: str, heads: int, whole: bool = False) -> Tensor:
+        """(1, S, heads, size), or (1, S, heads * size) as a whole."""
+        return self.projections.linear(x, name, apart=None if whole else (heads, self.config.head_size))
+
+    def _apart(self, x: Tensor, heads: int) -> Tensor:
+        return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
+
+    def _feed_forward(self, x: Tensor, name: str) -> Tensor:
+        """A gate with an activation, times what it lets through; or an activation alone."""
+        config, arithmetic = self.config, self.arithmetic
+        if config.clamp is not None:
+            gate, up = (self.projections.linear(x, f"{name}.{each}_proj") for each in ("gate", "up"))
+            inner = arithmetic.clamped_gate(gate, up, config.clamp, config.gate_gain)
+        elif config.gated:
+            gate = arithmetic.activated(self.projections.linear(x, f"{name}.gate_proj"), config.activation)
+            inner = arithmetic.mul(gate, self.projections.linear(x, f"{name}.up_proj"))
+        else:
+            inner = arithmetic.activated(self.projections.linear(x, f"{name}.up_proj"), config.activation)
+        return self.projections.linear(inner, f"{name}.down_proj")
+
+    def _normed(self, x: Tensor, layer: str, norm: str | None) -> Tensor:
+        """Through a norm of a layer, where the family has one."""
+        return x if norm is None else self._norm(x, f"{layer}.{norm}")
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        """The scaled inverse root mean square, or that of what is left without the mean."""
+        # As the number that the kernels compute with.
+        eps = float(np.float32(self.config.norm_eps))
+        weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
+        if not self.config.layer_norm:
+            return self.graph.call("et_vk.rms_norm.default", x, weight, eps, shape=x.shape)
+        one = (*x.shape[:-1], 1)
+        arguments = x, (x.width,), weight, self._norm_bias(name, x.width), eps
+        return self.graph.call_many(
+            "aten.native_layer_norm.default", *arguments, results=((x.shape, None), (one, None), (one, None))
+        )[0]
+
+    def _norm_bias(self, name: str, width: int) -> Tensor:
+        """That of the checkpoint, or zeros, which every runtime takes."""
+        if self.tensors.has(f"{name}.bias"):
+            return self.graph.constant(self.tensors.plain(f"{name}.bias"))
+        return self.graph.constant(
+            self.tensors.computed(f"zeros.{width}", (width,), lambda: np.zeros(width, np.float32))
+        )

@@ -1,0 +1,51 @@
+"""Mixtures of experts in a graph that never changes: every expert computes every token, and those that a token did not
+choose count nothing. Exact, but as much work as all experts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from liveshape.export.decoder.arithmetic import Arithmetic
+from liveshape.export.decoder.projections import Projections
+from liveshape.export.file.delegate_blob import Tensor
+from liveshape.export.model.config import Experts
+
+
+def mixture(
+    x: Tensor,
+    name: str,
+    experts: Experts,
+    projections: Projections,
+    arithmetic: Arithmetic,
+    feed_forward: Callable[[Tensor, str], Tensor],
+) -> Tensor:
+    """The experts of a layer on rows (1, S, hidden), each weighed by its share.
+
+    Example: `mixture(x, "model.layers.0.mlp", config.experts, projections, arithmetic, feed_forward)`.
+    """
+    shares = _shares(projections.exact_linear(x, f"{name}.gate"), experts, arithmetic)
+    total = None
+    for number in range(experts.count):
+        share = arithmetic.graph.call(
+            "aten.slice_copy.Tensor", shares, 2, number, number + 1, 1, shape=(*shares.shape[:2], 1)
+        )
+        part = arithmetic.mul(feed_forward(x, f"{name}.experts.{number}"), share)
+        total = part if total is None else arithmetic.add(total, part)
+    assert total is not None, "a mixture has experts"
+    return total
+
+
+def _shares(scores: Tensor, experts: Experts, arithmetic: Arithmetic) -> Tensor:
+    """The share of each expert in each token, (1, S, experts): zero for those that are not among the best."""
+    graph = arithmetic.graph
+    likely = arithmetic.softmax(scores)
+    best = (*scores.shape[:2], experts.used)
+    values, indices = graph.call_two(
+        "aten.topk.default", likely, experts.used, -1, True, True, first=(best, None), second=(best, "int32")
+    )
+    if experts.normalized:
+        total = graph.call("aten.sum.dim_IntList", values, (-1,), True, None, shape=(*best[:2], 1))
+        values = graph.call("aten.div.Tensor", values, total, shape=best)
+    none = graph.call("aten.zeros_like.default", likely, None, None, None, None, None, shape=likely.shape)
+    return graph.call("aten.scatter.src", none, 2, indices, values, shape=likely.shape)

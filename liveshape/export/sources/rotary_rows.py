@@ -1,0 +1,32 @@
+"""Rows of queries and keys that a rotary embedding turns as neighbours, in the order in which it turns here: as the two
+halves of a head. Scores are the same, since queries and keys change places alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.export.model.config import ModelConfig
+
+Order = npt.NDArray[np.int64]
+
+
+def halves_of(config: ModelConfig, name: str) -> Order | None:
+    """Where each row of a tensor lies among neighbours; None for tensors that are not rotated.
+
+    Example: `halves_of(config, "model.layers.0.self_attn.q_proj.weight")`.
+    """
+    heads = {"q_proj": config.heads, "k_proj": config.kv_heads}.get(name.rpartition(".")[0].rpartition(".")[2])
+    return None if heads is None else pairs_to_halves(heads, config.head_size, config.rotary_size)
+
+
+def pairs_to_halves(heads: int, size: int, rotated: int) -> Order:
+    """The rows of heads of a size, of each the first ones rotated.
+
+    >>> pairs_to_halves(heads=2, size=6, rotated=4)
+    array([ 0,  2,  1,  3,  4,  5,  6,  8,  7,  9, 10, 11])
+    """
+    head = np.arange(size)
+    head[:rotated] = head[:rotated].reshape(-1, 2).T.reshape(-1)
+    return (np.arange(heads)[:, None] * size + head).reshape(-1)

@@ -1,0 +1,1 @@
+"""Weight matrices on their way into a file: quantized, packed, and made piece by piece."""

@@ -1,0 +1,339 @@
+"""A text in the making: its tokens, whether their logits lie on the device, and the step that runs ahead of it.
+
+What an interrupt or an error leaves behind follows from one rule: tokens count when they are in the list. Rows at
+positions behind it are never read, so a step that did not end is simply not there. State that is no rows at positions
+has no such place to end: after a step that did not end it is unknown, and the session says so until it begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.llm.engine.cache_file import Expected, Saved
+from liveshape.llm.engine.engine import LOGITS, TOKEN, Engine, token_of
+from liveshape.llm.engine.fair_lock import Turn
+from liveshape.llm.engine.kv_cache import Contents
+from liveshape.llm.program.token_graph import Description
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.run.executor import Pending
+
+
+class Session:
+    """One text of an engine. Its methods are for whoever has the `turn`.
+
+    Example: `session.append([1, 2, 3], None); session.turn.run(session.logits)`.
+    """
+
+    def __init__(self, engine: Engine, contents: Contents | None = None) -> None:
+        self.engine = engine
+        self._contents = engine.register(contents or Contents())
+        self._closed = False
+        self._mark = object()
+
+    # What it is
+
+    @property
+    def turn(self) -> Turn:
+        """The turn at the engine, which all its sessions share."""
+        return self.engine.turn
+
+    @property
+    def description(self) -> Description:
+        """The numbers of the model."""
+        return self.engine.description
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens in the cache."""
+        return tuple(self._contents.tokens)
+
+    def tokens_from(self, length: int) -> list[int]:
+        """Those behind the first `length`.
+
+        Example: `session.tokens_from(session.position - 1)`.
+        """
+        return self._contents.tokens[length:]
+
+    @property
+    def text(self) -> Sequence[int]:
+        """The tokens in the cache as they are kept: to be read, and only now."""
+        return self._contents.tokens
+
+    @property
+    def position(self) -> int:
+        """How many there are."""
+        return len(self._contents.tokens)
+
+    @property
+    def mark(self) -> object:
+        """Another object whenever somebody but a stream moves the text."""
+        return self._mark
+
+    def check_open(self) -> None:
+        """An InputError once the session, or the model that it is of, is closed.
+
+        Example: `session.check_open()`.
+        """
+        if self._closed:
+            raise InputError("this text was closed; fork the model again, or load it")
+        _ = self.engine.executor
+
+    # Steps
+
+    def append(self, tokens: Sequence[int], sampling: Sampling | None) -> Pending | None:
+        """Run tokens chunk by chunk; the last chunk chooses the token after it if there is a sampling.
+
+        All of them become part of the text, or none.
+
+        Example: `token_of(session.append(ids, Sampling()))`.
+        """
+        contents, size = self._ready(), self.description.max_seq_len
+        before, pending = len(contents.tokens), None
+        self._move()
+        try:
+            for start in range(0, len(tokens), size):
+                chunk = tokens[start : start + size]
+                last = start + len(chunk) == len(tokens) and sampling is not None
+                pending = self._run(contents, chunk, sampling if last else None, [TOKEN] if last else [])
+        except BaseException:
+            self._take_back(contents, before)
+            raise
+        return pending
+
+    def evaluate(self, chunk: Sequence[int]) -> Any:
+        """Append tokens, as many as one call takes, and give the logits after each, [tokens, vocabulary].
+
+        Example: `session.evaluate(ids[: session.evaluated_at_once])`.
+        """
+        contents = self._ready()
+        before = len(contents.tokens)
+        self._move()
+        try:
+            return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS], len(chunk)))
+        except BaseException:
+            self._take_back(contents, before)
+            raise
+
+    @property
+    def evaluated_at_once(self) -> int:
+        """The most tokens of `evaluate`: one, if the program gives the logits of its last token alone."""
+        return self.description.logit_rows
+
+    def choose(self, sampling: Sampling) -> Pending:
+        """Choose what may follow the text; it does not become part of it.
+
+        Example: `token_of(session.choose(Sampling()))`.
+        """
+        self._need_logits()
+        return self.engine.choose(sampling)
+
+    def logits(self) -> Any:
+        """The logits of what may follow, [vocabulary].
+
+        Example: `session.logits().argmax()`.
+        """
+        self._need_logits()
+        return self.engine.last_logits()
+
+    # Looking ahead
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a step may be undone, so that it can be submitted before it is known to be wanted."""
+        return self.engine.cache.positional
+
+    @property
+    def steps_ahead(self) -> int:
+        """How many steps may be under way behind the one whose token is read."""
+        return self.engine.device.steps_ahead
+
+    def follow(self, pending: Pending, sampling: Sampling, logits: bool = False, behind: int = 0) -> Pending:
+        """Submit the token of a step that may still be under way; `accept` makes it part of the text.
+
+        It is the token after `behind` others of such steps. With `logits`, those that the token after it is chosen from
+        come along with it.
+
+        Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
+        """
+        contents = self._ready()
+        tokens = pending.on_device(TOKEN) if self.holds(pending) else [token_of(pending)]
+        return self._submit(contents, tokens, sampling, 1, logits, behind)
+
+    def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
+        """Submit a token and guesses of what follows it, and choose a token after each of them.
+
+        Each that turns out to be right is made part of the text by `accept`, in order. The others are not there.
+
+        Example: `tokens_of(session.verify([token, *guesses], sampling))`.
+        """
+        return self._submit(self._ready(), tokens, sampling, len(tokens), logits)
+
+    @property
+    def verified_at_once(self) -> int:
+        """The most tokens of `verify`; one if there can be no guesses."""
+        return self.description.chosen_rows if self.looks_ahead else 1
+
+    def holds(self, pending: Pending) -> bool:
+        """Whether all that a step wrote is still in memory: nothing has run since, and no other text was swapped in.
+
+        Example: `session.holds(pending)`.
+        """
+        return self.engine.holds(self._contents, pending)
+
+    def accept(self, token: int, *, last: bool = True) -> None:
+        """A token of the step that was submitted last is part of the text; its logits are there if it is the last one.
+
+        Example: see `follow`.
+        """
+        contents = self._contents
+        contents.tokens.append(token)
+        contents.known = True
+        contents.logits_at = len(contents.tokens) if last else -1
+
+    def back_to(self, position: int) -> None:
+        """Undo a step that was accepted, but whose token reached nobody: the caller was interrupted in between.
+
+        Example: `session.back_to(position_of_the_last_token_that_was_read)`.
+        """
+        contents = self._contents
+        if len(contents.tokens) > position:
+            self._take_back(contents, position)
+
+    # The cache
+
+    def truncate(self, length: int) -> None:
+        """Forget the tokens from `length` on; to forget all of them is possible at any time.
+
+        Example: `session.truncate(0)`.
+        """
+        if length and length == self.position:
+            return
+        positional = self.engine.cache.positional
+        if length and not positional:
+            raise UnsupportedError(
+                f"this program keeps state that is no entry per token: it can go back to the start, not to {length}"
+            )
+        self.check_open()
+        self._move()
+        if positional:
+            self._take_back(self._contents, length)
+        else:
+            self._exchange(self.engine.register(Contents()))
+
+    def fork(self) -> Session:
+        """Another session whose text begins with this one.
+
+        Example: `other = session.fork()`.
+        """
+        contents = self._ready()
+        self.engine.enter(contents)
+        copies = self.engine.cache.copy(len(contents.tokens))
+        return Session(self.engine, Contents(contents.tokens, copies))
+
+    def saved(self, program: str, activations: str) -> Saved:
+        """The tokens and the states on the host, as those of a program with this checksum, run with these activations.
+
+        Example: `save(path, session.saved(checksum, "float32"))`.
+        """
+        contents, cache = self._ready(), self.engine.cache
+        self.engine.enter(contents)
+        tokens = tuple(contents.tokens)
+        return Saved(program, activations, tokens, cache.layout(len(tokens)), cache.read(len(tokens)))
+
+    def expected(self, program: str, activations: str) -> Expected:
+        """What a saved cache must be like to become this session's.
+
+        Example: `session.replace(load(path, session.expected(checksum, "float32")))`.
+        """
+        self.check_open()
+        description, layout = self.description, self.engine.cache.layout
+        return Expected(program, activations, description.vocab_size, description.max_context, layout)
+
+    def replace(self, saved: Saved) -> None:
+        """Take the tokens and the states of a saved cache, all at once: until then the text is what it was.
+
+        Example: see `expected`.
+        """
+        self.check_open()
+        copies = self.engine.cache.upload(saved.states, len(saved.tokens))
+        contents = self.engine.register(Contents(saved.tokens, copies))
+        self._move()
+        self._exchange(contents)
+
+    def close(self) -> None:
+        """Give the memory of this session's copies back at once.
+
+        Example: `session.fork().close()`.
+        """
+        self._closed = True
+        contents, self._contents = self._contents, Contents()
+        contents.free(self.engine.device)
+
+    # Inside
+
+    def _ready(self) -> Contents:
+        """The contents, if they can go on."""
+        self.check_open()
+        if not self._contents.known:
+            raise InputError(
+                "a call was interrupted or failed, and this program keeps state that is no entry per token: what it "
+                "holds now is unknown; reset() and give the text again, or restore() a saved cache"
+            )
+        return self._contents
+
+    def _exchange(self, contents: Contents) -> None:
+        before, self._contents = self._contents, contents
+        before.free(self.engine.device)
+
+    def _move(self) -> None:
+        self._mark = object()
+
+    def _submit(
+        self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, behind: int = 0
+    ) -> Pending:
+        """Run tokens behind the text, and so many others, without making them part of it."""
+        self.engine.enter(contents)
+        contents.logits_at = -1
+        contents.known = self.engine.cache.positional
+        wanted = [TOKEN, LOGITS] if logits else [TOKEN]
+        return self.engine.run(tokens, len(contents.tokens) + behind, sampling, wanted, rows)
+
+    def _run(
+        self,
+        contents: Contents,
+        chunk: Sequence[int],
+        sampling: Sampling | None,
+        wanted: Sequence[int],
+        rows: int = 1,
+    ) -> Pending:
+        self.engine.enter(contents)
+        contents.logits_at = -1
+        contents.known = self.engine.cache.positional
+        pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted, rows)
+        contents.tokens.extend(chunk)
+        contents.known = True
+        contents.logits_at = len(contents.tokens)
+        return pending
+
+    def _take_back(self, contents: Contents, length: int) -> None:
+        """Cut the tokens. State that cannot be cut is unknown, unless there is nothing to cut."""
+        contents.logits_at = -1
+        if len(contents.tokens) > length and not self.engine.cache.positional:
+            contents.known = False
+        del contents.tokens[length:]
+
+    def _need_logits(self) -> None:
+        """Run the last token again if its logits are gone: after a cut, a swap or a restored cache."""
+        contents = self._ready()
+        self.engine.enter(contents)
+        length = len(contents.tokens)
+        if not length:
+            raise InputError("the cache is empty: give tokens to prefill first")
+        if contents.logits_at == length and self.engine.has_logits:
+            return
+        if not self.engine.cache.positional:
+            raise UnsupportedError("the logits are gone, and this program cannot take its last token back; prefill one")
+        self.engine.run(contents.tokens[-1:], length - 1, None, [])
+        contents.logits_at = length

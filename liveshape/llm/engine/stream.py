@@ -1,0 +1,182 @@
+"""Token after token without waiting: each step is submitted with the token of the one before it still on the device,
+and so are some after it where the device is a GPU and steps are short: it has work however late the host is.
+
+Where guesses are made, a step that they may follow waits for its token instead, and verifies them along with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from liveshape.errors import InputError
+from liveshape.llm.engine.engine import logits_of, tokens_of
+from liveshape.llm.engine.fair_lock import Turn, in_turn
+from liveshape.llm.engine.session import Session
+from liveshape.llm.generation.reuse import common_prefix
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.run.executor import Pending
+
+if TYPE_CHECKING:
+    from liveshape.llm.engine.speculative import Lookahead
+
+AHEAD_SECONDS = 0.005  # of steps that may be under way for nothing when a text ends
+
+
+class _Next(NamedTuple):
+    """The step whose token comes next, how many may come, and how long the text is without it.
+
+    A step with guesses has several tokens: one after each row, of which `row` is next. One without may have others
+    `behind` it already.
+    """
+
+    pending: Pending
+    left: int | None
+    position: int
+    guesses: tuple[int, ...] = ()
+    row: int = 0
+    behind: tuple[Pending, ...] = ()
+
+
+class Stream(Iterator[int]):
+    """The tokens after a text. The token that ends it comes, too, and with it the reason: "stop" or "length".
+
+    A token is in the cache when it comes, but for the last one. If an interrupt kept it from its reader, then it comes
+    again, or it is in the cache already.
+
+    Example: `for token in model.stream(ids, Sampling(), max_tokens=50): print(token)`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        first: Pending | None,
+        sampling: Sampling,
+        max_tokens: int | None,
+        stop_ids: frozenset[int],
+        lookahead: Lookahead | None = None,
+        first_logits: Any = None,
+    ) -> None:
+        self._session, self._sampling, self._stop_ids = session, sampling, stop_ids
+        self._lookahead = lookahead
+        self._next = None if first is None else _Next(first, max_tokens, session.position)
+        self._mark = session.mark
+        self._first_logits = first_logits
+        self._with_logits = first_logits is not None
+        self._closed = False
+        self._last: float | None = None  # when a token came
+        self._period: float | None = None  # between two of them
+        self.logits: Any = None  # that the last token was chosen from, [V], if the first ones are given
+        self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
+
+    @property
+    def turn(self) -> Turn:
+        """The turn at the model."""
+        return self._session.turn
+
+    @in_turn
+    def __next__(self) -> int:
+        step, session = self._next, self._session
+        if step is None or self._closed:
+            raise StopIteration
+        if session.mark is not self._mark:
+            self._next = None
+            raise InputError("the model was used otherwise since the last token of this stream; begin a new one")
+        session.check_open()
+        session.back_to(step.position)
+        left = None if step.left is None else step.left - 1
+        goes_on = self._has_room(step)
+        ahead: tuple[Pending, ...] = ()
+        if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
+            # The next steps are on their way before this token is read, so that the device never waits for the host.
+            ahead = self._run_ahead(step)
+        chosen = tokens_of(step.pending)
+        self._note_time()
+        token = chosen[step.row]
+        if self._with_logits:
+            rows = logits_of(step.pending, len(step.guesses) + 1)
+            self.logits = self._first_logits if rows is None else rows[step.row]
+        if self._lookahead is not None and step.guesses and step.row == 0:
+            right = common_prefix(step.guesses, chosen)
+            self._lookahead.judge(step.position, len(step.guesses), right)
+        if token in self._stop_ids:
+            self._finish("stop")
+        elif not goes_on:
+            self._finish("length")
+        elif step.guesses[step.row : step.row + 1] == (token,) and session.holds(step.pending):
+            row = step.row + 1
+            session.accept(token, last=row == len(step.guesses))
+            self._next = step._replace(left=left, position=step.position + 1, row=row)
+        else:
+            guesses = () if ahead else self._guesses(token, left)
+            if not ahead and self._lookahead is not None:
+                ahead = (session.verify([token, *guesses], self._sampling, self._with_logits),)
+            ahead = ahead or (session.follow(step.pending, self._sampling, self._with_logits),)
+            session.accept(token, last=not guesses and len(ahead) == 1)
+            # Last, and at once: a step that ends before this line has not been.
+            self._next = _Next(ahead[0], left, step.position + 1, guesses, behind=ahead[1:])
+        return token
+
+    def _run_ahead(self, step: _Next) -> tuple[Pending, ...]:
+        """The steps behind one whose token is to be read, as many as the device wants."""
+        session = self._session
+        # They are no part of the text: who used the model since has taken their place.
+        ahead = step.behind if step.behind and session.holds(step.behind[-1]) else ()
+        most = session.steps_ahead if self._lookahead is None else 1
+        if self._period is not None:
+            most = min(most, int(AHEAD_SECONDS / self._period))
+        while len(ahead) < max(most, 1) and self._has_room(step, len(ahead)):
+            last = ahead[-1] if ahead else step.pending
+            ahead = (*ahead, session.follow(last, self._sampling, self._with_logits, behind=len(ahead)))
+        return ahead
+
+    def _note_time(self) -> None:
+        """How long a token takes: less as soon as it is seen, more only little by little."""
+        before, self._last = self._last, time.perf_counter()
+        if before is not None:
+            passed = self._last - before
+            self._period = passed if self._period is None else min(passed, 2 * self._period)
+
+    def _has_room(self, step: _Next, behind: int = 0) -> bool:
+        """Whether the token of a step, or of one so many behind it, is followed by another."""
+        left = step.left is None or step.left > 1 + behind
+        return left and step.position + behind < self._session.description.max_context
+
+    def _expects(self, left: int | None) -> bool:
+        """Whether the next step may have guesses, and so has to wait for its token."""
+        return self._lookahead is not None and left != 1 and self._lookahead.expects(self._session.text)
+
+    def _guesses(self, token: int, left: int | None) -> tuple[int, ...]:
+        """What may follow the text and a token, as far as there is room for it and somebody wants it."""
+        if self._lookahead is None:
+            return ()
+        session = self._session
+        room = session.description.max_context - session.position - 1
+        return self._lookahead.guess(session.text, token, room if left is None else min(room, left - 1))
+
+    @property
+    def proposed(self) -> int:
+        """How many tokens were guessed."""
+        return 0 if self._lookahead is None else self._lookahead.proposed
+
+    @property
+    def accepted(self) -> int:
+        """How many of them were right."""
+        return 0 if self._lookahead is None else self._lookahead.accepted
+
+    def _finish(self, reason: Literal["stop", "length"]) -> None:
+        self.finish_reason = reason
+        self._next = None
+
+    def close(self) -> None:
+        """End here: the step that was ahead is forgotten. It never waits, since a finalizer may call it anywhere."""
+        self._closed = True
+        self.turn.leave(self._forget)
+
+    def _forget(self) -> None:
+        step = self._next
+        if step is not None and self._session.mark is self._mark and self._session.looks_ahead:
+            self._session.back_to(step.position)
+        # Last: after an interrupt this is called again.
+        self._next = None

@@ -1,0 +1,1 @@
+"""From a prompt to its answer, token by token."""

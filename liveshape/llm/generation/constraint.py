@@ -1,0 +1,121 @@
+"""Text of a given form: tokens that would leave a JSON schema or a regular expression are never chosen.
+
+llguidance says which tokens may come next; it is the extra `constrain`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from liveshape.errors import InputError
+from liveshape.llm.arguments import text_of
+from liveshape.llm.generation.host_sampling import Logits
+from liveshape.packages import need
+
+if TYPE_CHECKING:
+    from liveshape.llm.text.tokenizer import Tokenizer
+
+_SPACE = r"[ \n]?"  # between the words of JSON
+
+_made: WeakKeyDictionary[Tokenizer, dict[Any, Any]] = (
+    WeakKeyDictionary()
+)  # their vocabularies, as the library keeps them
+
+
+def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
+    """What the library makes of a schema, as a text or an object, or of an expression; None if neither is given.
+
+    Example: `grammar_of(json_schema={"type": "object"})`.
+    """
+    if json_schema is None and regex is None:
+        return None
+    if json_schema is not None and regex is not None:
+        raise InputError("json_schema and regex were given: a text has one form; give one of them")
+    need("llguidance", extra="constrain", what="text of a given form")
+    from llguidance import LLMatcher
+
+    if regex is not None:
+        name, grammar = "regex", LLMatcher.grammar_from_regex(text_of(regex, "regex"))
+    else:
+        schema = _schema_text(json_schema)
+        # What a schema says about its spaces counts; else a model that likes them would write nothing else.
+        spaces = {} if '"x-guidance"' in schema or schema == "false" else {"overrides": {"whitespace_pattern": _SPACE}}
+        name, grammar = "json_schema", LLMatcher.grammar_from_json_schema(schema, **spaces)
+    problem = LLMatcher.validate_grammar(grammar)
+    if problem:
+        raise InputError(f"{name} cannot be followed: {' '.join(problem.split())}")
+    return str(grammar)
+
+
+def _schema_text(schema: Any) -> str:
+    try:
+        document = json.loads(schema) if isinstance(schema, str) else schema
+        text = json.dumps({} if document is True else document, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"json_schema is an object or its JSON text, and this is none: {error}") from error
+    if not isinstance(document, (Mapping, bool)):
+        raise InputError(f"json_schema is an object or true, {type(document).__name__} was given")
+    return text
+
+
+class Constraint:
+    """Where a text is within its grammar, and what may follow.
+
+    Example: `Constraint(tokenizer, grammar_of(regex="yes|no"), 49152, {2}).mask(logits)`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, grammar: str, vocabulary: int, ends: Collection[int]) -> None:
+        from llguidance import LLMatcher
+
+        self._ends = frozenset(ends)
+        known = _vocabulary(tokenizer, vocabulary, self._ends)
+        # Where nothing ends a text, the library has a token of its own choice for that: it must not be chosen.
+        self._never = [] if ends else list(known.eos_tokens)
+        self._matcher = LLMatcher(known, grammar, log_level=0)
+        self._check()
+
+    def mask(self, logits: Logits) -> Logits:
+        """The logits with those of tokens that may not follow at -inf."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        allowed = np.unpackbits(bits, bitorder="little")[: logits.size] == 1
+        allowed[self._never] = False
+        if not allowed.any():
+            raise InputError("no token of this model can go on in the form that was asked for")
+        return np.where(allowed, logits, np.float32(-np.inf))
+
+    def put(self, token: int) -> None:
+        """A token was chosen."""
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token)
+            self._check()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can follow any more."""
+        return bool(self._matcher.is_stopped())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            problem = self._matcher.get_error().split("<state>")[0]
+            raise InputError(f"the form that was asked for cannot be followed: {' '.join(problem.split())}")
+
+
+def _vocabulary(tokenizer: Tokenizer, vocabulary: int, ends: frozenset[int]) -> Any:
+    """The tokens of a tokenizer and those that end a text, as the library takes them; made once."""
+    from llguidance import LLTokenizer
+
+    found = _made.setdefault(tokenizer, {})
+    if (vocabulary, ends) not in found:
+        size = max(vocabulary, tokenizer.vocab_size)
+        known = sorted(end for end in ends if end < size)
+        try:
+            found[vocabulary, ends] = LLTokenizer(tokenizer.to_json(), n_vocab=size, eos_token=known or None)
+        except Exception as error:  # of a library that says only that it is a ValueError
+            raise InputError(f"this tokenizer cannot be constrained: {error}") from error
+    return found[vocabulary, ends]

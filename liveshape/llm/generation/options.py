@@ -1,0 +1,62 @@
+"""What may be asked of a generation: prompts, callables of the caller, and the options by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.llm.generation.host_sampling import Logits, Tokens
+from liveshape.llm.generation.stats import Stats
+
+if TYPE_CHECKING:
+    from liveshape.llm.language_model import LanguageModel
+    from liveshape.llm.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | npt.NDArray[np.integer[Any]] | Sequence[Mapping[str, Any]]
+Prompts = (
+    list[str]
+    | tuple[str, ...]
+    | Sequence[Sequence[int]]
+    | Sequence[npt.NDArray[np.integer[Any]]]
+    | Sequence[Sequence[Mapping[str, Any]]]
+)
+Sampler = Callable[[Logits], int]
+LogitsProcessor = Callable[[Tokens, Logits], Logits]
+
+
+class Streamer(Protocol):
+    """What transformers' streamers are: first the ids of the prompt are put, then those of each token."""
+
+    def put(self, value: Any) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The options of `stream_generate`, for whoever hands them on.
+
+    Example: `def say(text: str, **options: Unpack[GenerationOptions]) -> str: ...`.
+    """
+
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    streamer: Streamer | None
+    sampler: Sampler | None
+    logits_processors: Sequence[LogitsProcessor]
+    keep_prefix: bool
+    stats: Stats | None
+    lookahead: Literal["ngram"] | LanguageModel | tuple[LanguageModel, Tokenizer] | None
+    lookahead_tokens: int
+    logprobs: int | None
+    json_schema: Mapping[str, Any] | str | bool | None
+    regex: str | None
+    raw: bool

@@ -1,0 +1,52 @@
+"""What generating gives: a response for each token, and how fast it went, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from liveshape.errors import counted
+from liveshape.llm.generation.logprobs import Logprobs
+from liveshape.llm.generation.stats import Stats
+
+
+@dataclass(frozen=True)
+class GenerationResponse:
+    """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
+
+    Tokens per second are of the prompt that had to be computed, and of what came after the first token;
+    `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop", "length", or "grammar".
+    `logprobs` are there if they are asked for.
+    """
+
+    text: str
+    token: int
+    prompt_tokens: int
+    prompt_tps: float
+    generation_tokens: int
+    generation_tps: float
+    peak_memory: float
+    finish_reason: str | None = None
+    logprobs: Logprobs | None = None
+
+
+def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
+    """How fast it went, in a line each for the prompt, for the text and, with stats, for guesses if there were any.
+
+    Example: `print(speed_text(last), file=sys.stderr)`.
+    """
+    return (
+        f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s\n"
+        f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
+        f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
+    )
+
+
+def guesses_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
+    """How many guesses were right; nothing if there were none.
+
+    >>> guesses_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
+    '; 30 of 40 guesses right'
+    """
+    if stats is None or not stats.num_proposed_tokens:
+        return ""
+    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} guesses right"

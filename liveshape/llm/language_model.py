@@ -1,0 +1,397 @@
+"""A language model: one graph for prompts of any length and for token after token, against the cache inside of it.
+
+    model = LanguageModel.load("SmolLM2-135M-Instruct")
+    for token in model.stream(ids, Sampling(temperature=0.7), max_tokens=100, stop_ids=model.eos_ids):
+        ...
+
+Any number of threads may use a model and its forks: each call waits for its turn. A model has one text in its cache, so
+threads that each want a text of their own use a fork each, or `turn`.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from liveshape.device.protocol import Device
+from liveshape.errors import FormatError, InputError, UnsupportedError, counted
+from liveshape.formats.source import Source
+from liveshape.formats.whole_file import place_of
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
+from liveshape.llm.engine import cache_file
+from liveshape.llm.engine.engine import Engine, token_of
+from liveshape.llm.engine.fair_lock import Turn, in_turn
+from liveshape.llm.engine.origin import Origin
+from liveshape.llm.engine.session import Session
+from liveshape.llm.engine.speculative import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
+from liveshape.llm.engine.stream import Stream
+from liveshape.llm.program.context import checked_context, larger_context, with_context
+from liveshape.llm.program.half_cache import halve_caches
+from liveshape.llm.program.rotary_tables import turned_otherwise
+from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of, token_graph
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.model import program_file
+from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
+
+
+class LanguageModel:
+    """A text in the making: the tokens in the cache, and what may follow them.
+
+    Example: `LanguageModel.load("model.pte").max_context`.
+    """
+
+    def __init__(self, engine: Engine, origin: Origin, fork: Session | None = None) -> None:
+        self._engine, self._origin = engine, origin
+        self._session = fork or Session(engine)
+        self._is_fork = fork is not None
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: Device | str | int | None = None,
+        progress: Progress | None = None,
+        half_cache: bool = False,
+        activations: str = "float32",
+        max_context: int | None = None,
+    ) -> LanguageModel:
+        """A model from a `.pte`, or from a folder with a `model.pte` or with a single one of any name.
+
+        `max_context` is how many tokens its cache holds, where that is not what the file says.
+        `progress(done, total)` is told the bytes of weights uploaded. `half_cache` keeps a float32 cache as float16.
+        `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
+
+        Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
+        """
+        context = checked_context(max_context)
+        file = program_file(Path(path))
+        runtime = Runtime(device, activations=activations)
+        # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
+        source = Source(file)
+        program: Program | None = None
+        try:
+            program = runtime.load_program(source.view)
+            constants = constants_of(program)
+            graph = program.graph("forward", lambda lowered: with_context(lowered, constants, context))
+            tell_host(graph)
+            if half_cache:
+                graph = halve_caches(graph)
+            made = token_graph(graph, constants if context is None else {**constants, CONTEXT: context})
+            program.close()
+            turned = _rotation(constants, made.description.max_context)
+            origin = Origin(file.name, source, program.data, activations, turned)
+            return cls(Engine(made, runtime.device, progress), origin)
+        except UnsupportedError as error:
+            _close(program, source)
+            raise UnsupportedError(f"{file}: {error}", error.details) from error
+        except FormatError as error:
+            _close(program, source)
+            raise FormatError(f"{file}: {error}") from error
+        except BaseException:
+            _close(program, source)
+            raise
+
+    # What it is
+
+    @property
+    def turn(self) -> Turn:
+        """The turn at this model and its forks: `turn.run(function)` calls a function while no other thread uses them.
+
+        Example: `model.turn.run(lambda: (model.reset(), model.evaluate(ids)))`.
+        """
+        return self._engine.turn
+
+    @property
+    def max_seq_len(self) -> int:
+        """The most tokens of one call; longer texts are given in chunks."""
+        return self._engine.description.max_seq_len
+
+    @property
+    def max_context(self) -> int:
+        """The most tokens that the cache holds."""
+        return self._engine.description.max_context
+
+    @property
+    def trained_context(self) -> int | None:
+        """The context that the model was trained for, where its file says so: `max_context` may go up to there."""
+        return self._engine.description.trained_context
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens are below this."""
+        return self._engine.description.vocab_size
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text, as the file names them."""
+        return self._engine.description.eos_ids
+
+    @property
+    def bos_id(self) -> int | None:
+        """The token that begins a text, if there is one."""
+        return self._engine.description.bos_id
+
+    @property
+    def engine(self) -> Engine:
+        """The graph with its weights, for those who look inside."""
+        return self._engine
+
+    @property
+    def device(self) -> Device:
+        """The device that it runs on."""
+        return self._engine.device
+
+    @property
+    def memory(self) -> Memory:
+        """The GPU memory of the model and its cache, in bytes; forks have copies of the cache beside it."""
+        return self._engine.memory
+
+    @property
+    def position(self) -> int:
+        """How many tokens are in the cache."""
+        return self._session.position
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens in the cache."""
+        return self._session.tokens
+
+    # A text
+
+    @in_turn
+    def prefill(self, ids: Sequence[int]) -> None:
+        """Append tokens to the cache, in chunks where they are many: all of them, or none. It does not wait for the
+        device.
+
+        Example: `model.prefill([1, 2, 3])`.
+        """
+        self._session.append(self._checked(ids), None)
+
+    @in_turn
+    def next_token(self, sampling: Sampling | None = None) -> int:
+        """The token that may follow; it is not in the cache until it is given to `prefill`.
+
+        Example: `model.prefill(ids); token = model.next_token(Sampling(temperature=0.7))`.
+        """
+        return token_of(self._session.choose(_sampling(sampling)))
+
+    @in_turn
+    def logits(self) -> Any:
+        """The logits of what may follow, [vocabulary].
+
+        Example: `model.prefill(ids); model.logits().argmax()`.
+        """
+        return self._session.logits()
+
+    @in_turn
+    def evaluate(self, ids: Sequence[int]) -> Any:
+        """Append tokens and give the logits after each of them, [tokens, vocabulary].
+
+        Example: `logits = model.evaluate(ids)[:-1]`, which predict `ids[1:]`.
+        """
+        rows = list(self.evaluate_chunks(ids))
+        return np.concatenate(rows) if rows else np.empty((0, self.vocab_size), np.float32)
+
+    @in_turn
+    def evaluate_chunks(self, ids: Sequence[int]) -> Iterator[Any]:
+        """The same in pieces, for long texts; one token at a time if the program gives the last logits alone.
+
+        Others may use the model between two pieces, and then there is no next one but an error.
+
+        Example: `for logits in model.evaluate_chunks(ids): ...`.
+        """
+        return self._evaluated(self._checked(ids))
+
+    def _evaluated(self, ids: list[int]) -> Iterator[Any]:
+        size, mark = self._session.evaluated_at_once, None
+        for start in range(0, len(ids), size):
+            if mark is None:
+                self.turn.run(self._checked, ids)  # again: the text may have grown since
+            rows, mark = self._evaluate(ids[start : start + size], mark)
+            yield rows
+
+    @in_turn
+    def _evaluate(self, chunk: list[int], mark: object) -> tuple[Any, object]:
+        if mark is not None and mark is not self._session.mark:
+            raise InputError("the model was used otherwise since the last piece; evaluate the text again")
+        return self._session.evaluate(chunk), self._session.mark
+
+    @in_turn
+    def stream(
+        self,
+        ids: Sequence[int],
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop_ids: Collection[int] = (),
+        lookahead: str | LanguageModel | None = None,
+        lookahead_tokens: int = LOOKAHEAD_TOKENS,
+        logits: bool = False,
+    ) -> Stream:
+        """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
+
+        The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
+        "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
+        With `logits`, the stream has those that its last token was chosen from, too.
+
+        Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
+        """
+        given, stops, chosen = self._checked(ids), frozenset(_numbers(stop_ids, "stop_ids")), _sampling(sampling)
+        if max_tokens is not None:
+            (max_tokens,) = _numbers([max_tokens], "max_tokens")
+            if max_tokens < 0:
+                raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
+        ahead = None if lookahead is None else self._ahead(lookahead, lookahead_tokens, chosen)
+        first = self._session.append(given, None if max_tokens == 0 else chosen)
+        if not given and max_tokens != 0:
+            first = self._session.choose(chosen)
+        if max_tokens == 0:
+            first = None
+        logits_now = self._session.logits() if logits and first is not None else None
+        return Stream(self._session, first, chosen, max_tokens, stops, ahead, logits_now)
+
+    def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
+        """An error where a stream with this lookahead would be one.
+
+        Example: `model.check_lookahead("ngram")`.
+        """
+        self._ahead(lookahead, lookahead_tokens, Sampling())
+
+    def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
+        most = most_guesses(self._session, tokens)
+        if lookahead == NGRAM:
+            return Lookahead(Ngrams(), most)
+        if not isinstance(lookahead, LanguageModel):
+            raise InputError(f"lookahead must be {NGRAM!r} or a LanguageModel, {_short(lookahead)} was given")
+        check_draft(self._session, lookahead._session)
+        return Lookahead(Draft(lookahead._session, sampling), most)
+
+    # The cache
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.truncate(0)
+
+    @in_turn
+    def truncate(self, length: int) -> None:
+        """Forget the tokens from `length` on, as if they had never been there.
+
+        Example: `model.truncate(len(system_prompt))`.
+        """
+        (length,) = _numbers([length], "length")
+        if not 0 <= length <= self._session.position:
+            raise InputError(
+                f"the cache holds {counted(self._session.position, 'token')} and cannot be cut to {length}"
+            )
+        self._session.truncate(length)
+
+    @in_turn
+    def fork(self) -> LanguageModel:
+        """Another text that begins with this one. Weights are shared; the two go on independently.
+
+        One of them at a time is in the graph's own cache, and using the other swaps them: two copies on the device.
+
+        Example: `other = model.fork(); other.prefill(ids)`.
+        """
+        return LanguageModel(self._engine, self._origin, self._session.fork())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokens and the cache to a file, whole or not at all.
+
+        Example: `model.save("system-prompt.cache")`.
+        """
+        place_of(path, "a saved cache")  # before all is read from the device
+        cache_file.save(path, self.turn.run(self._session.saved, self.checksum, self._origin.activations))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take the tokens and the cache of a file that this same program saved, with the same `activations`; a refused
+        file changes nothing.
+
+        Example: `model.restore("system-prompt.cache")`.
+        """
+        expected = self.turn.run(self._session.expected, self.checksum, self._origin.activations)
+        saved = cache_file.load(path, expected)
+        self.turn.run(self._session.replace, saved)
+
+    @property
+    def checksum(self) -> str:
+        """Of all bytes of the program that was loaded; saved caches carry it. Computed when it is first asked for."""
+        return self._origin.checksum
+
+    def close(self) -> None:
+        """Give the GPU memory back at once: of the model and of all its forks, which are of no more use then.
+
+        Closing a fork frees what is its own: the copies of its text.
+
+        Example: `with LanguageModel.load("model.pte") as model: ...`.
+        """
+        self.turn.run_or_leave(self._close)
+
+    def _close(self) -> None:
+        self._session.close()
+        if not self._is_fork:
+            self._engine.close()
+            self._origin.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LanguageModel({self._origin.name}: {self._session.position} of {self.max_context} tokens)"
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """Tokens as numbers, all of them known and few enough, before anything is computed."""
+        tokens, held = _numbers(ids, "tokens"), self._session.position
+        if held + len(tokens) > self.max_context:
+            there = f"{held:,} in the cache and " if held else ""
+            raise InputError(
+                f"{there}{counted(len(tokens), 'token')} given, the context holds {self.max_context:,}; shorten the "
+                f"text, or {larger_context(self.trained_context, held + len(tokens))}"
+            )
+        wrong = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
+        if wrong is not None:
+            raise InputError(f"token {wrong} is outside the vocabulary of {self.vocab_size:,}")
+        return tokens
+
+
+def _numbers(given: Any, what: str) -> list[int]:
+    """Whole numbers of any kind as Python's own."""
+    try:
+        return [operator.index(each) for each in given]
+    except TypeError as error:
+        kind = type(given).__name__
+        raise InputError(f"{what} must be whole numbers, {kind} {_short(given)} was given: {error}") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _sampling(given: Sampling | None) -> Sampling:
+    if given is not None and not isinstance(given, Sampling):
+        raise InputError(f"sampling must be a Sampling or None, {_short(given)} was given")
+    return given or Sampling()
+
+
+def _rotation(constants: dict[str, Any], context: int) -> bytes:
+    """What tells the rotation in a context from that of the file."""
+    parameters, own = parameters_of(constants), constants.get(CONTEXT)
+    return turned_otherwise(parameters, own, context) if isinstance(own, int) else b""
+
+
+def _close(program: Program | None, source: Source) -> None:
+    if program is not None:
+        program.close()
+    source.close()

@@ -1,0 +1,318 @@
+"""The context as a choice of the run: the same graph with caches for more tokens or fewer than its file was made for.
+
+Growing must be proved, node by node: what depends on the position may only meet operators that work alike at every
+size, caches whose rows are at positions, and rotary tables that the file says how to make. Where that cannot be seen a
+larger context is refused; a smaller one is always right, and takes less memory where it can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from liveshape.errors import InputError, LiveshapeError, PlanError, UnsupportedError
+from liveshape.export.decoder.context_parameters import ContextParameters
+from liveshape.graph import Graph, Limits, Node, Shape, SymInt, Tensor, Value
+from liveshape.graph.elements import prod
+from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.graph.state import State
+from liveshape.kernels.requests import Allowed, Read, Scratch
+from liveshape.llm.program.rotary_tables import ROTARY, longer_tables
+from liveshape.llm.program.sliding_windows import without_windows
+from liveshape.llm.program.token_graph import MOST_CONTEXT, at_positions, context_of, parameters_of, signature
+from liveshape.lower.rewriting import renamed
+
+_SLICE = "aten.slice_copy.Tensor"
+# Live numbers that go with the position, however far.
+_NUMBERS = frozenset(
+    {
+        "add",
+        "aten::_local_scalar_dense",
+        "aten::item",
+        "aten::sym_size.int",
+        "et_vk.select_as_symint.default",
+        "executorch_prim::add.Scalar",
+        "executorch_prim::mul.Scalar",
+        "executorch_prim::sub.Scalar",
+        "liveshape.assign",
+        "mul",
+        "sub",
+        "sym_size.int",
+    }
+)
+# Operators without an argument that could stand for a context: they do the same at every size.
+_ANY_SIZE = frozenset(
+    {
+        "aten._softmax.default",
+        "aten.add.Tensor",
+        "aten.amax.default",
+        "aten.arange.start_step",
+        "aten.bmm.default",
+        "aten.cat.default",
+        "aten.div.Tensor",
+        "aten.ge.Scalar",
+        "aten.logical_and.default",
+        "aten.lt.Scalar",
+        "aten.mul.Tensor",
+        "aten.permute_copy.default",
+        "aten.sub.Tensor",
+        "aten.tanh.default",
+        "aten.view_copy.default",
+        "aten.where.self",
+        "liveshape.move",
+    }
+)
+_MOST_ELEMENTS = 1 << 32
+
+
+def checked_context(context: Any) -> int | None:
+    """A context that somebody asks for, as a number; None is the one of the file.
+
+    >>> checked_context(4096), checked_context(None)
+    (4096, None)
+    """
+    if context is None:
+        return None
+    if isinstance(context, bool) or not hasattr(context, "__index__"):
+        raise InputError(f"max_context must be a whole number of tokens, {context!r} was given")
+    number = int(context.__index__())
+    if not 1 <= number <= MOST_CONTEXT:
+        raise InputError(f"max_context {number}: a context holds from 1 to {MOST_CONTEXT:,} tokens")
+    return number
+
+
+def larger_context(trained: int | None, tokens: int) -> str:
+    """What to do about a context that is too short for so many tokens, as the end of a message.
+
+    >>> larger_context(8192, 3000)
+    'load the model with --max-context 4096 (load(max_context=4096)): it was trained for 8,192 tokens'
+    """
+    if trained is None:
+        return "export the model with a larger context (--max-context)"
+    enough = 1 << tokens.bit_length()
+    enough = min(enough, trained) if tokens < trained else enough
+    poor = ", and text beyond that will be poor" if tokens >= trained else ""
+    asked = f"--max-context {enough} (load(max_context={enough}))"
+    return f"load the model with {asked}: it was trained for {trained:,} tokens{poor}"
+
+
+def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -> Graph:
+    """A program as it was lowered, with caches that hold `context` tokens, or as many as its file says.
+
+    Example: `program.graph("forward", lambda graph: with_context(graph, constants_of(program), 8192))`.
+    """
+    tokens, position, _ = signature(graph, constants)
+    states = at_positions(graph, position)
+    now = context_of(constants, tokens, states)
+    wanted = now if context is None else context
+    graph = without_windows(graph, tokens, position, wanted)
+    if wanted == now or not states:
+        return graph
+    parameters = parameters_of(constants)
+    try:
+        # A call of the most tokens is planned, whether the context lets it be or not; and one position must follow.
+        return _Rows(graph, position, wanted, max(wanted, tokens.max_shape[1] + 1), parameters).graph_of_rows()
+    except LiveshapeError as error:
+        if wanted < now:
+            return graph  # as large as it is, and no more of it is used
+        raise UnsupportedError(
+            f"a context of {wanted:,} tokens: this program was made for {now:,}, and {error}; "
+            f"export the model again, with --max-context {wanted}"
+        ) from error
+
+
+class _Unbounded(LiveTensor):
+    """A tensor whose bound is looked for."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: Shape) -> None:
+        self._shape = shape
+
+
+class _Sizes:
+    """The live shapes and numbers of a graph, with the most tokens of a call from one position on."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._live: dict[Value, LiveTensor | LiveScalar] = {}
+
+    def of(self, argument: Any) -> Any:
+        """An argument with its values live."""
+        if isinstance(argument, tuple):
+            return tuple(self.of(item) for item in argument)
+        if not isinstance(argument, Value):
+            return argument
+        if argument not in self._live:
+            nobody = bytearray()
+            live = _Unbounded(argument, nobody) if isinstance(argument, Tensor) else LiveScalar(argument, nobody)  # type: ignore[arg-type]
+            self._live[argument] = live
+        return self._live[argument]
+
+    def run(self, node: Node) -> None:
+        """Let a node set what it gives."""
+        args = [_numbers(self.of(argument)) for argument in node.args[:-1]]
+        try:
+            generator = node.run(*args, self.of(node.args[-1]))
+            reply: Any = None
+            while generator is not None:
+                request = generator.send(reply)
+                reply = None
+                if isinstance(request, Scratch):
+                    reply = _Unbounded(Tensor("scratch", request.dtype, request.max_shape), bytearray())
+                elif isinstance(request, Allowed):
+                    reply = Limits()
+                elif isinstance(request, Read):
+                    reply = self.start
+        except StopIteration:
+            return
+        except LiveshapeError:
+            raise
+        except Exception as error:  # as planning does: an operator met sizes that it was not written for
+            raise PlanError(f"{node.label}: {type(error).__name__}: {error}") from error
+
+
+def _numbers(argument: Any) -> Any:
+    """Live scalars by value."""
+    if isinstance(argument, tuple):
+        return tuple(_numbers(item) for item in argument)
+    return argument.value if isinstance(argument, LiveScalar) else argument
+
+
+class _Rows:
+    """A graph whose caches get `rows` rows: what of it depends on the position, and how large that becomes."""
+
+    def __init__(
+        self, graph: Graph, position: Tensor, context: int, rows: int, parameters: ContextParameters | None
+    ) -> None:
+        states = at_positions(graph, position)
+        opaque = next((state for state in states if state.axis is None), None)
+        if opaque is not None:
+            raise UnsupportedError(f"its state {opaque.tensor.name} is not known to be rows at positions")
+        if parameters is not None and parameters.largest is not None and context > parameters.largest:
+            raise UnsupportedError(f"it has no masks for the model's sliding window of {parameters.largest:,} tokens")
+        self.names: dict[Value, Value] = {state.tensor: _resized(state, rows) for state in states}
+        self.caches = set(self.names.values())
+        self.rows = rows
+        self.names |= longer_tables(graph, context, rows, parameters)
+        self.graph = _named(graph, self.names)
+        self.position = position
+        # At both ends of the context: what differs is as long as it.
+        self.ends = _Sizes(0), _Sizes(rows - _most_tokens(graph))
+        self.touched: set[Value] = {position}
+
+    def graph_of_rows(self) -> Graph:
+        """The graph, or an error that says what is in the way."""
+        for node in self.graph.nodes:
+            known = any(value in self.touched or value in self.caches for value in node.inputs)
+            if known or all(isinstance(value, SymInt) for value in node.written):
+                for end in self.ends:
+                    end.run(node)
+            if known:
+                self._spread(node)
+        outside = next((value for value in self.graph.outputs if value in self.touched), None)
+        if outside is not None:
+            raise UnsupportedError(f"it gives {outside.name}, which is as long as the context")
+        longer: dict[Value, Value] = {}
+        for value in self.touched:
+            if isinstance(value, Tensor) and value is not self.position:
+                longer[value] = replace(value, max_shape=self._bound(value))
+        return _named(self.graph, longer)
+
+    def _spread(self, node: Node) -> None:
+        """What a node gives that depends on the position, or an error where it may be right up to a bound alone."""
+        read = [value for value in node.inputs if value in self.touched]
+        if node.name in _NUMBERS:
+            self.touched.update(node.outputs)
+            return
+        if node.along or node.name == ROTARY:
+            self._check_constants(node)
+        elif node.name == _SLICE:
+            self._check_slice(node)
+        elif node.gathers is not None and node.args[node.gathers[0]] in self.touched:
+            self._check_table(node, node.args[node.gathers[1]], 0)
+        elif node.name not in _ANY_SIZE:
+            raise UnsupportedError(f"{node.label} may not be right at other positions")
+        for value in node.outputs:
+            floats = isinstance(value, Tensor) and value.dtype.startswith(("float", "bfloat"))
+            moves = isinstance(value, Tensor) and self._moves(value)
+            counts = any(isinstance(each, Tensor) and each.dtype.startswith(("int", "uint")) for each in read)
+            if moves or not floats:
+                self.touched.add(value)
+            elif floats and counts and node.name in _ANY_SIZE:
+                raise UnsupportedError(f"{node.label} makes floats of positions")
+
+    def _moves(self, tensor: Tensor) -> bool:
+        near, far = (end.of(tensor).shape for end in self.ends)
+        return bool(near != far)
+
+    def _bound(self, tensor: Tensor) -> Shape:
+        """Dimensions that are as long as the context have room for all of it."""
+        near, far = (end.of(tensor).shape for end in self.ends)
+        shape = tuple(
+            max(self.rows, more) if size != more else most
+            for size, more, most in zip(near, far, tensor.max_shape, strict=True)
+        )
+        _check_elements(tensor, shape)
+        return shape
+
+    def _check_constants(self, node: Node) -> None:
+        """A mask that is data of the file speaks of as many keys as it has."""
+        known = set(self.names.values())
+        for value in node.inputs:
+            if isinstance(value, Tensor) and value.constant is not None and value not in known:
+                self._check_table(node, value, 0 if node.name == ROTARY else value.rank - 1)
+
+    def _check_slice(self, node: Node) -> None:
+        source, axis, start, end, step = node.args[:5]
+        if source in self.caches:
+            if (start, step) != (0, 1):
+                raise UnsupportedError(f"{node.label} takes a part of a cache")
+        elif source in self.touched and (start, step) == (0, 1) and end in self.touched:
+            for side in self.ends:
+                if side.of(end).value > side.of(source).shape[axis]:
+                    raise UnsupportedError(f"{node.label} takes more than there is")
+        elif source.constant is not None and source not in self.touched and step == 1 and isinstance(end, SymInt):
+            self._check_table(node, source, axis)
+        else:
+            raise UnsupportedError(f"{node.label} takes a part of what is as long as the context")
+
+    def _check_table(self, node: Node, table: Any, axis: int) -> None:
+        if not isinstance(table, Tensor) or table.constant is None:
+            raise UnsupportedError(f"{node.label} picks what is not data of the file by positions")
+        if table.max_shape[axis] < self.rows:
+            raise UnsupportedError(f"the table of {node.label} ends at position {table.max_shape[axis]:,}")
+
+
+def _resized(state: State, rows: int) -> Tensor:
+    tensor, axis = state.tensor, state.axis
+    assert axis is not None
+    shape = (*tensor.max_shape[:axis], rows, *tensor.max_shape[axis + 1 :])
+    _check_elements(tensor, shape)
+    # No row is read before it was written, so nothing needs to lie there.
+    return replace(tensor, max_shape=shape, constant=None)
+
+
+def _check_elements(tensor: Tensor, shape: Shape) -> None:
+    if prod(shape) >= _MOST_ELEMENTS:
+        raise UnsupportedError(f"{tensor.name} would be {shape}, which is {prod(shape):,} elements, 2**32 or more")
+
+
+def _most_tokens(graph: Graph) -> int:
+    return max(value.max_shape[1] for value in graph.inputs if isinstance(value, Tensor) and value.rank == 2)
+
+
+def _named(graph: Graph, names: dict[Value, Value]) -> Graph:
+    return replace(
+        graph,
+        nodes=tuple(replace(node, args=renamed(node.args, names)) for node in graph.nodes),
+        values=tuple(names.get(value, value) for value in graph.values),
+    )
+
+
+__all__ = ["checked_context", "larger_context", "with_context"]

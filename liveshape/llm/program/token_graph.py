@@ -1,0 +1,253 @@
+"""What a language model's file says of itself, and its `forward` as a graph that chooses the next token, too.
+
+The graph gets a tail: a history of the tokens at their positions, and the sampling operator on the last logits, or on
+those of the last few tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from liveshape import ops
+from liveshape.errors import FormatError, UnsupportedError
+from liveshape.export.decoder.context_parameters import METHOD, ContextParameters
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.elements import prod
+from liveshape.graph.state import State, states_of
+from liveshape.llm.program.early_rows import taken_early
+from liveshape.llm.program.rows import widened
+from liveshape.lower.cse import share_subexpressions
+from liveshape.metadata import is_constant
+from liveshape.runtime import Program
+
+TOKEN, LOGITS = 0, 1  # the outputs of the graph
+SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+MOST_ROWS = 16  # that a call chooses a token after
+CONTEXT = "get_max_context_len"  # the method that says how many tokens the caches hold
+MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
+_FLOATS = ("float32", "float16")
+_INTEGERS = ("int64", "int32")
+# Operators whose result begins with the first element of their first argument, beside views.
+_FIRST_OF = frozenset({"aten::_local_scalar_dense", "aten::item", "liveshape.assign"})
+_AT_INDEX = frozenset({"et_vk.select_as_symint.default", "aten.select_copy.int", "aten::select_copy.int_out"})
+
+
+@dataclass(frozen=True)
+class Description:
+    """The numbers of a model: the longest chunk of one call, the context of its cache, and its special tokens."""
+
+    max_seq_len: int
+    max_context: int
+    trained_context: int | None  # that the model was trained for and this file can be loaded with, if it says so
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    logit_rows: int  # the most tokens of a call whose logits it gives: its last ones
+    chosen_rows: int  # the most of these that it chooses a token after
+
+
+@dataclass(eq=False)
+class TokenGraph:
+    """`forward` with its tail; the settings are live scalars that nobody else sets.
+
+    `choice` is the node that chooses a token. It may run again after a call, since all that it reads is still there:
+    the logits are an output, and the history outlives the call. The nodes before it read inputs, whose memory others
+    may have taken by then.
+    """
+
+    graph: Graph
+    tokens: Tensor
+    position: Tensor
+    logits: Tensor
+    history: Tensor
+    states: tuple[State, ...]  # what outlives a call; rows only where these are at the positions of the tokens
+    settings: dict[str, SymInt]
+    rows: SymInt  # after how many tokens of a call, the last ones, one is chosen; it begins with 1
+    choice: int
+    description: Description
+
+
+def constants_of(program: Program) -> dict[str, Any]:
+    """The values of all methods that only return one; a list where they return several.
+
+    Example: `constants_of(program)["get_max_seq_len"]`.
+    """
+    found: dict[str, Any] = {}
+    for plan in program.file.plans:
+        if is_constant(plan):
+            values = [
+                getattr(value, "tolist", lambda value=value: value)() for value in program.load_method(plan.name)()
+            ]
+            found[plan.name] = values[0] if len(values) == 1 else values
+    return found
+
+
+def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
+    """Check that a graph is that of a language model with a cache, and give it its tail.
+
+    Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
+    """
+    tokens, position, logits = signature(graph, constants)
+    rows = SymInt("rows", 1)
+    graph, logits = widened(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
+    graph = taken_early(graph)
+    states = at_positions(graph, position)
+    description = _describe(constants, tokens, logits, states)
+    if not states:
+        raise UnsupportedError(
+            f"{graph.name} keeps no state between calls; a language model must be exported with its cache in the graph"
+        )
+    values: list[Value] = []
+    nodes: list[Node] = []
+
+    def keep(value: Any) -> Any:
+        values.append(value)
+        return value
+
+    def add(operator: str, *args: Any) -> Any:
+        entry = ops.OPS[operator]
+        nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{operator} (after {graph.name})", args))
+        return args[-1]
+
+    # With room for a call of the most tokens, which is planned even where the context is shorter.
+    history = keep(Tensor("history", "int32", (1, max(description.max_context, tokens.max_shape[1]))))
+    settings = {name: keep(SymInt(name)) for name in SETTINGS}
+    begin = add("et_vk.select_as_symint.default", position, 0, 0, keep(SymInt("position")))
+    count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
+    add("liveshape.record", tokens, begin, history, None)
+    length = add("add", begin, count, keep(SymInt("tokens so far")))
+    token = keep(Tensor("token", "int32", (1, description.chosen_rows)))
+    add("liveshape.sample", logits, history, length, rows, *settings.values(), token)
+    known = dict.fromkeys((*graph.values, rows, *values))
+    extended = share_subexpressions(
+        replace(graph, nodes=(*graph.nodes, *nodes), values=tuple(known), outputs=(token, logits))
+    )
+    return TokenGraph(
+        extended,
+        tokens,
+        position,
+        logits,
+        history,
+        at_positions(extended, position),
+        settings,
+        rows,
+        len(extended.nodes) - 1,
+        description,
+    )
+
+
+def signature(graph: Graph, constants: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens, their positions and the logits, or an error that says what was expected and what is there.
+
+    Example: `tokens, position, logits = signature(graph, constants_of(program))`.
+    """
+    found = [value for value in graph.inputs if isinstance(value, Tensor) and value.dtype in _INTEGERS]
+    tokens = [value for value in found if value.rank == 2 and value.max_shape[0] == 1]
+    positions = [value for value in found if value.rank == 1]
+    logits = [value for value in graph.outputs if isinstance(value, Tensor) and value.dtype in _FLOATS]
+    fits = len(graph.inputs) == 2 and len(tokens) == len(positions) == 1
+    if fits:
+        fits = positions[0].max_shape[0] in (1, tokens[0].max_shape[1])
+    if not fits or len(logits) != 1 or logits[0].rank not in (2, 3) or logits[0].max_shape[0] != 1:
+        given = ", ".join(_text(value) for value in graph.inputs)
+        gives = ", ".join(_text(value) for value in graph.outputs)
+        hint = "; it has no cache: export with use_kv_cache" if constants.get("use_kv_cache") is False else ""
+        raise UnsupportedError(
+            f"{graph.name} is not that of a language model with a cache: it takes ({given}) and gives ({gives}); "
+            f"expected are tokens int64 [1, S], positions int64 [1] or [S], and logits [1, V] or [1, S, V]{hint}"
+        )
+    if tokens[0].static and tokens[0].max_shape[1] > 1:
+        raise UnsupportedError(
+            f"{graph.name} takes exactly {tokens[0].max_shape[1]} tokens; export with a dynamic sequence length"
+        )
+    return tokens[0], positions[0], logits[0]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.max_shape)}"
+    return "a number" if isinstance(value, SymInt) else repr(value)
+
+
+def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
+    """The states of a graph, with an axis only where their rows begin at the first element of `position`.
+
+    Rows that begin elsewhere, as those of a ring do, are not where the tokens are: such a state is one whole.
+
+    Example: `all(state.axis is not None for state in at_positions(graph, position))`.
+    """
+    writers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.written:
+            writers.setdefault(value, []).append(node)
+
+    def is_position(value: Any) -> bool:
+        for _ in graph.nodes:
+            makers = writers.get(value, []) if isinstance(value, Value) else []
+            if value is position or len(makers) != 1:
+                break
+            (node,) = makers
+            first = node.name in _AT_INDEX and isinstance(node.args[2], int) and node.args[2] == 0
+            if not (node.alias or first or node.name in _FIRST_OF):
+                break
+            value = node.args[0]
+        return value is position and position not in writers
+
+    return tuple(
+        state if all(is_position(begin) for begin in state.begins) else State(state.tensor)
+        for state in states_of(graph)
+    )
+
+
+def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Sequence[State]) -> Description:
+    bound = tokens.max_shape[1]
+    width = logits.max_shape[-1]
+    longest = min(_number(constants, "get_max_seq_len", bound), bound)
+    given = min(prod(logits.max_shape[:-1]), longest)
+    ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
+    begin = constants.get("get_bos_id")
+    parameters = parameters_of(constants)
+    return Description(
+        max_seq_len=longest,
+        max_context=context_of(constants, tokens, states),
+        trained_context=None if parameters is None else parameters.reach,
+        vocab_size=min(_number(constants, "get_vocab_size", width), width),
+        eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
+        bos_id=None if begin is None or int(begin) < 0 else int(begin),
+        logit_rows=given,
+        chosen_rows=min(given, MOST_ROWS),
+    )
+
+
+def _number(constants: dict[str, Any], name: str, otherwise: int) -> int:
+    value = constants.get(name, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FormatError(f"{name} of the program gives {value!r}; a number above 0 is expected")
+    return value
+
+
+def parameters_of(constants: dict[str, Any]) -> ContextParameters | None:
+    """What a file says of other contexts than its own, if it does.
+
+    Example: `parameters_of(constants_of(program)).trained`.
+    """
+    return ContextParameters.read(constants[METHOD]) if METHOD in constants else None
+
+
+def context_of(constants: dict[str, Any], tokens: Tensor, states: Sequence[State]) -> int:
+    """The tokens that the caches of a program hold: as many as its file says, and no more than they have rows.
+
+    Example: `context_of(constants_of(program), tokens, at_positions(graph, position))`.
+    """
+    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
+    return min(_number(constants, CONTEXT, _context(states, tokens.max_shape[1])), *rows, MOST_CONTEXT)
+
+
+def _context(states: Sequence[State], bound: int) -> int:
+    """Without a word of the file: the rows of its caches, or a size that all states have and that holds a chunk."""
+    rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
+    sizes = [set(state.tensor.max_shape[:-1]) for state in states if state.tensor.rank >= 3]
+    shared = set.intersection(*sizes) if sizes else set()
+    return min(rows, default=max((size for size in shared if size >= bound), default=bound))

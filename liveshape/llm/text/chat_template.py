@@ -1,0 +1,108 @@
+"""Chat templates: messages to the text that a model was trained on, in the jinja dialect of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any
+
+from liveshape.errors import FormatError, InputError, LiveshapeError
+from liveshape.packages import need
+
+Message = Mapping[str, Any]
+_LONGEST_REASON = 400  # characters of what a template says
+
+
+class ChatTemplate:
+    """A template that turns messages into text. It runs in a sandbox: it comes with the weights, not with the code.
+
+    Example: `ChatTemplate(text).render([{"role": "user", "content": "Hi"}], add_generation_prompt=True)`.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def render(self, messages: Sequence[Message], **variables: Any) -> str:
+        """The text for the messages; what the template itself refuses is an InputError with its words.
+
+        A template that is broken, or that costs more than any prompt is worth, is a FormatError.
+        """
+        need("jinja2")
+        from liveshape.llm.text.template_budget import limited
+
+        given = {"messages": as_tables(messages), **{name: _plain(value, name) for name, value in variables.items()}}
+        with _refusals("the chat template refuses these messages"), limited(given):
+            return str(self._compiled.render(given))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        import jinja2
+
+        from liveshape.llm.text.template_limits import LimitedEnvironment
+
+        with _refusals("the chat template is broken", FormatError):
+            try:
+                return LimitedEnvironment().from_string(self.source)
+            except jinja2.TemplateSyntaxError as error:
+                raise FormatError(f"the chat template is broken at its line {error.lineno}: {error}") from error
+
+
+def as_tables(messages: Any) -> list[dict[str, Any]]:
+    """Messages in Python's own types; what are none is an error.
+
+    >>> as_tables(({"role": "user", "content": "Hi"},))
+    [{'role': 'user', 'content': 'Hi'}]
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        kind = type(messages).__name__
+        raise InputError(f"messages are a list of {{'role': ..., 'content': ...}}, {kind} was given; give a list")
+    made = list(messages)
+    wrong = [type(each).__name__ for each in made if not isinstance(each, Mapping)]
+    if wrong:
+        raise InputError(f"a message is {{'role': ..., 'content': ...}}, {wrong[0]} was given")
+    plain: list[dict[str, Any]] = _plain(made, "messages")
+    return plain
+
+
+def _plain(value: Any, what: str) -> Any:
+    """A value in Python's own types, all the way down: these are what a template may cost, and no others."""
+    try:
+        return _copied(value, what)
+    except RecursionError:
+        raise InputError(f"{what} holds itself, or is nested too deep") from None
+
+
+def _copied(value: Any, what: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_copied(key, what): _copied(each, what) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_copied(each, what) for each in value)
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return [_copied(each, what) for each in value]
+    raise InputError(f"a chat template takes texts, numbers, lists and tables; {what} has {type(value).__name__}")
+
+
+@contextmanager
+def _refusals(what: str, kind: type[LiveshapeError] = InputError) -> Iterator[None]:
+    """Whatever a template raises, in our words."""
+    from liveshape.llm.text.template_budget import LimitError
+
+    try:
+        yield
+    except LiveshapeError:
+        raise
+    except (LimitError, RecursionError, MemoryError, OverflowError) as error:
+        reason = (str(error) or type(error).__name__)[:_LONGEST_REASON]
+        raise FormatError(f"the chat template costs too much: {reason}; give another chat_template") from error
+    except Exception as error:  # anything: a template is a program
+        raise kind(f"{what}: {str(error)[:_LONGEST_REASON]}") from error

@@ -1,0 +1,375 @@
+"""Text to token ids and back: a thin wrapper over `tokenizers`, with the files and habits of transformers.
+
+`StreamDecoder` gives the text of a growing row of tokens, piece by piece, and never half of a character.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from liveshape.disk import read_text
+from liveshape.errors import FormatError, InputError, LiveshapeError
+from liveshape.llm.arguments import path_of, text_of, token_ids
+from liveshape.llm.settings import GenerationSettings, read_json
+from liveshape.llm.text.chat_template import ChatTemplate, Message, as_tables
+from liveshape.llm.text.messages import ControlTokens, check_messages
+from liveshape.llm.text.tokenizer_file import TokenizerFile
+from liveshape.packages import need
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+# A character is at most four bytes, so more tokens than this without an end are no character at all.
+_PATIENCE = 16
+# How many tokens of the prompt tell whether the first one generated starts with a space.
+_CONTEXT = 8
+_MOST_IDS = 1 << 32  # that the library takes
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+_WISHES = ("add_bos_token", "add_eos_token")
+
+
+class Tokenizer:
+    """What tokenizer.json and the files beside it say.
+
+    Example: `Tokenizer.load("folder").encode("Once upon a time")`.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        config: Mapping[str, Any] | None = None,
+        *,
+        chat_templates: Mapping[str, str] | None = None,
+        generation: GenerationSettings | None = None,
+    ) -> None:
+        self._backend = backend
+        self._config = dict(config or {})
+        self._file: TokenizerFile | None = None  # of what was loaded
+        self._templates = {name: ChatTemplate(text) for name, text in (chat_templates or {}).items()}
+        self.generation = generation or GenerationSettings()
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._names = {key: _content(value) for key, value in self._config.items() if key.endswith("_token")}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer of a folder, or the one beside a model file.
+
+        Example: `Tokenizer.load("SmolLM2-135M-Instruct")`.
+        """
+        need("tokenizers")
+        import tokenizers
+
+        path = path_of(folder)
+        home = path if path.is_dir() else path.parent
+        file = path if path.suffix == ".json" else home / "tokenizer.json"
+        if not file.exists():
+            raise InputError(
+                f"{file} does not exist: text needs the tokenizer.json of the model beside it; copy it there, or make "
+                "both anew: liveshape export SOURCE -o FOLDER; `liveshape run` runs a program without one"
+            )
+        checked = TokenizerFile.read(file)
+        with _library(FormatError, f"{file}"):
+            backend = tokenizers.Tokenizer.from_buffer(checked.content)
+            # Files are made for training too: neither must ever cut or fill a prompt.
+            backend.no_truncation()
+            backend.no_padding()
+            # Some files that are read without a word fail, or panic, at the first text.
+            backend.encode("", add_special_tokens=True)
+        config = {
+            **_special_tokens(home / "special_tokens_map.json"),
+            **_special_tokens(home / "tokenizer_config.json"),
+        }
+        generation = GenerationSettings.read(home / "generation_config.json")
+        made = cls(backend, config, chat_templates=_read_templates(home), generation=generation)
+        made._file = checked
+        return made
+
+    def to_json(self) -> str:
+        """What tokenizer.json says.
+
+        Example: `json.loads(tokenizer.to_json())["model"]["type"]`.
+        """
+        return self._backend.to_str()
+
+    # Names and numbers
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, added ones included."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    def same_tokens(self, other: Tokenizer) -> bool:
+        """Whether another tokenizer gives every token the same number.
+
+        Example: `tokenizer.same_tokens(Tokenizer.load("a-smaller-model"))`.
+        """
+        mine, others = (each._backend.get_vocab(with_added_tokens=True) for each in (self, other))
+        return mine == others
+
+    @property
+    def bos_token(self) -> str | None:
+        """The token that begins a text."""
+        return self._names.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text."""
+        return self._names.get("eos_token")
+
+    @property
+    def bos_id(self) -> int | None:
+        """Its number, by the name in tokenizer_config.json, or else by generation_config.json."""
+        found = self.token_id(self.bos_token)
+        return self.generation.bos_id if found is None else found
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every token that ends an answer: the one of the tokenizer and those of generation_config.json."""
+        own = self.token_id(self.eos_token)
+        return frozenset(self.generation.eos_ids) | ({own} if own is not None else set())
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template for messages, if the model has one."""
+        return self._templates["default"].source if "default" in self._templates else None
+
+    def with_chat_template(self, source: str) -> Tokenizer:
+        """The same tokenizer with another template for messages.
+
+        Example: `tokenizer.with_chat_template(Path("chatml.jinja").read_text())`.
+        """
+        made = copy.copy(self)
+        made._templates = {"default": ChatTemplate(text_of(source, "a chat template"))}
+        return made
+
+    def token_id(self, token: str | None) -> int | None:
+        """The number of a token by its text.
+
+        Example: `tokenizer.token_id("<|im_end|>")`.
+        """
+        return None if token is None else self._backend.token_to_id(text_of(token, "a token"))
+
+    def token(self, index: int) -> str | None:
+        """The text of a token as the vocabulary writes it.
+
+        Example: `tokenizer.token(262) == "Ġthe"`.
+        """
+        (number,) = token_ids((index,))
+        return self._backend.id_to_token(number) if 0 <= number < _MOST_IDS else None
+
+    # Text
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text; special tokens that are written out in it become their single ids.
+
+        Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
+        """
+        self._check_length(text)
+        with _library(InputError, "the tokenizer cannot encode this text"):
+            ids = list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        wish, begin = self._config.get("add_bos_token"), self.bos_id
+        if not add_special_tokens or wish is None or begin is None:
+            return ids
+        plain = list(self._backend.encode(text, add_special_tokens=False).ids)
+        has_one = ids[:1] == [begin] and ids != plain
+        if wish and not has_one:
+            return [begin, *ids]
+        return ids[1:] if has_one and not wish else ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The ids of a whole prompt: begun as the model wants it, but not twice if the text already is.
+
+        Example: `tokenizer.encode_prompt("<s>Hi") == tokenizer.encode_prompt("Hi")`.
+        """
+        begun = self.bos_token is not None and text.startswith(self.bos_token)
+        ids = self.encode(text, add_special_tokens=not begun)
+        return ids or ([self.bos_id] if self.bos_id is not None else [])
+
+    def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False, **_: Any) -> str:
+        """The text of ids.
+
+        Example: `tokenizer.decode([504, 3575]) == "The capital"`.
+        """
+        row = token_ids((ids,) if isinstance(ids, Integral) else ids)
+        outside = next((index for index in row if not 0 <= index < _MOST_IDS), None)
+        if outside is not None:
+            raise InputError(f"{outside} is no token: ids are from 0 to {self.vocab_size - 1}")
+        with _library(InputError, "the tokenizer cannot decode these ids"):
+            return self._backend.decode(row, skip_special_tokens=skip_special_tokens)
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = ...,
+        tokenize: Literal[True] = ...,
+        **variables: Any,
+    ) -> list[int]: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = ...,
+        tokenize: Literal[False],
+        **variables: Any,
+    ) -> str: ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tokenize: bool = True,
+        tools: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        **variables: Any,
+    ) -> list[int] | str:
+        """Messages as the prompt that the model was trained on; further arguments go to the template.
+
+        A control token that is spelled out in a message or in tools stays the letters it is: only those of the template
+        become single ids. (`tokenize=False` gives the text, in which nobody can tell them apart any more.)
+
+        Example: `tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], enable_thinking=False)`.
+        """
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        template = ChatTemplate(chat_template) if chat_template is not None else self._templates.get(name)
+        if template is None:
+            raise InputError(
+                "this tokenizer has no chat template (neither chat_template.jinja nor one in tokenizer_config.json): "
+                "give the prompt as text"
+            )
+        given = as_tables(messages)
+        check_messages(given, template.source)
+        names = {key: token for key, token in self._names.items() if token is not None}
+        mark, (said, *others) = self._control_tokens.marked(given, tools, variables.pop("documents", None))
+        known = {**names, **dict(zip(("tools", "documents"), others, strict=True)), **variables}
+        text = template.render(said, add_generation_prompt=add_generation_prompt, **known)
+        if mark is None or mark not in text:
+            return self.encode(text, add_special_tokens=False) if tokenize else text
+        if not tokenize:
+            return text.replace(mark, "")
+        self._check_length(text)
+        with _library(InputError, "the tokenizer cannot encode this text"):
+            return self._control_tokens.encode(text, mark)
+
+    @cached_property
+    def _control_tokens(self) -> ControlTokens:
+        added = self._backend.get_added_tokens_decoder()
+        return ControlTokens(self._backend, {index: added[index].content for index in self.special_ids})
+
+    def _check_length(self, text: str) -> None:
+        text_of(text, "what is encoded")
+        if self._file is not None and not self._file.fits(text, self._backend.normalizer):
+            raise InputError(f"a text of {len(text):,} characters is too long for what this tokenizer makes of it")
+
+
+class StreamDecoder:
+    """The text of tokens as they come: whole characters only, and each space where `decode` has it.
+
+    `prompt` are the ids before the first: sentencepiece drops the space of a first word, not that of a later one.
+
+    Example: `decoder = StreamDecoder(tokenizer); print(decoder.put(token), end=""); print(decoder.end())`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._window: list[int] = []  # the tokens of the last piece, then those whose text is not out yet
+        for token in prompt[-_CONTEXT:]:
+            self._window = [] if token in tokenizer.special_ids else [*self._window, int(token)]
+        self._settled = len(self._window)
+        self._length = len(self._text())
+
+    def put(self, token: int) -> str:
+        """What can be said after one more token: nothing, if it ends inside of a character."""
+        if token in self._tokenizer.special_ids:
+            return ""
+        self._window.append(int(token))
+        text = self._text()
+        waiting = len(self._window) - self._settled
+        if text.endswith(_BROKEN) and waiting < _PATIENCE:
+            return ""
+        piece = text[self._length :]
+        # How a token decodes depends on what stands before it, so the last ones stay as its context.
+        del self._window[: self._settled]
+        self._settled, self._length = len(self._window), len(self._text())
+        return piece
+
+    def end(self) -> str:
+        """What is left: the beginning of a character that never came, as the replacement character."""
+        piece = self._text()[self._length :]
+        self._window, self._settled, self._length = [], 0, 0
+        return piece
+
+    def _text(self) -> str:
+        return self._tokenizer.decode(self._window, skip_special_tokens=True) if self._window else ""
+
+
+def _read_templates(home: Path) -> dict[str, str]:
+    file = home / "chat_template.jinja"
+    if file.exists():
+        try:
+            return {"default": read_text(file)}
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{file}: {error}") from error
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        found = read_json(home / name).get("chat_template")
+        if not found:
+            continue
+        if isinstance(found, str):
+            return {"default": found}
+        if not isinstance(found, list) or not all(_is_named_template(each) for each in found):
+            raise FormatError(f"{home / name}: chat_template is a text, or a list of objects with name and template")
+        return {each["name"]: each["template"] for each in found}
+    return {}
+
+
+def _is_named_template(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("name", "template"))
+
+
+def _special_tokens(path: Path) -> dict[str, Any]:
+    """The content of a file, once its special tokens are known to be texts and its wishes yes or no."""
+    config = read_json(path)
+    for field in _TOKENS:
+        token = config.get(field)
+        content = token.get("content") if isinstance(token, dict) else token
+        if token is not None and not _is_text(content):
+            raise FormatError(f"{path}: {field} is a text, or an object with its content; it has {token!r:.60}")
+    for field in _WISHES:
+        if not isinstance(config.get(field), bool | None):
+            raise FormatError(f"{path}: {field} is true or false, it has {config[field]!r:.60}")
+    return config
+
+
+def _is_text(value: Any) -> bool:
+    # JSON can spell halves of characters, which no tokenizer takes.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+@contextmanager
+def _library(kind: type[LiveshapeError], what: str) -> Iterator[None]:
+    """The library raises Exception itself, and where it panics an exception that is none."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{what}: {error}") from error
+
+
+def _content(token: Any) -> str | None:
+    """A token in tokenizer_config.json is a text, or an object with more about it."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None

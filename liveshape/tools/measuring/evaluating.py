@@ -1,0 +1,92 @@
+"""What a recipe cost: perplexity of the model that was written, and how far its guesses are from those of its source.
+
+The source's own weights are written too, unquantized and in float32, into a folder that goes at the end; both run on
+the device over the same windows of a text.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from liveshape.disk import room_in
+from liveshape.errors import InputError
+from liveshape.export.folder import Settings, export_folder
+from liveshape.export.model.checkpoint import Checkpoint
+from liveshape.export.model.config import Quantization
+from liveshape.llm.generation.generating import load
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.tools.commands.perplexity import Measured, foretold, losses_of, measured, windows_of
+from liveshape.tools.console import upload_bar, work_bar
+
+CONTEXT = 256  # of a window, where the model holds as many
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A model beside its source, on one text."""
+
+    model: Measured
+    source: Measured
+    divergence: float  # of the model's probabilities from the source's, in nats: the mean over tokens
+    agreement: float  # how often both hold the same token for the likeliest
+
+    def __str__(self) -> str:
+        more = self.model.perplexity / self.source.perplexity - 1
+        return (
+            f"perplexity {self.model.perplexity:.3f}, the source's {self.source.perplexity:.3f} ({more:+.1%}); "
+            f"divergence {self.divergence:.4f}; the same likeliest token {self.agreement:.1%} "
+            f"({self.model.counted:,} tokens)"
+        )
+
+
+def evaluate(checkpoint: Checkpoint, folder: Path, settings: Settings, text: str, device: str | None) -> Compared:
+    """Compare the model of a folder with the checkpoint that it was made of.
+
+    Example: `evaluate(checkpoint, Path("smollm"), Settings(), text, None).divergence`.
+    """
+    with tempfile.TemporaryDirectory(prefix="liveshape-", ignore_cleanup_errors=True) as home:
+        plain = replace(settings, quantization=Quantization("none"), half=False)
+        room = room_in(home, "set TMPDIR to a folder of another disk, or export without --evaluate")
+        with upload_bar("the source's own weights") as progress, room:
+            export_folder(checkpoint, Path(home) / "source", plain, progress=progress)
+        source, _ = load(Path(home) / "source", device=device)
+    with source:
+        model, tokenizer = load(folder, device=source.device)
+        with model:
+            return compare(model, source, tokenizer, text)
+
+
+def compare(model: LanguageModel, source: LanguageModel, tokenizer: Tokenizer, text: str) -> Compared:
+    """Both on the windows of a text, in turns. What is in their caches is forgotten.
+
+    Example: `compare(model, source, tokenizer, text).agreement`.
+    """
+    if model.vocab_size != source.vocab_size:
+        raise InputError(f"{model.vocab_size:,} and {source.vocab_size:,} tokens: these models cannot be compared")
+    context = min(CONTEXT, model.max_context, source.max_context)
+    windows = windows_of(model, tokenizer, text, context)
+    ours, theirs, divergences, same = [], [], [], []
+    start = time.perf_counter()
+    with work_bar(len(windows)) as progress:
+        for number, window in enumerate(windows):
+            progress(f"comparing with the source, window {number + 1}")
+            tokens = window[len(window) // 2 + 1 :]
+            # Whole halves: the two may come in pieces of different lengths.
+            rows, wanted = (np.concatenate([rows for rows, _ in foretold(each, window)]) for each in (model, source))
+            ours.append(losses_of(rows, tokens))
+            theirs.append(losses_of(wanted, tokens))
+            divergences.append((np.exp(wanted) * (wanted - rows)).sum(-1))
+            same.append(rows.argmax(-1) == wanted.argmax(-1))
+    about = (context, len(windows), time.perf_counter() - start)
+    return Compared(
+        measured(np.concatenate(ours), *about),
+        measured(np.concatenate(theirs), *about),
+        float(np.concatenate(divergences).mean()),
+        float(np.concatenate(same).mean()),
+    )

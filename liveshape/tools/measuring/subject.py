@@ -1,0 +1,235 @@
+"""What `bench` and `profile` measure: the language model of a folder or of random weights, or a program's method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liveshape.device.protocol import Device
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.export.runnable import Conversion
+from liveshape.export.sources.hub import is_hub_name
+from liveshape.export.sources.opening import runs_as_it_is
+from liveshape.llm.engine.engine import Engine
+from liveshape.llm.engine.origin import Origin
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.program.half_cache import halve_caches
+from liveshape.llm.program.token_graph import token_graph
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.lower.activations import with_activations
+from liveshape.metadata import shape_text
+from liveshape.runtime import Progress
+from liveshape.tools.commands.generate import shipped_model
+from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph, shape_of
+from liveshape.tools.model_argument import contexts_of, runnable_model
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row: a prompt of so many tokens, the generation of so many, after `depth` tokens; or a call of a program."""
+
+    prompt: int = 0
+    tokens: int = 0
+    depth: int = 0
+    call: str = ""
+
+    @property
+    def name(self) -> str:
+        """As llama-bench writes it.
+
+        >>> Work(prompt=512, depth=4096).name, Work(tokens=128).name
+        ('pp512 @ d4096', 'tg128')
+        """
+        text = self.call or (f"pp{self.prompt}" if self.prompt else f"tg{self.tokens}")
+        return f"{text} @ d{self.depth}" if self.depth else text
+
+    @property
+    def context(self) -> int:
+        """Tokens that the cache must hold; generation begins with one token of its own."""
+        return self.depth + (self.prompt or self.tokens)
+
+
+def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) -> list[Work]:
+    """A prompt and a generation of each length after each depth; 0 is none.
+
+    >>> [work.name for work in works([512], [128, 0], [0, 64])]
+    ['pp512', 'tg128', 'pp512 @ d64', 'tg128 @ d64']
+    """
+    tests = [
+        test
+        for depth in depths
+        for test in (*(Work(prompt=each, depth=depth) for each in prompts), *(Work(0, each, depth) for each in tokens))
+        if test.prompt or test.tokens
+    ]
+    if not tests:
+        raise InputError("-p 0 and -n 0 leave nothing to measure")
+    return tests
+
+
+def is_program(model: str) -> bool:
+    """Whether a model is timed by calls: a program, and no folder or source of a language model.
+
+    Example: `is_program("model.pte")`.
+    """
+    return Path(model).is_file() and runs_as_it_is(Path(model))
+
+
+def check_calls(model: str, conversion: Conversion | None) -> None:
+    """Refuse what is asked of language models for a program that is timed by calls.
+
+    Example: `check_calls("model.pte", Conversion())`.
+    """
+    asked = conversion or Conversion()
+    for flag, value in (("--quant", asked.quant), ("--max-context", asked.max_context)):
+        if value is not None:
+            raise InputError(
+                f"{flag} {value} is for language models; {model} is a file, which is timed by calls: name its folder"
+            )
+
+
+def call_name(method: str, inputs: Sequence[Any]) -> str:
+    """A call by the shapes of its inputs.
+
+    >>> call_name("forward", [np.zeros((1, 7)), 3])
+    'forward 1x7,scalar'
+    """
+    return " ".join([method, ",".join(shape_text(np.shape(each)) for each in inputs)]).strip()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A language model as the user names it: a folder, or random weights of a shape; neither is the shipped model."""
+
+    path: str | None = None
+    shape: str | None = None
+    half_cache: bool = False
+    activations: str = "float32"
+    max_context: int | None = None  # as the user wants it; None is what the works need
+    title: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.shape is not None:
+            raise InputError(f"MODEL {self.path} and --shape {self.shape}: give one of the two")
+        if self.shape is not None and self.shape not in SHAPES:
+            raise InputError(f"--shape {self.shape}: there are {', '.join(SHAPES)}")
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return self.title or self.shape or self.folder.name
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return shipped_model() if self.path is None else Path(self.path)
+
+    @contextmanager
+    def converted(self, conversion: Conversion, rows: Sequence[Work]) -> Iterator[Subject]:
+        """The same as something that runs: what is no program yet is converted, and keeps its name.
+
+        Works that it cannot do are refused before that.
+
+        Example: `with Subject("model.gguf").converted(Conversion(), rows) as subject: subject.open(rows, device)`.
+        """
+        if self.path is None:
+            yield self
+            return
+        self._check_asked(rows)
+        if not self.folder.exists() and not is_hub_name(self.path):
+            raise InputError(f"{self.path}: there is no such folder; --shape takes random weights of a known size")
+        with runnable_model(
+            self.path, conversion, lambda model: self._check_trained(rows, model.config.context)
+        ) as path:
+            yield replace(self, path=str(path), title=self.folder.name)
+
+    def context(self, rows: Sequence[Work]) -> int | None:
+        """The context that works need, as `max_context` of a load; None where the file's own one does.
+
+        It is the user's, or as large as they need, up to what the model was trained for. No weight is read for that.
+
+        Example: `Subject("model-folder").context([Work(prompt=512, depth=4096)])`.
+        """
+        longest = _longest(rows)
+        self._check_asked(rows)
+        if self.max_context is not None or self.shape is not None:
+            return self.max_context
+        own, trained = contexts_of(self.folder)
+        if own is None or longest.context <= own:
+            return None
+        if trained is None:
+            self._check(longest, own, f"{self.name} has {own:,}, and its file does not say how to make that more")
+        self._check_trained(rows, trained)
+        return longest.context
+
+    def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
+        """The model on a device, with a context that holds these works.
+
+        Example: `Subject(shape="tiny").open([Work(tokens=128)], open_device())`.
+        """
+        context, longest = self.context(rows), _longest(rows)
+        if self.shape is None:
+            model = LanguageModel.load(
+                self.folder,
+                device=device,
+                progress=progress,
+                half_cache=self.half_cache,
+                activations=self.activations,
+                max_context=context,
+            )
+            self._check(longest, model.max_context, f"{self.name} has {model.max_context:,}")
+            return model
+        made = llama_graph(shape_of(self.shape, context or longest.context), device.limits)
+        graph = with_activations(made, self.activations, device.limits)
+        whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
+        return LanguageModel(Engine(whole, device, progress), Origin(self.shape))
+
+    def _check_asked(self, rows: Sequence[Work]) -> None:
+        if self.max_context is not None:
+            self._check(_longest(rows), self.max_context, f"--max-context {self.max_context} was given")
+
+    def _check_trained(self, rows: Sequence[Work], trained: int | None) -> None:
+        if self.max_context is None and trained is not None:
+            longest = _longest(rows)
+            more = f"; --max-context {longest.context} goes beyond"
+            self._check(longest, trained, f"{self.name} was trained for {trained:,}", more)
+
+    def _check(self, work: Work, context: int, reason: str, more: str = "") -> None:
+        if work.context > context:
+            raise InputError(
+                f"{work.name} takes {work.context:,} tokens of context, {reason}: give a smaller -p, -n or -d{more}"
+            )
+
+
+def _longest(rows: Sequence[Work]) -> Work:
+    return max(rows, key=lambda work: work.context)
+
+
+def random_tokens(model: LanguageModel, count: int) -> list[int]:
+    """The same tokens at every call."""
+    found: list[int] = np.random.default_rng(0).integers(0, model.vocab_size, count).tolist()
+    return found
+
+
+def go_to_depth(model: LanguageModel, depth: int) -> None:
+    """Leave a text of `depth` tokens in the cache, and the device idle."""
+    try:
+        model.truncate(min(depth, model.position))
+    except UnsupportedError:
+        model.reset()  # state that is no entry per token can only go back to the start
+    model.prefill(random_tokens(model, depth)[model.position :])
+    model.device.flush()
+
+
+def do(model: LanguageModel, work: Work) -> None:
+    """Do a work after its depth, until the device is done."""
+    if work.prompt:
+        model.prefill(random_tokens(model, work.prompt))
+        model.device.flush()
+    else:
+        for _ in model.stream(random_tokens(model, 1), Sampling(), max_tokens=work.tokens):
+            pass

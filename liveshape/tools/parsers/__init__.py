@@ -1,0 +1,1 @@
+"""The parsers of the commands: their flags, and what each flag takes."""

@@ -1,0 +1,117 @@
+"""What the parsers of commands have in common: the kinds of numbers that flags take, and flags of several commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, get_args
+
+from liveshape.export.model.config import Mode
+
+if TYPE_CHECKING:
+    from liveshape.export.runnable import Conversion
+
+# What the help of several commands says below their flags.
+SOURCES = """\
+A GGUF file, a Hugging Face folder, a llama2.c .bin, or the name of a model on the Hub (owner/name, the extra `hub`) is
+converted at its first use, as `liveshape export` does, and kept in the cache folder: `liveshape cache` lists it."""
+
+
+class Add(Protocol):
+    """Makes the parser of a command: its name, a line about it, what stands below its flags, and what it calls."""
+
+    def __call__(
+        self, name: str, summary: str, epilog: str, command: Callable[[argparse.Namespace], int], on_device: bool = True
+    ) -> argparse.ArgumentParser: ...
+
+
+def positive(text: str) -> int:
+    """A whole number above 0.
+
+    >>> positive("7")
+    7
+    """
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on.
+
+    >>> natural("0")
+    0
+    """
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def positive_or_all(text: str) -> int:
+    """The same, or -1.
+
+    >>> positive_or_all("-1")
+    -1
+    """
+    if text != "-1" and (not text.isdigit() or int(text) < 1):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number above 0, nor -1, which is all there is room for"
+        )
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """A whole number from 0 on, or -1.
+
+    >>> seed("0")
+    0
+    """
+    if text != "-1" and not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on, nor -1, which draws one")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """A row of whole numbers.
+
+    >>> counts("0,4096")
+    [0, 4096]
+    """
+    if not all(part.isdigit() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a row of whole numbers, such as 0,4096")
+    return [int(part) for part in text.split(",")]
+
+
+def add_activations(parser: argparse.ArgumentParser) -> None:
+    """How the rows of 4-bit layers are multiplied."""
+    parser.add_argument(
+        "--activations",
+        choices=("float32", "int8"),
+        default="float32",
+        help="of 4-bit layers; int8 rounds them: faster on a GPU, a little less exact (default float32)",
+    )
+
+
+def add_conversion(parser: argparse.ArgumentParser, context: bool = True) -> None:
+    """How a source that is no program yet is converted, and, where texts are made, how long these may become."""
+    parser.add_argument(
+        "--quant",
+        metavar="HOW",
+        choices=get_args(Mode),
+        help=f"weights of a MODEL that is converted, as of `export`: {', '.join(get_args(Mode))} (default auto)",
+    )
+    if context:
+        parser.add_argument(
+            "--max-context",
+            metavar="C",
+            type=positive,
+            help="tokens that the cache holds (default 2048, or the model's)",
+        )
+    parser.add_argument("--no-cache", action="store_true", help="convert it for this time alone")
+
+
+def conversion_of(arguments: argparse.Namespace) -> Conversion:
+    """The same, read."""
+    from liveshape.export.runnable import Conversion
+
+    return Conversion(arguments.quant, getattr(arguments, "max_context", None), not arguments.no_cache)
