@@ -21,10 +21,10 @@ from rich.table import Table
 from bench.rows import numbers
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.llm.model import LanguageModel
-from liveshape.llm.sampling import Sampling
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import ACTIVATIONS
-from liveshape.tools.generate import shipped_model
+from liveshape.tools.commands.generate import shipped_model
 
 PROMPT, TOKENS, TURNS = 64, 24, 3
 Pair = tuple[int, int]
