@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def test_the_map_names_every_module() -> None:
     for path in (ROOT / "liveshape").rglob("__init__.py"):
         if path.parent.name != "liveshape" and "wgsl" not in path.parts:
             assert f"**{path.parent.name}/**" in text, f"docs/structure.md says nothing about {path.parent}"
+    words = {Path(word).name.removesuffix(".py") for word in re.findall(r"[`*]([\w./]+)[`*]", text)}
+    missing = {path.stem for path in (ROOT / "liveshape").rglob("*.py")} - words - {"__init__"}
+    assert not missing, f"docs/structure.md says nothing about {sorted(missing)}"
+    known = {
+        path.name
+        for folder in ("liveshape", "tests", "bench", "examples", "scripts")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    gone = {Path(word).name for word in re.findall(r"`([\w./]+\.py)`", text)} - known
+    assert not gone, f"docs/structure.md names {sorted(gone)}, which are not there"
 
 
 def test_no_two_modules_have_one_name() -> None:
@@ -85,3 +96,8 @@ def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
         shown = ("liveshape", "onnxruntime-webgpu", "torch CUDA")
         cells = " | ".join(f"{found['vision'][name][side][0]:.2f}" for side in shown)
         assert f"| {words} | {cells} |" in readme
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
+    rooms = runpy.run_path(str(ROOT / "scripts" / "rooms.py"))
+    assert rooms["drawn"]() == (ROOT / "docs" / "rooms.svg").read_text(), "python scripts/rooms.py draws it anew"
