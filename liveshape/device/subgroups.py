@@ -16,7 +16,7 @@ from liveshape.kernels import Kernel, Variant
 SUBGROUPS = "subgroup"  # as wgpu-native calls the feature
 _LEAST = 8  # fewer would read a key in too many steps
 _UNKNOWN = 4  # what wgpu says the least size is where a driver does not tell
-_LANES = Kernel.load("subgroup_lanes")
+_LANES = Kernel.load("measure/subgroups")
 
 
 def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:

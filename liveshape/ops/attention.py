@@ -18,12 +18,12 @@ from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
-CACHE_UPDATE = Kernel.load("cache_update")
-ATTENTION_FEW = Kernel.load("attention_few")
-ATTENTION_ROWS = Kernel.load("attention_rows")
-ATTENTION_COMBINE = Kernel.load("attention_combine")
-ATTENTION_TILED = Kernel.load("attention_tiled")
-ATTENTION_TILED_LANES = Kernel.load("attention_tiled", attention_meet="attention_meet_lanes")
+CACHE_UPDATE = Kernel.load("attention/cache_update")
+ATTENTION_FEW = Kernel.load("attention/few")
+ATTENTION_ROWS = Kernel.load("attention/rows")
+ATTENTION_COMBINE = Kernel.load("attention/combine_splits")
+ATTENTION_TILED = Kernel.load("attention/tiled")
+ATTENTION_TILED_LANES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 

@@ -11,7 +11,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.creation import fill
 from liveshape.ops.registry import Tensors, op
 
-EMBEDDING_BAG = Kernel.load("embedding_bag")
+EMBEDDING_BAG = Kernel.load("indexing/embedding_bag")
 _MODES = ("SUM", "MEAN", "GREATEST")
 
 

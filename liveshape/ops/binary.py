@@ -14,8 +14,8 @@ from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
-BINARY = Kernel.load("binary")
-BINARY_SCALAR = Kernel.load("binary_scalar")
+BINARY = Kernel.load("elementwise/binary")
+BINARY_SCALAR = Kernel.load("elementwise/binary_scalar")
 # Sums and products of booleans are booleans again.
 _OF_BOOLEANS = {"ADD": "LOGICAL_OR", "MUL": "LOGICAL_AND"}
 

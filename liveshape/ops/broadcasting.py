@@ -1,4 +1,4 @@
-"""How a kernel that includes broadcast.wgsl finds the elements of its operands."""
+"""How a kernel that includes elementwise/broadcast.wgsl finds the elements of its operands."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, whole_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
-WHERE = Kernel.load("where")
+WHERE = Kernel.load("elementwise/where")
 _COMPARES = {
     "eq": "EQUAL",
     "ne": "NOT_EQUAL",

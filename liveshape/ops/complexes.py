@@ -14,16 +14,16 @@ from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
-COMPLEX_UNARY = Kernel.load("complex_unary")
-COMPLEX_MEASURE = Kernel.load("complex_measure")
-COMPLEX_PAIR = Kernel.load("complex_pair")
-COMPLEX_BINARY = Kernel.load("complex_binary")
-COMPLEX_BY_REAL = Kernel.load("complex_binary", complex_right="real_right")
-REAL_BY_COMPLEX = Kernel.load("complex_binary", complex_left="real_left")
+COMPLEX_UNARY = Kernel.load("complex/unary")
+COMPLEX_MEASURE = Kernel.load("complex/measure")
+COMPLEX_PAIR = Kernel.load("complex/pair")
+COMPLEX_BINARY = Kernel.load("complex/binary")
+COMPLEX_BY_REAL = Kernel.load("complex/binary", REAL="right")
+REAL_BY_COMPLEX = Kernel.load("complex/binary", REAL="left")
 
 
 def complex_unary(function: str, x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """out = function(x) of complex numbers, under the names of unary_functions.wgsl."""
+    """out = function(x) of complex numbers, under the names of elementwise/unary_functions.wgsl."""
     out.shape = x.shape
     count = x.numel
     if function in ("ABS", "ANGLE"):

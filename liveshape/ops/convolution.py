@@ -23,9 +23,9 @@ from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
 
-TILED = Kernel.load("matmul_tiled", matmul_factors="convolution_factors")
-DEPTHWISE = Kernel.load("convolution_depthwise")
-COMBINE = Kernel.load("convolution_combine")
+TILED = Kernel.load("matmul/tiled", FACTORS="convolution")
+DEPTHWISE = Kernel.load("convolution/depthwise")
+COMBINE = Kernel.load("convolution/combine_splits")
 
 AXES = 3  # of the kernels: fewer dimensions have a size of one in front
 LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get

@@ -13,15 +13,15 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
-CONVERT = Kernel.load("convert")
-PACK, UNPACK = Kernel.load("pack"), Kernel.load("unpack")
-COMPLEX_FROM = Kernel.load("complex_from")
-PACKED_COPY = Kernel.load("packed_copy")
-PACKED_PART = Kernel.load("packed_part")
-STRIDED_COPY = Kernel.load("strided_copy")
-PAIR_COPY = Kernel.load("strided_copy", strided_elements="strided_pairs")
-TRANSPOSE = Kernel.load("transpose")
-_TILE = 32  # of transpose.wgsl
+CONVERT = Kernel.load("elementwise/convert")
+PACK, UNPACK = Kernel.load("movement/pack"), Kernel.load("movement/unpack")
+COMPLEX_FROM = Kernel.load("complex/from_real")
+PACKED_COPY = Kernel.load("movement/packed_copy")
+PACKED_PART = Kernel.load("movement/packed_part")
+STRIDED_COPY = Kernel.load("movement/strided_copy")
+PAIR_COPY = Kernel.load("movement/strided_copy", ELEMENTS="complex")
+TRANSPOSE = Kernel.load("movement/transpose")
+_TILE = 32  # of movement/transpose.wgsl
 _NARROW = 8  # below this a tile is mostly empty
 
 Place = tuple[int, Shape]  # the first element, and a stride per dimension

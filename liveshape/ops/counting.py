@@ -24,15 +24,15 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
 from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_walk, sorted_pairs
 
-FLAGS = Kernel.load("flags")
-CHANGES = Kernel.load("changes")
-RUNNING_TOTALS = Kernel.load("running_totals")
-LOCATED = Kernel.load("located")
-COORDINATES = Kernel.load("coordinates")
-SELECTED = Kernel.load("selected")
-MASKED_PUT = Kernel.load("masked_put")
-UNIQUE_PUT = Kernel.load("unique_put")
-ROW_CHANGES = Kernel.load("row_changes")
+FLAGS = Kernel.load("compaction/flags")
+CHANGES = Kernel.load("compaction/changes")
+RUNNING_TOTALS = Kernel.load("compaction/running_totals")
+LOCATED = Kernel.load("compaction/located")
+COORDINATES = Kernel.load("compaction/coordinates")
+SELECTED = Kernel.load("compaction/selected")
+MASKED_PUT = Kernel.load("compaction/masked_put")
+UNIQUE_PUT = Kernel.load("compaction/unique_put")
+ROW_CHANGES = Kernel.load("sorting/row_changes")
 SPAN = 4096  # elements that one workgroup adds up
 
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
@@ -65,7 +65,7 @@ class Counts:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The params of counted.wgsl."""
+        """The params of compaction/counted.wgsl."""
         return {"size": self.size, "span": SPAN}
 
 

@@ -16,7 +16,7 @@ from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import ceil_div, strides_of
 
-FILL = Kernel.load("fill")
+FILL = Kernel.load("elementwise/fill")
 
 
 def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iterator[Dispatch]:

@@ -12,7 +12,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, merge_dims, strides_of
 
-DISTANCES = Kernel.load("distances")
+DISTANCES = Kernel.load("reduction/distances")
 _NORMS = {0.0: "COUNT", 1.0: "SUM", 2.0: "EUCLID", float("inf"): "GREATEST"}
 
 

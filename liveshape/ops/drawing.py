@@ -22,7 +22,7 @@ from liveshape.ops.creation import fill
 from liveshape.ops.registry import OPS, Ints, Tensors, op
 from liveshape.ops.sorting import argsort
 
-DRAW = Kernel.load("draw")
+DRAW = Kernel.load("elementwise/draw")
 
 Steps = Generator[Dispatch | Scratch | Turn, Any, None]
 

@@ -19,10 +19,10 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import Ints, op
 from liveshape.ops.shapes import axis_of
 
-COMPLEX_LOAD = Kernel.load("complex_load")
-COMPLEX_PUT = Kernel.load("complex_put")
-FOURIER_TURNS = Kernel.load("fourier_turns")
-FOURIER_PASS = Kernel.load("fourier_pass")
+COMPLEX_LOAD = Kernel.load("complex/load")
+COMPLEX_PUT = Kernel.load("complex/store")
+FOURIER_TURNS = Kernel.load("complex/twiddles")
+FOURIER_PASS = Kernel.load("complex/fourier_pass")
 _FACTOR = 16  # beyond which a pass costs more than another one
 
 Steps = Generator[Dispatch | Scratch, Any, None]

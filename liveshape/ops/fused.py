@@ -19,18 +19,12 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
 
-SWIGLU = Kernel.load("swiglu")
-ADD_RMS_NORM = Kernel.load("rms_norm", rms_row="rms_sum")
-ROTARY_TO_CACHE = Kernel.load("rotary", rotary_alone="rotary_with_values")
-THREE_LAYERS = Q4Kernels.putting("q4_put_three")
-GATED_LAYERS = Q4Kernels.putting("q4_put_gated")
-GATED_IN_BYTES = Q4Kernels.putting(
-    "q4_put_gated_bytes",
-    numbers=GATED_LAYERS,
-    q4_put_units="q4_put_units_bytes",
-    q4_row_sums="q4_row_sums_bytes",
-    q4_put_block="q4_put_block_bytes",
-)
+SWIGLU = Kernel.load("elementwise/swiglu")
+ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
+ROTARY_TO_CACHE = Kernel.load("attention/rotary", VALUES="to_cache")
+THREE_LAYERS = Q4Kernels.ending("three")
+GATED_LAYERS = Q4Kernels.ending("gated")
+GATED_IN_BYTES = Q4Kernels.ending("gated_quantized", numbers=GATED_LAYERS)
 
 
 @op("liveshape.swiglu")

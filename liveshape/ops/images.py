@@ -13,8 +13,8 @@ from liveshape.ops.registry import op
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import strides_of
 
-GRID_SAMPLER = Kernel.load("grid_sampler")
-GRID_PRIORS = Kernel.load("grid_priors")
+GRID_SAMPLER = Kernel.load("picture/grid_sampler")
+GRID_PRIORS = Kernel.load("picture/grid_priors")
 # As PyTorch numbers them.
 _FILTERS = ("BILINEAR", "NEAREST", "BICUBIC")
 _OUTSIDE = ("ZEROS", "BORDER", "REFLECTION")

@@ -23,10 +23,10 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
-GATHER = Kernel.load("gather")
-LINEAR_INDEX = Kernel.load("linear_index")
-INDEX_PUT = Kernel.load("index_put")
-INDEX_ADD = Kernel.load("index_add")
+GATHER = Kernel.load("indexing/gather")
+LINEAR_INDEX = Kernel.load("indexing/linear_index")
+INDEX_PUT = Kernel.load("indexing/index_put")
+INDEX_ADD = Kernel.load("indexing/index_add")
 
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
 

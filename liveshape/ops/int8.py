@@ -18,10 +18,10 @@ from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides_of
 
-INT8_ELEMENTWISE = Kernel.load("int8_elementwise")
-INT8_LINEAR = Kernel.load("int8_linear")
-INT8_LINEAR_FLOATS = Kernel.load("int8_linear", int8_put="int8_put_floats")
-INT8_WEIGHT = Kernel.load("int8_linear", int8_put="int8_put_floats", int8_operands="int8_float_operands")
+INT8_ELEMENTWISE = Kernel.load("int8/elementwise")
+INT8_LINEAR = Kernel.load("int8/linear")
+INT8_LINEAR_FLOATS = Kernel.load("int8/linear", OUTPUT="floats")
+INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="floats", ACTIVATIONS="floats")
 
 DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth

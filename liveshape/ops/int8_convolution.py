@@ -20,8 +20,8 @@ from liveshape.ops.registry import Ints, op
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.windows import check_windows, convolved_size, transposed_size
 
-INT8_CONVOLUTION = Kernel.load("int8_convolution")
-INT8_DEPTHWISE = Kernel.load("int8_convolution", int8_taps="int8_taps_depthwise")
+INT8_CONVOLUTION = Kernel.load("int8/convolution")
+INT8_DEPTHWISE = Kernel.load("int8/convolution", CHANNELWISE="depthwise")
 
 CHANNELS_LAST = (0, 2, 3, 1)
 

@@ -6,7 +6,7 @@ from liveshape.graph.elements import storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 
-INDEX_SELECT = Kernel.load("index_select")
+INDEX_SELECT = Kernel.load("indexing/index_select")
 
 
 def look_up(

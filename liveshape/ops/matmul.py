@@ -21,12 +21,12 @@ class Products(NamedTuple):
     tiled: Kernel
 
     @classmethod
-    def reading(cls, weight: str) -> Products:
-        """The kernels with an include that says how the right factor is stored."""
-        return cls(Kernel.load("matmul_rows", matmul_weight=weight), Kernel.load("matmul_tiled", matmul_weight=weight))
+    def of_weight(cls, weight: str) -> Products:
+        """The kernels whose right factor is stored as floats or as nibbles."""
+        return cls(Kernel.load("matmul/few_rows", WEIGHT=weight), Kernel.load("matmul/tiled", WEIGHT=weight))
 
 
-NUMBERS = Products(Kernel.load("matmul_rows"), Kernel.load("matmul_tiled"))
+FLOATS = Products.of_weight("floats")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
@@ -50,7 +50,7 @@ def product(
     low: float = 0.0,
     high: float = 0.0,
     CLAMP: bool = False,
-    kernels: Products = NUMBERS,
+    kernels: Products = FLOATS,
     scales: Tensors = (),
     enough: int = ENOUGH_TILES,
     **choices: Any,

@@ -18,10 +18,10 @@ from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.unary import unary
 
-RMS_NORM = Kernel.load("rms_norm")
-RMS_NORM_BYTES = Kernel.load("rms_norm", rms_put="rms_put_bytes")
-LAYER_NORM = Kernel.load("layer_norm")
-BATCH_NORM = Kernel.load("batch_norm")
+RMS_NORM = Kernel.load("normalization/rms_norm")
+RMS_NORM_BYTES = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
+LAYER_NORM = Kernel.load("normalization/layer_norm")
+BATCH_NORM = Kernel.load("normalization/batch_norm")
 
 MOST_HELD = 4  # vectors of a row that a thread keeps
 

@@ -13,8 +13,8 @@ from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.shapes import MAX_RANK
 
-PAD = Kernel.load("pad")
-PAD_PAIRS = Kernel.load("pad", pad_elements="pad_pairs")
+PAD = Kernel.load("movement/pad")
+PAD_PAIRS = Kernel.load("movement/pad", ELEMENTS="complex")
 
 
 @op("aten.constant_pad_nd.default", "aten::constant_pad_nd.out")

@@ -15,10 +15,10 @@ from liveshape.ops.scalars import are_whole, whole_of
 from liveshape.ops.shapes import in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
 
-POOL_AVERAGE = Kernel.load("pool")
-POOL_MAX = Kernel.load("pool", pool_average="pool_max")
-POOL_MAX_INDEXED = Kernel.load("pool", pool_average="pool_max", pool_put_value="pool_put_both")
-POOL_MAX_BACKWARD = Kernel.load("pool_max_backward")
+POOL_AVERAGE = Kernel.load("picture/pool")
+POOL_MAX = Kernel.load("picture/pool", POOL="maximum")
+POOL_MAX_INDEXED = Kernel.load("picture/pool", POOL="maximum_and_index")
+POOL_MAX_BACKWARD = Kernel.load("picture/pool_max_backward")
 _FAR = 1 << 29  # so that no place in a window is beyond 32 bits
 
 

@@ -29,11 +29,11 @@ from liveshape.ops.quantized_ways import ADDED_UNITS, norms_later
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 
-TURNED_LAYERS = Q4Kernels.putting("q4_put_turned", "q4_turned_params")
-ADDED_LAYER = Q4Kernels.putting("q4_put_added", q4_expect="q4_expect_added")
-ROUNDED = {"q4_put": "q4_put_added_bytes", "q4_put_units": "q4_put_units_rounded"}
+TURNED_LAYERS = Q4Kernels.ending("rotary")
+ADDED_LAYER = Q4Kernels.ending("added")
 ROUNDED_LAYER = ADDED_LAYER._replace(  # of one row
-    byte_row=Kernel.load("q4_bytes_row", **ROUNDED), one_byte_row=Kernel.load("q4_bytes_one", **ROUNDED)
+    byte_row=Kernel.load("q4/quantizing_gemv", EPILOGUE="added_quantized"),
+    one_byte_row=Kernel.load("q4/int8_gemv", EPILOGUE="added_quantized"),
 )
 
 

@@ -56,31 +56,29 @@ class Q4Kernels(NamedTuple):
     one_byte_row_normed: Kernel  # and waits for the factor of its norm
 
     @classmethod
-    def putting(
-        cls, put: str, params: str = "q4_put_params", numbers: Q4Kernels | None = None, **instead: str
-    ) -> Q4Kernels:
-        """The kernels with an include that says where the sums go, and one with the params that it needs for that.
+    def ending(cls, epilogue: str, numbers: Q4Kernels | None = None) -> Q4Kernels:
+        """The kernels with this epilogue: see q4/epilogue.wgsl.
 
-        Those of `numbers` are for rows of numbers, where only sums of bytes are put this way.
+        Those of `numbers` are for rows of numbers, where only sums of bytes end this way.
         """
 
-        def load(name: str, **rows: str) -> Kernel:
-            return Kernel.load(name, q4_put=put, q4_put_params=params, **instead, **rows)
+        def load(name: str, **choices: str) -> Kernel:
+            return Kernel.load(name, EPILOGUE=epilogue, **choices)
 
         return cls(
-            numbers.row if numbers else load("q4_one_row"),
-            numbers.rows if numbers else load("q4_rows"),
-            numbers.blocks if numbers else load("q4_blocks"),
-            load("q4_combine"),
-            numbers.normed if numbers else load("q4_one_row", q4_row="q4_row_normed"),
-            load("q4_bytes_row"),
-            load("q4_bytes_row", q4_byte_row="q4_byte_row_normed"),
-            load("q4_bytes_rows"),
-            load("q4_bytes_blocks"),
-            numbers.tiles if numbers else load("q4_tiles"),
-            numbers.byte_tiles if numbers else load("q4_bytes_tiles"),
-            load("q4_bytes_one"),
-            load("q4_bytes_one", q4_total="q4_total_normed", parts_handed="parts_handed_normed"),
+            numbers.row if numbers else load("q4/gemv"),
+            numbers.rows if numbers else load("q4/few_rows"),
+            numbers.blocks if numbers else load("q4/tiles"),
+            load("q4/combine_splits"),
+            numbers.normed if numbers else load("q4/gemv", NORM="rms"),
+            load("q4/quantizing_gemv"),
+            load("q4/quantizing_gemv", NORM="rms"),
+            load("q4/int8_few_rows"),
+            load("q4/int8_tiles"),
+            numbers.tiles if numbers else load("q4/large_tiles"),
+            numbers.byte_tiles if numbers else load("q4/int8_large_tiles"),
+            load("q4/int8_gemv"),
+            load("q4/int8_gemv", TOTAL="sums_and_squares"),
         )
 
 
@@ -94,11 +92,11 @@ class Norm(NamedTuple):
     eps: float
 
 
-ONE_LAYER = Q4Kernels.putting("q4_put")
-ROUNDED_ROWS = Kernel.load("rounded_rows")
-PARTS = Q4Kernels.putting("q4_put_parts")
-ROW_BYTES = Kernel.load("row_bytes")
-ROW_BYTES_GIVEN = Kernel.load("row_bytes", row_steps_own="row_steps_given")
+ONE_LAYER = Q4Kernels.ending("store")
+ROUNDED_ROWS = Kernel.load("quantization/fake_quantize_rows")
+PARTS = Q4Kernels.ending("split_k")
+ROW_BYTES = Kernel.load("quantization/quantize_rows")
+ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="of_rows")
 
 ONE_GROUP = 1 << 30
 NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
@@ -106,7 +104,7 @@ WITH_MINIMA_RANK = 3  # of scales
 
 BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
 FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
-BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see row_group.wgsl
+BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see quantization/quantize_group.wgsl
 KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
@@ -166,7 +164,7 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
 def row_bytes(
     x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    """The rows of x as integers, in the order in which 4-bit weights want them: see row_group.wgsl.
+    """The rows of x as integers, in the order in which 4-bit weights want them: see quantization/quantize_group.wgsl.
 
     With a step and a zero point per row (`out` is uint8), or with a step for every 32 neighbours (int8).
     """

@@ -11,7 +11,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.lookup import invalid_of
 from liveshape.ops.registry import op
 
-QUANTIZED_EMBEDDING = Kernel.load("quantized_embedding")
+QUANTIZED_EMBEDDING = Kernel.load("quantization/embedding")
 
 
 @op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))

@@ -18,13 +18,13 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
 
-QUANTIZE, DEQUANTIZE = Kernel.load("quantize"), Kernel.load("dequantize")
-QUANTIZE_EACH = Kernel.load("quantize", qparams_given="qparams_each")
-QUANTIZE_PACKED = Kernel.load("quantize", qparams_given="qparams_packed")
-DEQUANTIZE_EACH = Kernel.load("dequantize", qparams_given="qparams_each")
-DEQUANTIZE_PACKED = Kernel.load("dequantize", qparams_given="qparams_packed")
-CHOOSE_QPARAMS = Kernel.load("choose_qparams")
-CHOOSE_QPARAMS_EACH = Kernel.load("choose_qparams", zero_packed="zero_each")
+QUANTIZE, DEQUANTIZE = Kernel.load("quantization/quantize"), Kernel.load("quantization/dequantize")
+QUANTIZE_EACH = Kernel.load("quantization/quantize", QPARAMS="tensors")
+QUANTIZE_PACKED = Kernel.load("quantization/quantize", QPARAMS="packed_tensors")
+DEQUANTIZE_EACH = Kernel.load("quantization/dequantize", QPARAMS="tensors")
+DEQUANTIZE_PACKED = Kernel.load("quantization/dequantize", QPARAMS="packed_tensors")
+CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
+CHOOSE_QPARAMS_EACH = Kernel.load("quantization/choose_qparams", ZERO_POINTS="numbers")
 
 ASYMMETRIC, SYMMETRIC, NO_CLIPPING, CLOSER_END = range(4)
 MAPPINGS = {"ASYMMETRIC": ASYMMETRIC, "SYMMETRIC": SYMMETRIC, "SYMMETRIC_NO_CLIPPING_ERR": NO_CLIPPING}

@@ -13,9 +13,9 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
 from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
 
-REDUCE = Kernel.load("reduce")
-REDUCE_PAIRS = Kernel.load("reduce", reduce_elements="reduce_pairs")
-EXTREMUM = Kernel.load("extremum")
+REDUCE = Kernel.load("reduction/reduce")
+REDUCE_PAIRS = Kernel.load("reduction/reduce", ELEMENTS="complex")
+EXTREMUM = Kernel.load("reduction/extremum")
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 

@@ -13,7 +13,7 @@ from liveshape.ops.registry import Ints, op
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import in_three
 
-RESAMPLE = Kernel.load("resample")
+RESAMPLE = Kernel.load("picture/resample")
 _FAR = 1 << 20
 
 Scales = tuple[float | None, ...]

@@ -11,8 +11,8 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
 
-ROTARY = Kernel.load("rotary")
-ROTARY_COMPLEX = Kernel.load("rotary_complex")
+ROTARY = Kernel.load("attention/rotary")
+ROTARY_COMPLEX = Kernel.load("attention/rotary_complex")
 
 
 def _check_heads(xq: LiveTensor, xk: LiveTensor, heads: int = 2) -> None:

@@ -17,12 +17,12 @@ from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import ceil_div
 
-SAMPLE_SCORES = Kernel.load("sample_scores")
-SAMPLE_PENALTY = Kernel.load("sample_penalty")
-SAMPLE_MASS = Kernel.load("sample_mass")
-SAMPLE_LIMIT = Kernel.load("sample_limit")
-SAMPLE_BEST = Kernel.load("sample_best")
-SAMPLE_PICK = Kernel.load("sample_pick")
+SAMPLE_SCORES = Kernel.load("sampling/scores")
+SAMPLE_PENALTY = Kernel.load("sampling/penalty")
+SAMPLE_MASS = Kernel.load("sampling/mass")
+SAMPLE_LIMIT = Kernel.load("sampling/limit")
+SAMPLE_BEST = Kernel.load("sampling/best")
+SAMPLE_PICK = Kernel.load("sampling/pick")
 
 SPAN = 4096  # tokens of a workgroup
 LANES = 256  # that share one result

@@ -11,7 +11,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import axis_of
 
-CUMSUM = Kernel.load("cumsum")
+CUMSUM = Kernel.load("reduction/cumsum")
 
 
 @op("aten.cumsum.default", "aten::cumsum.out")

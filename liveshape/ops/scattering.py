@@ -23,7 +23,7 @@ from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import MAX_RANK, axis_of, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
-SCATTER = Kernel.load("scatter")
+SCATTER = Kernel.load("indexing/scatter")
 _REDUCTIONS = {
     "add": "SUM",
     "multiply": "PRODUCT",

@@ -13,7 +13,7 @@ from liveshape.ops.creation import fill
 from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import are_whole
 
-SEARCH = Kernel.load("search")
+SEARCH = Kernel.load("indexing/search")
 
 
 def search(rows: LiveTensor, x: LiveTensor, right: bool, out: LiveTensor) -> Iterator[Dispatch]:

@@ -11,7 +11,7 @@ from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import op
 from liveshape.ops.shapes import axis_of
 
-SOFTMAX = Kernel.load("softmax")
+SOFTMAX = Kernel.load("reduction/softmax")
 
 
 def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Iterator[Dispatch]:

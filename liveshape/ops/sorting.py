@@ -20,11 +20,11 @@ from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, ceil_div
 
-SORT_CHUNKS = Kernel.load("sort_chunks")
-SORT_MERGE = Kernel.load("sort_merge")
-SORT_PUT = Kernel.load("sort_put")
-ROWS_MERGE = Kernel.load("rows_merge")
-CHUNK = 512  # of sort_chunks.wgsl
+SORT_CHUNKS = Kernel.load("sorting/chunks")
+SORT_MERGE = Kernel.load("sorting/merge")
+SORT_PUT = Kernel.load("sorting/store")
+ROWS_MERGE = Kernel.load("sorting/merge_rows")
+CHUNK = 512  # of sorting/chunks.wgsl
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 
@@ -63,7 +63,7 @@ def keyed_pairs(x: LiveTensor) -> Generator[Dispatch | Scratch, Any, LiveTensor]
 
 
 def row_walk(x: LiveTensor, axis: int) -> dict[str, Any]:
-    """The params of row_order.wgsl: a row is all that has one index along the axis."""
+    """The params of sorting/row_order.wgsl: a row is all that has one index along the axis."""
     rows, inner = _row(x, axis)
     return {"rows": rows, "columns": x.numel // rows if rows else 0, "inner": inner, "KIND": _kind(x)}
 

@@ -17,10 +17,10 @@ from liveshape.ops.reduction import SUM, reduce, share_parts
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
-FUSED_CE = Kernel.load("fused_ce")
-ADAMW = Kernel.load("adamw")
-Q4_REQUANT = Kernel.load("q4_requant")
-NIBBLES = Products.reading("matmul_weight_q4")
+FUSED_CE = Kernel.load("training/cross_entropy")
+ADAMW = Kernel.load("training/adamw")
+Q4_REQUANT = Kernel.load("quantization/requantize_q4")
+NIBBLES = Products.of_weight("nibbles")
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 

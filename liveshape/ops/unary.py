@@ -16,13 +16,13 @@ from liveshape.ops.registry import Number, op
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
 from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
 
-UNARY = Kernel.load("unary")
-UNARY_RARE = Kernel.load("unary", unary_functions="rare_functions")
-GLU = Kernel.load("glu")
-TRIANGLE = Kernel.load("triangle")
+UNARY = Kernel.load("elementwise/unary")
+UNARY_RARE = Kernel.load("elementwise/unary", FUNCTIONS="rare")
+GLU = Kernel.load("elementwise/glu")
+TRIANGLE = Kernel.load("elementwise/triangle")
 _INFINITY = float("inf")
 _MOST_DECIMALS = 38
-# Each is a case of unary_functions.wgsl under the same name in capitals.
+# Each is a case of elementwise/unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
     *("expm1", "log", "log2", "log10", "log1p", "erf", "isnan", "isinf", "signbit"),
@@ -30,8 +30,8 @@ _PLAIN = (
     *("sigmoid", "silu", "hardswish", "hardsigmoid"),
 )
 
-# And each of these is one of complex_unary.wgsl or complex_measure.wgsl as well.
-# Each is a case of rare_functions.wgsl.
+# And each of these is one of complex/unary.wgsl or complex/measure.wgsl as well.
+# Each is a case of elementwise/rare_functions.wgsl.
 _RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
 _OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")
 

@@ -13,7 +13,7 @@ from typing import Any
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
-from liveshape.kernels import Dispatch, Kernel, Variant
+from liveshape.kernels import Dispatch, Kernel, Variant, specialize
 from liveshape.kernels.requests import Allowed, Read, Request, Scratch
 from liveshape.plan.groups import Group, LiveNode, LiveRoute, Traced
 from liveshape.plan.params import Arena, Slot
@@ -258,10 +258,10 @@ class Live:
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> Any:
         kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values
         # A lookup in the hot path: the kernel's own is for every plan and device, and costs four times this.
-        key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.choices])
+        key = (kernel, *[tensor.kind for tensor in tensors], *[values.get(name) for name in kernel.dispatch_constants])
         variant = self._variants.get(key)
         if variant is None:
-            variant = self._variants[key] = kernel.variant(dispatch, self.plan.limits)
+            variant = self._variants[key] = specialize(dispatch, self.plan.limits)
         if dispatch.threads is not None:
             groups = -(-dispatch.threads // variant.group_size)
         elif dispatch.shared is not None:

@@ -15,7 +15,7 @@ from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.errors import DeviceError, InputError, ShapeError
 from liveshape.graph import Tensor
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Kernel
+from liveshape.kernels import Kernel, specialize
 from liveshape.plan.params import Slot
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain, executor_of
@@ -135,7 +135,7 @@ def test_a_shader_that_does_not_compile_names_the_kernel() -> None:
     )
     dispatch = broken(LiveTensor(Tensor("x", "float32", (4,)), bytearray()), groups=1)
     with pytest.raises(DeviceError, match=r"(?s)kernel broken<.*does not compile on .*nonsense"):
-        device.pipeline(broken.variant(dispatch, device.limits))
+        device.pipeline(specialize(dispatch, device.limits))
 
 
 @pytest.mark.parametrize("raw", [True, False])

@@ -17,7 +17,7 @@ from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.webgpu import Device
 from liveshape.graph import Graph, Node, Tensor
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch, Kernel, Variant
+from liveshape.kernels import Dispatch, Kernel, Variant, specialize
 from liveshape.run.executor import Executor
 from tests.support.chains import executor_of
 
@@ -159,7 +159,7 @@ def test_threads_load_run_and_close_graphs_that_share_kernels() -> None:
 def variants(count: int) -> list[Variant]:
     x = LiveTensor(Tensor("x", "float32", (4,)), bytearray())
     limits = Device(usable_adapters()[0], 0).limits
-    return [PLUS.variant(PLUS(x, x, TERM=6000 + each, count=1, threads=1), limits) for each in range(count)]
+    return [specialize(PLUS(x, x, TERM=6000 + each, count=1, threads=1), limits) for each in range(count)]
 
 
 def test_one_that_did_not_compile_is_not_kept() -> None:

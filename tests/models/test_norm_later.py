@@ -102,7 +102,7 @@ def test_layers_of_a_norm_that_is_not_done_yet(put: str, depth: int, width: int,
     check(later, made, outputs, device, bias)
     names = kernels_at(executor_of(later, device), 1, depth)
     assert len(names) == 2, "one dispatch for each"
-    assert any("q4_total_normed" in name for name in names)
+    assert any("sums_and_squares" in name for name in names)
     assert not any("rms_norm" in name for name in names)
 
 

@@ -99,7 +99,7 @@ def test_every_split_has_its_place(rows: int, limits: Limits) -> None:
     route = live.nodes[0].group.route
     found: list[int] = []
     for (variant, _), slot in zip(route.dispatched, route.slots, strict=True):
-        if variant.kernel.name == "attention_combine":
+        if variant.kernel.name == "attention/combine_splits":
             block = int(dict(variant.constants)["ROWS"].rstrip("u"))
             assert found[-1] * block <= parts.max_shape[0]
         found.append(slot.grid[0])

@@ -16,6 +16,7 @@ from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
 from liveshape.kernels import Kernel
+from liveshape.kernels.preprocessor import resolve
 from liveshape.ops import attention
 from liveshape.ops import attention_ways as ways
 from tests.ops.cases import attention as cases
@@ -45,13 +46,13 @@ fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
 
 def by_memory(kernel: Kernel) -> Kernel:
     """The kernel with its exchange of values through memory, so that any number of lanes runs anywhere."""
-    before, rest = kernel.text.split("fn across(")
+    before, rest = resolve(kernel.text, {}).split("fn across(")
     text = before + EXCHANGE + rest[rest.index("const SLICE") :]
     start = text.index("@builtin(subgroup_invocation_id)")
     text = text[:start] + text[text.index(") {", start) :]
     body = text.index(") {", start) + 3
     text = f"{text[:body]}\n    own = thread;\n    let place_in_subgroup = thread;{text[body:]}"
-    return replace(kernel, text=text, variants={})
+    return replace(kernel, text=(text,), variants={})
 
 
 def few(name: str, **options: Any) -> OpCase:
@@ -93,7 +94,7 @@ def device_of(lanes: int, threads: int = 64) -> Device:
 def test_subgroups_of_this_device(case: OpCase) -> None:
     device = device_of(4)
     sweep(case, device.limits, device, rounds=1)
-    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+    assert "attention/few" in {variant.kernel.name for variant in device._pipelines}
 
 
 @pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
@@ -102,7 +103,7 @@ def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(attention, "ATTENTION_FEW", by_memory(attention.ATTENTION_FEW))
     device = device_of(lanes)
     sweep(case, device.limits, device, rounds=1)
-    assert "attention_few" in {variant.kernel.name for variant in device._pipelines}
+    assert "attention/few" in {variant.kernel.name for variant in device._pipelines}
 
 
 def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +112,7 @@ def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     device = device_of(4, 32)
     case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
     sweep(case, device.limits, device, rounds=1)
-    assert "attention_tiled+attention_meet_lanes" in {variant.kernel.name for variant in device._pipelines}
+    assert "attention/tiled+shuffles" in {variant.kernel.name for variant in device._pipelines}
 
 
 def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:

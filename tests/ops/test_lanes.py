@@ -23,5 +23,5 @@ def device() -> Device:
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_by_lanes(case: OpCase, device: Device) -> None:
     sweep(case, device.limits, device, rounds=1)
-    lanes = {variant.lanes for variant in device._pipelines if variant.kernel.by_lanes}
+    lanes = {variant.subgroup for variant in device._pipelines if variant.kernel.has_subgroup_text}
     assert lanes <= {4}, "each that can"

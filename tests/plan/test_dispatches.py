@@ -69,7 +69,7 @@ def test_rows_become_bytes_where_they_are_made(rows: int, expected: tuple[int, .
     for limits, count in zip((MORE, EIGHT, SOFTWARE), expected, strict=True):
         more, fewer = (kernels_of(layers, rows, limits, activations="int8") for layers in (3, 2))
         assert (more - fewer).total() == count, more - fewer
-        assert (more - fewer)["row_bytes"] == (rows > 1)
+        assert (more - fewer)["quantization/quantize_rows"] == (rows > 1)
 
 
 @pytest.mark.parametrize("rows", [1, 64])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.elements import padded, storage_bytes
 from liveshape.graph.limits import binding_parts
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Kernel
+from liveshape.kernels import Kernel, specialize
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan_state import Live
 
@@ -74,8 +75,8 @@ def test_params_follow_the_uniform_layout_of_wgsl() -> None:
 
 def test_one_source_serves_every_dtype_and_width() -> None:
     sample, limits = kernel(), Limits()
-    single = sample.variant(sample(*tensors(), threads=1, VEC=1, **VALUES), limits)
-    wide = sample.variant(sample(*tensors("float16"), threads=1, VEC=4, OP=3, **VALUES), limits)
+    single = specialize(sample(*tensors(), threads=1, VEC=1, **VALUES), limits)
+    wide = specialize(sample(*tensors("float16"), threads=1, VEC=4, OP=3, **VALUES), limits)
     assert "alias T = f32;" in single.source
     assert "enable f16" not in single.source
     assert "alias V = T;" in single.source
@@ -83,12 +84,12 @@ def test_one_source_serves_every_dtype_and_width() -> None:
     assert "alias V = vec4<T>;" in wide.source
     assert "const OP: u32 = 3u;" in wide.source
     assert "alias T_math = f32;" in wide.source
-    assert sample.variant(sample(*tensors(), threads=9, VEC=1, **VALUES), limits) is single
+    assert specialize(sample(*tensors(), threads=9, VEC=1, **VALUES), limits) is single
 
 
 def test_workgroups_are_clamped_to_the_device() -> None:
     sample = kernel()
-    small = sample.variant(sample(*tensors(), threads=1, **VALUES), Limits(max_invocations=100))
+    small = specialize(sample(*tensors(), threads=1, **VALUES), Limits(max_invocations=100))
     assert small.group_size == 64
     assert "const WG: u32 = 64u;" in small.source
 
@@ -96,14 +97,14 @@ def test_workgroups_are_clamped_to_the_device() -> None:
 def test_halves_widen_where_the_device_has_none() -> None:
     sample = kernel()
     limits = Limits(half=False)
-    wide = sample.variant(sample(*tensors("float16"), threads=1, **VALUES), limits)
+    wide = specialize(sample(*tensors("float16"), threads=1, **VALUES), limits)
     assert "alias T = f32;" in wide.source
 
 
 def test_bindings_above_the_limit_are_split_into_segments() -> None:
     sample = kernel()
     limits = Limits(max_binding_bytes=100)  # segments of 64 bytes: sixteen f32 elements
-    split = sample.variant(sample(*tensors(numel=40, limits=limits), threads=1, VEC=1, **VALUES), limits)
+    split = specialize(sample(*tensors(numel=40, limits=limits), threads=1, VEC=1, **VALUES), limits)
     assert split.segments == (3, 3, 1)
     assert split.writes == (True, True, True, False, False, False, False)
     assert "out_put(ids[x_of(0u)], V(x_at(ids[0u] + 1u));" in split.source.replace(
@@ -112,7 +113,7 @@ def test_bindings_above_the_limit_are_split_into_segments() -> None:
     assert "case 1u: { return x_1[i & 15u]; }" in split.source
     assert "i >> 4u" in split.source
     with pytest.raises(UnsupportedError, match="would bind 9 buffers"):
-        sample.variant(sample(*tensors(numel=64, limits=limits), threads=1, VEC=1, **VALUES), limits)
+        specialize(sample(*tensors(numel=64, limits=limits), threads=1, VEC=1, **VALUES), limits)
 
 
 @pytest.mark.parametrize(
@@ -131,22 +132,22 @@ def test_wrong_names_are_errors(change: dict[str, object], message: str) -> None
 
 def _use(values: dict[str, object]) -> None:
     sample = kernel()
-    sample.variant(sample(*tensors(), threads=1, **values), Limits())
+    specialize(sample(*tensors(), threads=1, **values), Limits())
     sample.pack(values)
 
 
 def test_wrong_dtypes_and_counts_are_errors() -> None:
     sample = kernel()
     with pytest.raises(UnsupportedError, match=r"takes f32 or f16 for out, not int32 \(out\)"):
-        sample.variant(sample(*tensors("int32"), threads=1, **VALUES), Limits())
+        specialize(sample(*tensors("int32"), threads=1, **VALUES), Limits())
     with pytest.raises(UnsupportedError, match=r"takes i32 for ids, not float32"):
-        sample.variant(sample(*tensors(ids="float32"), threads=1, **VALUES), Limits())
+        specialize(sample(*tensors(ids="float32"), threads=1, **VALUES), Limits())
     with pytest.raises(PlanError, match=r"binds \(out, x, ids\), 2 tensors were given"):
-        sample.variant(sample(*tensors()[:2], threads=1, **VALUES), Limits())
+        specialize(sample(*tensors()[:2], threads=1, **VALUES), Limits())
     with pytest.raises(PlanError, match="needs either groups=, threads= or shared="):
-        sample.variant(sample(*tensors(), **VALUES), Limits())
+        specialize(sample(*tensors(), **VALUES), Limits())
     with pytest.raises(PlanError, match="needs PARTS= with shared="):
-        sample.variant(sample(*tensors(), shared=3, **VALUES), Limits())
+        specialize(sample(*tensors(), shared=3, **VALUES), Limits())
 
 
 @pytest.mark.parametrize(
@@ -164,12 +165,12 @@ def test_a_bad_file_is_refused_at_import(old: str, new: str, message: str) -> No
 
 def test_variants_that_live_values_choose_come_together() -> None:
     sample = Kernel.parse("sample", "// live VEC: 1, 2, 4\n" + SOURCE)
-    one = sample.variant(sample(*tensors(), **VALUES, VEC=2, OP=3, groups=1), Limits())
+    one = specialize(sample(*tensors(), **VALUES, VEC=2, OP=3, groups=1), Limits())
     assert [dict(other.constants)["VEC"] for other in one.siblings] == [1, 2, 4]
     assert {dict(other.constants)["OP"] for other in one.siblings} == {"3u"}
-    four = sample.variant(sample(*tensors(), **VALUES, VEC=4, OP=3, groups=1), Limits())
+    four = specialize(sample(*tensors(), **VALUES, VEC=4, OP=3, groups=1), Limits())
     assert four is one.siblings[2], "the one that a dispatch will ask for"
-    assert not kernel().variant(kernel()(*tensors(), **VALUES, VEC=2, groups=1), Limits()).siblings
+    assert not specialize(kernel()(*tensors(), **VALUES, VEC=2, groups=1), Limits()).siblings
 
 
 @pytest.mark.parametrize(
@@ -190,14 +191,29 @@ def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, par
     assert grid == (groups, 1, 1)
 
 
-def test_one_include_instead_of_another() -> None:
-    plain, other = Kernel.load("rotary"), Kernel.load("rotary", rotary_alone="rotary_with_values")
+def test_a_choice_decides_on_bindings() -> None:
+    plain, other = Kernel.load("attention/rotary"), Kernel.load("attention/rotary", VALUES="to_cache")
     assert [binding.name for binding in other.bindings] == [
         *(each.name for each in plain.bindings),
         "values",
         "value_out",
     ]
-    assert other.name == "rotary+rotary_with_values"
+    assert (plain.name, other.name) == ("attention/rotary", "attention/rotary+to_cache")
+
+
+def test_subgroups_have_a_text_of_their_own_where_the_kernel_wants_it() -> None:
+    source = SOURCE.replace("fn main()", "#if SUBGROUP\nfn shuffled() {}\n#endif\nfn main()")
+    never = Kernel.parse("sample", source)
+    wanted = Kernel.parse("sample", "override SUBGROUP: u32 = 0;\n" + source)
+    limits = Limits(subgroup=32)
+    assert (never.has_subgroup_text, wanted.has_subgroup_text) == (False, True)
+    assert "shuffled" not in specialize(never(*tensors(), threads=1, **VALUES), limits).source
+    found = specialize(wanted(*tensors(), threads=1, **VALUES), limits).source
+    assert "fn shuffled" in found
+    assert "const SUBGROUP: u32 = 32u;" in found
+    without = specialize(wanted(*tensors(), threads=1, **VALUES), Limits()).source
+    assert "shuffled" not in without
+    assert "SUBGROUP" not in without
 
 
 def test_indices_are_checked_unless_the_file_says_why_not() -> None:
@@ -206,15 +222,17 @@ def test_indices_are_checked_unless_the_file_says_why_not() -> None:
     assert Kernel.parse("sample", "// unchecked: every index is a constant.\n" + SOURCE).unchecked
 
 
+FILES = sorted(Path(str(resources.files("liveshape.kernels.wgsl"))).rglob("*.wgsl"))
+
+
 def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
-    names = [
-        entry.name for entry in resources.files("liveshape.kernels.wgsl").iterdir() if entry.name.endswith(".wgsl")
-    ]
-    assert names
-    for name in names:
-        text = resources.files("liveshape.kernels.wgsl").joinpath(name).read_text("utf-8")
-        if "@binding(0)" in text and ("@compute" in text or "// include each" in text):
-            assert Kernel.load(name.removesuffix(".wgsl")).bindings
+    assert FILES
+    for path in FILES:
+        text = path.read_text("utf-8")
+        if "@binding(0)" in text and ("@compute" in text or "#include common/each" in text):
+            name = f"{path.parent.name}/{path.stem}"
+            assert Kernel.load(name).bindings
+            assert Kernel.load(name).name == name
 
 
 # Words that WGSL keeps for itself; naga lets some of them pass, browsers do not.
@@ -236,9 +254,8 @@ RESERVED = frozenset(
 
 
 def test_no_kernel_uses_a_reserved_word_as_a_name() -> None:
-    for entry in resources.files("liveshape.kernels.wgsl").iterdir():
-        if entry.name.endswith(".wgsl"):
-            text = re.sub(r"//[^\n]*", "", entry.read_text("utf-8"))
-            declared = re.findall(r"\b(?:let|var(?:<\w+>)?|const|override|fn|struct|alias)\s+(\w+)|\b(\w+)\s*:", text)
-            names = {name for pair in declared for name in pair if name}
-            assert not names & RESERVED, f"{entry.name}: {sorted(names & RESERVED)}"
+    for path in FILES:
+        text = re.sub(r"//[^\n]*", "", path.read_text("utf-8"))
+        declared = re.findall(r"\b(?:let|var(?:<\w+>)?|const|override|fn|struct|alias)\s+(\w+)|\b(\w+)\s*:", text)
+        names = {name for pair in declared for name in pair if name}
+        assert not names & RESERVED, f"{path.name}: {sorted(names & RESERVED)}"

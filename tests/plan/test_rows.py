@@ -84,7 +84,8 @@ def test_many_rows_have_one_route_at_every_depth(activations: str) -> None:
 
     def alike(depth: int) -> list[list[str]]:
         return [
-            [name for name in kernels if name != "attention_combine"] for kernels in routes(activations, depth)[64:]
+            [name for name in kernels if name != "attention/combine_splits"]
+            for kernels in routes(activations, depth)[64:]
         ]
 
     assert alike(0) == alike(DEEP)

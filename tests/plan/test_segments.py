@@ -15,6 +15,7 @@ from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
 from liveshape.kernels import Kernel, Variant
+from liveshape.kernels.preprocessor import texts
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
@@ -28,7 +29,7 @@ PLAIN = frozenset({"f32", "f16", "i32", "u32"})
 def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> None:
     """Rewriting read comments as code: `reduce` did not parse."""
     kernel, device = KERNELS[name], open_device()
-    if "subgroup" in kernel.text + kernel.by_lanes:
+    if any("subgroup" in text for text in texts(kernel.text)):
         device = Device(usable_adapters()[0], 0, limits=limits_of(device, subgroup=4))
     if kernel.needs_half and not device.limits.half:
         return  # no plan for this device has it
@@ -42,11 +43,11 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
         for word, (kind, value) in kernel.constants.items()
     }
     if kernel.vectored:
-        constants["VEC"] = 4 if "rms_put_bytes" in name else 1  # bytes are put by fours
+        constants["VEC"] = 4 if "quantized" in kernel.others else 1  # rows are quantized by fours
     chosen = (tuple(types.items()), tuple(constants.items()))
-    for split, lanes in product(range(len(kernel.bindings)), (0, 4) if kernel.by_lanes else (0,)):
+    for split, subgroup in product(range(len(kernel.bindings)), (0, 4) if kernel.has_subgroup_text else (0,)):
         segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
-        variant = Variant(kernel, *chosen, segments, 1 << 20, kernel.group_size, lanes=lanes)
+        variant = Variant(kernel, *chosen, segments, 1 << 20, kernel.group_size, subgroup=subgroup)
         device._device.create_shader_module(code=variant.source)
     rounds = tuple(
         binding.writes and types.get(binding.element, binding.element) == "f32" for binding in kernel.bindings

@@ -18,7 +18,7 @@ from liveshape.plan.tracing import Trace
 from tests.plan.test_classes import described, walked
 from tests.support.chains import Chain
 
-_KERNEL = Kernel.load("swiglu")
+_KERNEL = Kernel.load("elementwise/swiglu")
 _NAME = "test.strange"
 
 

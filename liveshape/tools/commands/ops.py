@@ -111,7 +111,7 @@ def described(entry: Op) -> Operator:
         family=entry.run.__module__.rsplit(".", 1)[-1],
         takes=_sorted(takes) or (_SCALAR,),
         gives=_sorted(gives) or (_SCALAR,),
-        kernels=tuple(dict.fromkeys(file for kernel in kernels for file in kernel.name.split("+"))),
+        kernels=tuple(dict.fromkeys(kernel.file for kernel in kernels)),
         dynamic=True,
         reads_data=entry.reads_data,
         host=False,
@@ -170,7 +170,7 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
             if binding.element == "u32":
                 yield from _PACKED
             # A pair of floats, or floats of which two are one.
-            if (binding.vector, binding.element) == ("vec2", "f32") or kernel.name.endswith("_pairs"):
+            if (binding.vector, binding.element) == ("vec2", "f32") or "complex" in kernel.others:
                 yield "complex64"
             for kind in kernel.allowed.get(binding.element, (binding.element,)):
                 names = [kind] if kind in _DTYPES else list(_DTYPES)  # a name without a list takes every type

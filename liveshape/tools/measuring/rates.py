@@ -17,7 +17,7 @@ from liveshape.errors import LiveshapeError
 from liveshape.graph import Tensor
 from liveshape.graph.elements import storage_bytes
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Kernel
+from liveshape.kernels import Kernel, specialize
 from liveshape.plan.params import Slot
 from liveshape.plan.plan_state import fold
 
@@ -78,7 +78,7 @@ def _copy(device: WebGpuDevice) -> float:
     most = _COPIED_BY_SOFTWARE if device.adapter.software else _COPIED_BYTES
     threads = min(most, limits.max_binding_bytes, limits.max_buffer_bytes) // (16 * _VECTORS)
     nbytes = 16 * _VECTORS * threads
-    with _Work(device, "measure_copy", ("float32", "float32"), nbytes // 4, threads, EACH=_VECTORS) as work:
+    with _Work(device, "measure/copy", ("float32", "float32"), nbytes // 4, threads, EACH=_VECTORS) as work:
         return 2 * nbytes / work.best()
 
 
@@ -95,19 +95,19 @@ def _computing(kernel: str, dtype: str) -> Callable[[WebGpuDevice], float]:
 
 
 def _halves(device: WebGpuDevice) -> float | None:
-    return _computing("measure_floats", "float16")(device) if device.limits.half else None
+    return _computing("measure/floats", "float16")(device) if device.limits.half else None
 
 
 def _dots(device: WebGpuDevice) -> float | None:
     try:
-        return _computing("measure_dots", "int32")(device)
+        return _computing("measure/dots", "int32")(device)
     except LiveshapeError:
         return None  # its WGSL has no such function
 
 
 _MEASURES: dict[str, Callable[[WebGpuDevice], float | None]] = {
     "copy": _copy,
-    "f32": _computing("measure_floats", "float32"),
+    "f32": _computing("measure/floats", "float32"),
     "f16": _halves,
     "int8": _dots,
 }
@@ -122,7 +122,7 @@ class _Work:
         kernel, limits = Kernel.load(name), device.limits
         tensors = [LiveTensor(Tensor(dtype, dtype, (numel,)), bytearray()) for dtype in dtypes]
         dispatch = kernel(*tensors, count=threads, threads=threads, **values)
-        variant = kernel.variant(dispatch, limits)
+        variant = specialize(dispatch, limits)
         nbytes = storage_bytes(dtypes[0], numel, limits.half)
         self._device, self._kernel, self._values = device, kernel, dispatch.values
         self._buffers: list[Buffer] = []

@@ -1,0 +1,277 @@
+"""The format of a kernel's file: WGSL, and directives, each on a line of its own.
+
+    #include folder/file              the text of that file, once in a kernel
+    #choice EPILOGUE: store, added    what `Kernel.load(name, EPILOGUE="added")` decides; else it is the first
+    #if EPILOGUE == added             also `!=`, and a name alone: neither 0 nor false
+    #elif, #else, #endif
+
+A condition on a choice is decided when the kernel is loaded, so that bindings and Params may depend on it. One on an
+`override` is decided when the text of a variant is made. No branch that was not taken is in what a device compiles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from liveshape.errors import PlanError
+
+SUBGROUP = "SUBGROUP"  # threads that a device's shuffles reach; 0 in a kernel that does not declare it
+
+_CONDITION = re.compile(r"(\w+)(?:\s*(==|!=)\s*(\w+))?")
+_CHOICE = re.compile(r"(\w+): (\w+(?:, \w+)*)")
+_DECLARES_SUBGROUP = re.compile(rf"^override {SUBGROUP}\b", re.MULTILINE)
+_FALSE = ("0", "false")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A name, and the value that it must have or must not have; without one, it must be neither 0 nor false."""
+
+    name: str
+    value: str
+    equal: bool
+    place: str  # file and line, for errors
+
+    def holds(self, value: str) -> bool:
+        found = value.rstrip("u") if value[:1].isdigit() else value
+        return (found == self.value) is self.equal if self.value else found not in _FALSE
+
+
+@dataclass(frozen=True)
+class Include:
+    name: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """Branches of which the first whose condition holds is taken; that of `#else` has none."""
+
+    branches: tuple[Branch, ...]
+
+
+Piece = str | Include | Conditional
+Pieces = tuple[Piece, ...]
+Branch = tuple[Condition | None, Pieces]
+Choices = dict[str, tuple[str, ...]]  # values by name, the first where nothing is said
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it stands: its text in pieces, and its choices."""
+
+    pieces: Pieces
+    choices: Choices
+
+
+@cache
+def read(name: str) -> File:
+    """A file of `liveshape/kernels/wgsl`, which many kernels may include."""
+    return parse(name, resources.files("liveshape.kernels.wgsl").joinpath(f"{name}.wgsl").read_text("utf-8"))
+
+
+def parse(name: str, text: str) -> File:
+    """A file from its text.
+
+    >>> parse("sample", "#if WIDE == 4\\nlet four = 4u;\\n#endif\\n").pieces[0].branches[0][0].place
+    'sample.wgsl:1'
+    """
+    choices: Choices = {}
+    lines = enumerate(text.splitlines(keepends=True), start=1)
+    pieces, ended = _pieces(name, lines, choices, opened="")
+    if ended:
+        raise PlanError(f"{ended}: there is no #if that this belongs to")
+    return File(pieces, choices)
+
+
+def _pieces(name: str, lines: Iterator[tuple[int, str]], choices: Choices, opened: str) -> tuple[Pieces, str]:
+    """The pieces up to what ends a branch, and that line with its place; `opened` is the place of the #if."""
+    pieces: list[Piece] = []
+    for number, line in lines:
+        place = f"{name}.wgsl:{number}"
+        word, _, rest = line.strip().partition(" ")
+        if not word.startswith("#"):
+            if pieces and isinstance(pieces[-1], str):
+                pieces[-1] += line
+            else:
+                pieces.append(line)
+        elif word == "#include":
+            pieces.append(Include(rest, place))
+        elif word == "#choice":
+            _declare(choices, rest, place, opened)
+        elif word == "#if":
+            pieces.append(_conditional(name, lines, choices, rest, place))
+        elif word in ("#elif", "#else", "#endif"):
+            return tuple(pieces), f"{place} {word} {rest}"
+        else:
+            raise PlanError(f"{place}: {word} is no directive; there are #include, #choice, #if, #elif, #else, #endif")
+    if opened:
+        raise PlanError(f"{opened}: this #if has no #endif")
+    return tuple(pieces), ""
+
+
+def _conditional(name: str, lines: Iterator[tuple[int, str]], choices: Choices, rest: str, place: str) -> Conditional:
+    branches: list[Branch] = []
+    condition: Condition | None = _condition(rest, place)
+    while True:
+        body, ended = _pieces(name, lines, choices, opened=place)
+        branches.append((condition, body))
+        where, word, rest = ended.split(" ", 2)
+        if word == "#endif":
+            return Conditional(tuple(branches))
+        if condition is None:
+            raise PlanError(f"{where}: {word} stands behind #else")
+        condition = _condition(rest, where) if word == "#elif" else None
+
+
+def _condition(text: str, place: str) -> Condition:
+    match = _CONDITION.fullmatch(text.strip())
+    if match is None:
+        raise PlanError(f"{place}: a condition is NAME, NAME == value or NAME != value, not {text.strip()!r}")
+    name, sign, value = match.groups()
+    return Condition(name, value or "", sign != "!=", place)
+
+
+def _declare(choices: Choices, text: str, place: str, opened: str) -> None:
+    match = _CHOICE.fullmatch(text.strip())
+    if match is None or opened or match.group(1) in choices:
+        raise PlanError(f"{place}: a choice is `#choice NAME: first, second`, once, and under no condition")
+    choices[match.group(1)] = tuple(match.group(2).split(", "))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a kernel's choices are, and what the files that it may include allow them to be."""
+
+    values: dict[str, str]
+    choices: Choices
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The values that are not the first of their choice: what sets this kernel apart from its siblings."""
+        return tuple(self.values[name] for name, values in self.choices.items() if self.values[name] != values[0])
+
+
+def choose(kernel: str, file: File, given: Mapping[str, str]) -> Chosen:
+    """The choices of a kernel's file and of all that it may include, by what is given."""
+    choices: Choices = {}
+    declares_subgroup = False
+    for each in _reached(file, set()):
+        for name, values in each.choices.items():
+            if choices.setdefault(name, values) != values:
+                raise PlanError(f"kernel {kernel}: {name} is {choices[name]} in one file and {values} in another")
+        declares_subgroup |= any(_DECLARES_SUBGROUP.search(text) for text in texts(each.pieces))
+    for name, value in given.items():
+        if value not in choices.get(name, ()):
+            allowed = " or ".join(choices.get(name, ("nothing",)))
+            raise PlanError(f"kernel {kernel} takes {allowed} for {name}, not {value}")
+    values_of = {name: given.get(name, values[0]) for name, values in choices.items()}
+    return Chosen(values_of if declares_subgroup else values_of | {SUBGROUP: "0"}, choices)
+
+
+def _reached(file: File, seen: set[str]) -> Iterator[File]:
+    yield file
+    for include in _leaves(file.pieces):
+        if isinstance(include, Include) and include.name not in seen:
+            seen.add(include.name)
+            yield from _reached(read(include.name), seen)
+
+
+def _leaves(pieces: Pieces) -> Iterator[str | Include]:
+    """Texts and includes, those of every branch among them."""
+    for piece in pieces:
+        if isinstance(piece, Conditional):
+            for _, body in piece.branches:
+                yield from _leaves(body)
+        else:
+            yield piece
+
+
+def texts(pieces: Pieces) -> Iterator[str]:
+    """The text of every branch."""
+    return (leaf for leaf in _leaves(pieces) if isinstance(leaf, str))
+
+
+def expand(pieces: Pieces, chosen: Chosen, taken: set[str], undecided: str = "") -> Iterator[Piece]:
+    """The pieces with what they include, each file once; conditions that are left are on overrides.
+
+    Whatever depends on such a condition is `undecided`.
+    """
+    for piece in pieces:
+        if isinstance(piece, str):
+            yield piece
+        elif isinstance(piece, Include):
+            if undecided:
+                raise PlanError(f"{piece.place}: #include cannot depend on {undecided}, which only a variant knows")
+            if piece.name not in taken:
+                taken.add(piece.name)
+                yield from expand(read(piece.name).pieces, chosen, taken)
+        else:
+            left = tuple(_branches_left(piece, chosen))
+            first = left[0][0] if left else None
+            if first is not None:
+                inside = ((condition, tuple(expand(body, chosen, taken, first.name))) for condition, body in left)
+                yield Conditional(tuple(inside))
+            elif left:
+                yield from expand(left[0][1], chosen, taken, undecided)
+
+
+def _branches_left(conditional: Conditional, chosen: Chosen) -> Iterator[Branch]:
+    """The branches that may still be taken, up to one that is taken if none before it is."""
+    for condition, body in conditional.branches:
+        if condition is not None and condition.name not in chosen.values:
+            yield condition, body
+            continue
+        if condition is not None:
+            allowed = chosen.choices.get(condition.name, (condition.value,))
+            if condition.value not in allowed:
+                raise PlanError(f"{condition.place}: {condition.name} is one of {', '.join(allowed)}; compare it")
+            if not condition.holds(chosen.values[condition.name]):
+                continue
+        yield None, body
+        return
+
+
+def conditions(pieces: Pieces) -> Iterator[Condition]:
+    """All conditions that are left."""
+    for piece in pieces:
+        if isinstance(piece, Conditional):
+            for condition, body in piece.branches:
+                if condition is not None:
+                    yield condition
+                yield from conditions(body)
+
+
+def cleaned(pieces: Pieces, clean: Callable[[str], str]) -> Pieces:
+    """The pieces with every text cleaned."""
+    return tuple(
+        Conditional(tuple((condition, cleaned(body, clean)) for condition, body in piece.branches))
+        if isinstance(piece, Conditional)
+        else clean(piece)
+        if isinstance(piece, str)
+        else piece
+        for piece in pieces
+    )
+
+
+def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
+    """The text of a variant, whose constants decide what is left.
+
+    >>> resolve(parse("sample", "#if ROWS == 2\nfn two() {}\n#endif\n").pieces, {"ROWS": "2u"})
+    'fn two() {}\\n'
+    """
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, Conditional):
+            for condition, body in piece.branches:
+                if condition is None or condition.holds(str(constants[condition.name])):
+                    text += resolve(body, constants)
+                    break
+        elif isinstance(piece, str):
+            text += piece
+    return text

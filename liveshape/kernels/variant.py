@@ -1,0 +1,206 @@
+"""A kernel with every choice made: the text that a device compiles."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from liveshape.errors import PlanError, UnsupportedError
+from liveshape.graph import Limits
+from liveshape.graph.elements import is_complex, is_packed, is_rounded, storage_type
+from liveshape.graph.limits import segment_bytes
+from liveshape.kernels.kernel import CONCRETE, Dispatch, Kernel
+from liveshape.kernels.preprocessor import SUBGROUP, resolve
+from liveshape.kernels.split_bindings import segment_functions, use_segment_functions
+
+_SIZES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
+# Sums and products of halves are taken in f32; integers and booleans in their own type.
+_MATH = {"f16": "f32", "f32": "f32", "i32": "i32", "u32": "u32"}
+
+_GROUP_INDEX = """
+fn group_index(group: vec3<u32>, grid: vec3<u32>) -> u32 {
+    return group.x + grid.x * (group.y + grid.y * group.z);
+}
+"""
+
+
+_MAKING = threading.RLock()
+
+
+@dataclass(eq=False)
+class Variant:
+    """A kernel with every choice made: the text to compile. Devices cache their pipelines by it."""
+
+    kernel: Kernel
+    types: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Any], ...]
+    segments: tuple[int, ...]
+    segment_bytes: int
+    group_size: int
+    parts: int = 1  # threads that share a unit
+    subgroup: int = 0  # threads that shuffles reach, where its kernel has another text for that
+    rounds: tuple[bool, ...] = ()  # per binding, whether what is written becomes bfloat16; none if empty
+    siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
+
+    @property
+    def label(self) -> str:
+        choices = [kind for _, kind in self.types] + [f"{name}={value}" for name, value in self.constants]
+        choices += [f"{SUBGROUP}={self.subgroup}"] if self.subgroup else []
+        choices += ["bfloat16"] if self.rounds else []
+        return f"{self.kernel.name}<{', '.join(choices)}>"
+
+    @cached_property
+    def writes(self) -> tuple[bool, ...]:
+        """Per bound buffer, segments counted one by one: whether the kernel writes it."""
+        bindings = zip(self.kernel.bindings, self.segments, strict=True)
+        return tuple(binding.writes for binding, count in bindings for _ in range(count))
+
+    @property
+    def source(self) -> str:
+        """The complete WGSL text, put together when it is asked for: a device does so once, and it is long."""
+        types, constants = dict(self.types), dict(self.constants)
+        width = constants.pop("VEC", 1)
+        lines = ["enable f16;"] if "f16" in types.values() or self.kernel.needs_half else []
+        for name, kind in types.items():
+            lines += [f"alias {name} = {kind};", f"alias {name}_math = {_MATH[kind]};"]
+        if self.kernel.vectored:
+            lines.append(_vector_prologue(width, _MATH[types["T"]]))
+        lines += [f"const {name}: {kind} = {constants[name]};" for name, (kind, _) in self.kernel.constants.items()]
+        if self.subgroup:
+            lines.append(f"const {SUBGROUP}: u32 = {self.subgroup}u;")
+        text = resolve(self.kernel.text, constants | {SUBGROUP: self.subgroup})
+        declarations, slot = [], 0
+        rounded = self.rounds or (False,) * len(self.segments)
+        for binding, count, rounds in zip(self.kernel.bindings, self.segments, rounded, strict=True):
+            access = "read_write" if binding.writes else "read"
+            vector = (f"vec{width}" if width > 1 else "") if binding.vector == "V" else binding.vector
+            element = f"{vector}<{binding.element}>" if vector else binding.element
+            by_function = count > 1 or rounds
+            names = [f"{binding.name}_{part}" for part in range(count)] if by_function else [binding.name]
+            for name in names:
+                declarations.append(f"@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;")
+                slot += 1
+            if by_function:
+                scalar = types.get(binding.element, binding.element)
+                per_segment = self.segment_bytes // (_SIZES[scalar] * (int(vector[3:]) if vector else 1))
+                declarations.append(
+                    segment_functions(binding.name, binding.writes, element, count, per_segment, rounds)
+                )
+                text = use_segment_functions(text, binding.name)
+        if self.kernel.fields:
+            declarations.append(f"@group(0) @binding({slot}) var<uniform> params: Params;")
+        return "\n".join([*lines, *declarations]) + _GROUP_INDEX + text
+
+
+def specialize(dispatch: Dispatch, limits: Limits) -> Variant:
+    """The variant for these tensors and constants, shared by all graphs that have it and made if none has.
+
+    Example: `specialize(RMS_NORM(out, x, weight, rows=7, width=64, eps=1e-6, groups=7), limits).source`.
+    """
+    kernel = dispatch.kernel
+    chosen = {name: dispatch.values[name] for name in kernel.dispatch_constants if name in dispatch.values}
+    sizes = tuple(tensor.parts for tensor in dispatch.tensors)
+    key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), sizes, limits)
+    # Of two threads that make one at once both must get the same, with its siblings: pipelines are found by it.
+    with _MAKING:
+        known = kernel.variants.get(key)
+        found = known() if known is not None else None
+        if found is None:
+            found = _made(dispatch, chosen, sizes, limits)
+            count = len(kernel.variants)
+            if count & (count - 1) == 0:  # at each power of two: as many as are living, and at most once again
+                kernel.variants = {each: ref for each, ref in kernel.variants.items() if ref() is not None}
+            kernel.variants[key] = weakref.ref(found)
+            found.siblings = tuple(
+                specialize(Dispatch(kernel, dispatch.tensors, dispatch.values | {name: value}, 0, None), limits)
+                for name, values in kernel.live.items()
+                for value in values
+            )
+    return found
+
+
+def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], limits: Limits) -> Variant:
+    kernel = dispatch.kernel
+    _check_names(dispatch)
+    types: dict[str, str] = {}
+    for binding, tensor in zip(kernel.bindings, dispatch.tensors, strict=True):
+        kind = storage_type(tensor.dtype, limits.half)
+        expected = binding.element if binding.element in CONCRETE else types.setdefault(binding.element, kind)
+        allowed = kernel.allowed.get(binding.element, (expected,))
+        by_element = binding.element not in CONCRETE and (is_packed(tensor.dtype) or is_complex(tensor.dtype))
+        if kind != expected or kind not in allowed or by_element:
+            raise UnsupportedError(
+                f"kernel {kernel.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
+                f"({tensor.name}); cast the tensor before export"
+            )
+    if sum(sizes) > limits.max_bindings:
+        raise UnsupportedError(
+            f"kernel {kernel.name} would bind {sum(sizes)} buffers to reach tensors above the device's binding limit "
+            f"of {limits.max_binding_bytes:,} bytes; the device allows {limits.max_bindings}"
+        )
+    group_size = 1 << (min(chosen.get("WG", kernel.group_size), limits.max_invocations).bit_length() - 1)
+    parts = 1
+    if dispatch.shared is not None:
+        # Parts combine in halves, so a limit between two powers of two is the lower one.
+        most = 1 << (max(limits.max_parts, 1).bit_length() - 1)
+        parts = chosen["PARTS"] = min(chosen["PARTS"], group_size, most)
+    constants = {name: default for name, (_, default) in kernel.constants.items()} | chosen | {"WG": group_size}
+    literals = {
+        name: value if name == "VEC" else _literal(kernel.constants[name][0], value)
+        for name, value in constants.items()
+    }
+    bound = zip(kernel.bindings, dispatch.tensors, strict=True)
+    rounds = tuple(binding.writes and is_rounded(tensor.dtype) for binding, tensor in bound)
+    return Variant(
+        kernel,
+        tuple(types.items()),
+        tuple(literals.items()),
+        sizes,
+        segment_bytes(limits),
+        group_size,
+        parts,
+        limits.subgroup if kernel.has_subgroup_text and parts <= kernel.most_shuffled else 0,
+        rounds if any(rounds) else (),
+    )
+
+
+def _check_names(dispatch: Dispatch) -> None:
+    kernel = dispatch.kernel
+    if len(dispatch.tensors) != len(kernel.bindings):
+        names = ", ".join(binding.name for binding in kernel.bindings)
+        raise PlanError(f"kernel {kernel.name} binds ({names}), {len(dispatch.tensors)} tensors were given")
+    known = set(kernel.fields) | set(kernel.constants) | ({"VEC"} if kernel.vectored else set())
+    given = set(dispatch.values)
+    if unknown := given - known:
+        raise PlanError(f"kernel {kernel.name} has no parameter {', '.join(sorted(unknown))}")
+    if missing := set(kernel.fields) - given:
+        raise PlanError(f"kernel {kernel.name} needs {', '.join(sorted(missing))}")
+    if [dispatch.groups, dispatch.threads, dispatch.shared].count(None) != 2:
+        raise PlanError(f"kernel {kernel.name} needs either groups=, threads= or shared=")
+    if dispatch.shared is not None and "PARTS" not in given:
+        raise PlanError(f"kernel {kernel.name} needs PARTS= with shared=")
+
+
+def _literal(kind: str, value: Any) -> Any:
+    """A Python value as a WGSL literal of `kind`; text from the file stays as it stands."""
+    if isinstance(value, bool):
+        return str(value).lower() if kind == "bool" else f"{int(value)}{'u' if kind == 'u32' else ''}"
+    return f"{value}u" if kind == "u32" and isinstance(value, int) else value
+
+
+def _vector_prologue(width: int, math_type: str) -> str:
+    if width == 1:
+        return (
+            f"alias V = T;\nalias V_math = {math_type};\nconst V_lanes: u32 = 1u;\n"
+            f"fn V_sum(v: V_math) -> {math_type} {{ return v; }}\n"
+            f"fn V_at(v: V_math, lane: u32) -> {math_type} {{ return v; }}"
+        )
+    terms = " + ".join(f"v[{lane}]" for lane in range(width))
+    return (
+        f"alias V = vec{width}<T>;\nalias V_math = vec{width}<{math_type}>;\nconst V_lanes: u32 = {width}u;\n"
+        f"fn V_sum(v: V_math) -> {math_type} {{ return {terms}; }}\n"
+        f"fn V_at(v: V_math, lane: u32) -> {math_type} {{ return v[lane]; }}"
+    )

@@ -1,0 +1,30 @@
+// out = complex numbers of two real ones over the shape that these broadcast to: a real and an imaginary part, or how far
+// from zero and at which angle where POLAR says so.
+#include elementwise/broadcast
+#include elementwise/special_functions
+override WG: u32 = 64;
+override POLAR: bool = false;
+
+struct Params {
+    count: u32,
+    rank: u32,
+    dims: array<vec4<u32>, 8>,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn each(i: u32) {
+    let at = offsets(i);
+    let left = a[at.x];
+    let right = b[at.y];
+    if (POLAR) {
+        let angle = vec4<f32>(right);
+        out[i] = left * vec2<f32>(sine(angle, 1).x, sine(angle, 0).x);
+    } else {
+        out[i] = vec2<f32>(left, right);
+    }
+}
+
+#include common/each

@@ -1,5 +1,0 @@
-@group(0) @binding(2) var<storage, read> b: array<vec2<f32>>;
-
-fn right_at(i: u32) -> vec2<f32> {
-    return b[i];
-}

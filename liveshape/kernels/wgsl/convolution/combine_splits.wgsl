@@ -1,0 +1,32 @@
+// The sums of tiles that shared the depth of a convolution, as one.
+// T: f32, f16
+override WG: u32 = 64;
+override BIAS: bool = false;
+
+struct Params {
+    count: u32,
+    splits: u32,
+    channels: u32,
+    pixels: u32, // of a channel
+    low: f32,
+    high: f32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<T>;
+@group(0) @binding(1) var<storage, read> sums: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<T>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+#include common/clamped
+
+fn each(i: u32) {
+    var value = 0.0;
+    for (var split = 0u; split < params.splits; split++) {
+        value += sums[split * params.count + i];
+    }
+    if (BIAS) {
+        value += f32(bias[i / params.pixels % params.channels]);
+    }
+    out[i] = T(clamped(value));
+}
+
+#include common/each

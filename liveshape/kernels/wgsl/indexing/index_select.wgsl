@@ -1,0 +1,30 @@
+// out[outer, pick, :] = x[outer, index[pick], :]; an index outside of x gives `invalid` and reads nothing.
+override WG: u32 = 64;
+override WRAP: bool = false; // whether a negative index counts from the end
+
+struct Params {
+    count: u32, // in vectors
+    picks: u32,
+    inner: u32, // in vectors
+    size: i32,
+    invalid: f32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<V>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+@group(0) @binding(2) var<storage, read> index: array<i32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+fn each(i: u32) {
+    let row = i / params.inner;
+    var at = index[row % params.picks];
+    if (WRAP && at < 0) {
+        at += params.size;
+    }
+    if (at < 0 || at >= params.size) {
+        out[i] = V(T(params.invalid));
+        return;
+    }
+    out[i] = x[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner];
+}
+
+#include common/each

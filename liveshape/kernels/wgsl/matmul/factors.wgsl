@@ -1,0 +1,88 @@
+// The tiles of a matrix product: x on the left, a weight on the right.
+#include matmul/operands
+
+struct Tile {
+    exists: bool,
+    batch: u32,
+    first_row: u32,
+    first_column: u32,
+    first_k: u32,
+    last_k: u32,
+}
+
+fn tile_at(index: u32) -> Tile {
+    // Tiles of one band of columns are neighbours, so that its part of the right factor stays in the cache.
+    let row_tiles = (params.rows + TILE_ROWS - 1u) / TILE_ROWS;
+    let column_tiles = (params.columns + TILE_COLUMNS - 1u) / TILE_COLUMNS;
+    var tile: Tile;
+    tile.batch = index / (row_tiles * column_tiles);
+    tile.exists = tile.batch < params.batch;
+    tile.first_row = (index % row_tiles) * TILE_ROWS;
+    tile.first_column = (index / row_tiles % column_tiles) * TILE_COLUMNS;
+    tile.first_k = 0u;
+    tile.last_k = params.depth;
+    return tile;
+}
+
+// Matrices lie as they are read: there is nothing to prepare.
+fn begin(lane: u32, tile: Tile) {}
+
+fn look_ahead(lane: u32, tile: Tile, k: u32) {}
+
+fn load_left(lane: u32, tile: Tile, first_k: u32) {
+    let start = tile.batch * params.x_stride;
+    for (var i = lane; i < TILE_ROWS * FOURS; i += WG) {
+        let row = tile.first_row + i / FOURS;
+        let k = first_k + i % FOURS * 4u;
+        var four = vec4<f32>();
+        if (row < params.rows && k < params.depth) {
+            four = x_within(start + row * params.depth + k, params.depth - k);
+        }
+        tile_left[(i / FOURS) * PITCH + i % FOURS] = four;
+    }
+}
+
+fn load_right(lane: u32, tile: Tile, first_k: u32) {
+    let start = tile.batch * params.weight_stride;
+    if (TRANSPOSED) {
+        load_right_transposed(lane, start, tile.first_column, first_k);
+    } else {
+        load_right_plain(lane, start, tile.first_column, first_k);
+    }
+}
+
+fn load_right_transposed(lane: u32, start: u32, first_column: u32, first_k: u32) {
+    for (var i = lane; i < TILE_COLUMNS * FOURS; i += WG) {
+        let column = first_column + i / FOURS;
+        let k = first_k + i % FOURS * 4u;
+        var four = vec4<f32>();
+        if (column < params.columns && k < params.depth) {
+            four = weight_within(start + column * params.depth + k, params.depth - k);
+        }
+        tile_right[(i / FOURS) * PITCH + i % FOURS] = four;
+    }
+}
+
+fn load_right_plain(lane: u32, start: u32, first_column: u32, first_k: u32) {
+    for (var i = lane; i < COLUMN_THREADS * FOURS; i += WG) {
+        let column = (i % COLUMN_THREADS) * 4u;
+        let four = i / COLUMN_THREADS;
+        let left = max(params.columns, first_column + column) - first_column - column;
+        // The initializer is needed: naga zeroes a variable of a loop's body once, not at every turn.
+        var block = mat4x4<f32>();
+        for (var j = 0u; j < 4u; j++) {
+            let k = first_k + four * 4u + j;
+            if (k < params.depth) {
+                block[j] = weight_within(start + k * params.columns + first_column + column, left);
+            }
+        }
+        block = transpose(block);
+        for (var j = 0u; j < 4u; j++) {
+            tile_right[(column + j) * PITCH + four] = block[j];
+        }
+    }
+}
+
+fn put_sum(tile: Tile, row: u32, column: u32, sum: f32) {
+    put(tile.batch, tile.first_row + row, tile.first_column + column, sum);
+}

@@ -1,0 +1,19 @@
+// How fast memory is: every word is read once and written once.
+// T: f32
+override WG: u32 = 256;
+override EACH: u32 = 8; // vectors of a thread
+
+struct Params {
+    count: u32, // threads
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
+@group(0) @binding(1) var<storage, read> source: array<vec4<T>>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+fn each(i: u32) {
+    for (var turn = 0u; turn < EACH; turn++) {
+        out[turn * params.count + i] = source[turn * params.count + i];
+    }
+}
+
+#include common/each

@@ -1,0 +1,40 @@
+// How fast floats are multiplied and added: each turn is 128 operations, in sixteen chains that wait for nobody else.
+// T: f32, f16
+override WG: u32 = 256;
+
+struct Params {
+    count: u32, // threads
+    turns: u32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+fn each(i: u32) {
+    let factor = vec4<T>(T(0.5) + T(f32(i & 3u) * 0.125));
+    let more = vec4<T>(T(f32(i & 7u) * 0.0625));
+    var a = more;
+    var b = more + vec4<T>(T(1.0));
+    var c = more + vec4<T>(T(2.0));
+    var d = more + vec4<T>(T(3.0));
+    for (var turn = 0u; turn < params.turns; turn++) {
+        a = fma(a, factor, more);
+        b = fma(b, factor, more);
+        c = fma(c, factor, more);
+        d = fma(d, factor, more);
+        a = fma(a, factor, more);
+        b = fma(b, factor, more);
+        c = fma(c, factor, more);
+        d = fma(d, factor, more);
+        a = fma(a, factor, more);
+        b = fma(b, factor, more);
+        c = fma(c, factor, more);
+        d = fma(d, factor, more);
+        a = fma(a, factor, more);
+        b = fma(b, factor, more);
+        c = fma(c, factor, more);
+        d = fma(d, factor, more);
+    }
+    out[i] = a + b + c + d;
+}
+
+#include common/each

@@ -1,0 +1,33 @@
+// out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in vectors.
+#choice ELEMENTS: real, complex
+#if ELEMENTS == real
+// live VEC: 1, 2, 4
+#endif
+override WG: u32 = 64;
+
+struct Params {
+    count: u32,
+    rank: u32,
+    source_start: i32,
+    target_start: i32,
+    sizes: array<vec4<u32>, 2>,
+    source_strides: array<vec4<i32>, 2>,
+    target_strides: array<vec4<i32>, 2>,
+}
+#if ELEMENTS == complex
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
+#else
+@group(0) @binding(0) var<storage, read_write> out: array<V>;
+@group(0) @binding(1) var<storage, read> x: array<V>;
+#endif
+@group(0) @binding(2) var<uniform> params: Params;
+
+#include movement/walk_both
+
+fn each(i: u32) {
+    let offsets = walk_both(i);
+    out[u32(offsets.y)] = x[u32(offsets.x)];
+}
+
+#include common/each

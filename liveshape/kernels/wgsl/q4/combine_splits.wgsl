@@ -1,0 +1,31 @@
+// The sums of a 4-bit linear layer whose depth was shared: a thread adds the parts of four columns of a row.
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 64;
+
+const PLACES: u32 = WG;
+
+@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
+#include q4/layer
+#include q4/epilogue
+#include q4/epilogue_unit
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, grid) * WG + lane;
+    let fours = (params.columns + 3u) / 4u;
+    let row = i / fours;
+    var total = vec4<f32>();
+    if (row < params.rows) {
+        expect_four(row, i % fours * 4u);
+        for (var part = 0u; part < params.splits; part++) {
+            total += parts[part * params.rows * fours + i];
+        }
+    }
+    put_unit(lane, i, lane, true, total);
+}

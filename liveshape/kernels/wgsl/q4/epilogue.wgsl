@@ -1,0 +1,174 @@
+// The epilogue of a 4-bit linear layer: what becomes of the sums of four neighbouring columns of a row. Outputs are the
+// last bindings.
+#choice EPILOGUE: store, split_k, three, rotary, added, gated, added_quantized, gated_quantized
+#if EPILOGUE == split_k
+// The sums of one split of the depth, without more, for q4/combine_splits.wgsl to add to the others: rows are whole vectors.
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+fn put_four(row: u32, column: u32, products: vec4<f32>) {
+    if (row < params.rows && column < params.columns) {
+        out[(split * params.rows + row) * ((params.columns + 3u) / 4u) + column / 4u] = products;
+    }
+}
+#elif EPILOGUE == gated_quantized
+// A gated unit of two layers of one input as quantized rows, for the layer that wants them: columns are a multiple of 64,
+// and those of 32 neighbours meet in one workgroup.
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<u32>>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+#include q4/gated
+#include quantization/quantize_group
+
+// 32 neighbours of a row, from the pairs at 16 places on.
+fn eight_at(place: u32) -> Eight {
+    return Eight(
+        vec4<f32>(pair_at(place), pair_at(place + 1u)),
+        vec4<f32>(pair_at(place + 2u), pair_at(place + 3u)),
+        vec4<f32>(pair_at(place + 4u), pair_at(place + 5u)),
+        vec4<f32>(pair_at(place + 6u), pair_at(place + 7u)),
+        vec4<f32>(pair_at(place + 8u), pair_at(place + 9u)),
+        vec4<f32>(pair_at(place + 10u), pair_at(place + 11u)),
+        vec4<f32>(pair_at(place + 12u), pair_at(place + 13u)),
+        vec4<f32>(pair_at(place + 14u), pair_at(place + 15u)),
+    );
+}
+#elif EPILOGUE == added_quantized
+// The layer of one row, plus a residual. The sum is a result, and once more quantized for layers that read its RMSNorm:
+// times the weight of that, and with its sum of squares, from which those layers find the scale that is missing. Columns
+// are a multiple of 32.
+@group(0) @binding(4) var<storage, read> residual: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> norm_weight: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> total: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> out: array<vec4<u32>>;
+@group(0) @binding(8) var<uniform> params: Params;
+
+#include quantization/quantize_group
+#elif EPILOGUE == gated
+// A gated unit of two layers of one input.
+@group(0) @binding(4) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+#include q4/gated
+
+fn put_four(row: u32, column: u32, products: vec4<f32>) {
+    if (row >= params.rows || column >= params.columns) {
+        return;
+    }
+    let gated = gated_of(column, products);
+    let i = row * (params.columns / 2u) + column / 2u;
+    out[i] = TOut(gated.x);
+    if (column + 2u < params.columns) {
+        out[i + 1u] = TOut(gated.y);
+    }
+}
+#elif EPILOGUE == rotary
+// Queries, keys and values of one input, their columns behind each other in the weight: queries turn, keys turn on their
+// way to their cache, values go to theirs. The columns of a pair that turns together are neighbours in the weight.
+// TAngle: f32, f16
+// TKey: f32, f16
+override NEIGHBOURS: bool = true; // whether they are neighbours in the head, too; else half a head apart
+override SIZE: u32 = 2; // of a head
+override FIRST: u32 = 0; // columns of the queries
+override SECOND: u32 = 0; // of the keys, and of the values
+
+@group(0) @binding(4) var<storage, read> cosine: array<TAngle>;
+@group(0) @binding(5) var<storage, read> sine: array<TAngle>;
+@group(0) @binding(6) var<storage, read_write> query_out: array<TOut>;
+@group(0) @binding(7) var<storage, read_write> key_out: array<TKey>;
+@group(0) @binding(8) var<storage, read_write> value_out: array<TKey>;
+@group(0) @binding(9) var<uniform> params: Params;
+
+#include attention/rotate
+
+fn put_pair(row: u32, column: u32, products: vec2<f32>) {
+    if (row >= params.rows || column >= params.columns) {
+        return;
+    }
+    let pair = vec2<f32>(with_bias(column, products.x), with_bias(column + 1u, products.y));
+    if (column >= FIRST + SECOND) {
+        let place = params.cache_start + row * SECOND + column - FIRST - SECOND;
+        value_out[place] = TKey(pair.x);
+        value_out[place + 1u] = TKey(pair.y);
+        return;
+    }
+    let own = select(column, column - FIRST, column >= FIRST);
+    let i = own % SIZE / 2u;
+    let half = select(SIZE / 2u, 0u, NEIGHBOURS);
+    let angle = (params.first_row + row) * (SIZE / 2u + half) + i;
+    let result = turned(pair, angle, angle + half);
+    let place = own - own % SIZE + select(i, 2u * i, NEIGHBOURS);
+    let other = place + select(SIZE / 2u, 1u, NEIGHBOURS);
+    if (column >= FIRST) {
+        let start = params.cache_start + row * SECOND;
+        key_out[start + place] = TKey(result.x);
+        key_out[start + other] = TKey(result.y);
+    } else {
+        query_out[row * FIRST + place] = TOut(result.x);
+        query_out[row * FIRST + other] = TOut(result.y);
+    }
+}
+
+fn put_four(row: u32, column: u32, products: vec4<f32>) {
+    put_pair(row, column, products.xy);
+    put_pair(row, column + 2u, products.zw);
+}
+#else
+#if EPILOGUE == three
+// Three layers of one input: their columns lie behind each other in the weight.
+override FIRST: u32 = 0; // columns of the first layer
+override SECOND: u32 = 0; // and of the second
+
+@group(0) @binding(4) var<storage, read_write> out_1: array<TOut>;
+@group(0) @binding(5) var<storage, read_write> out_2: array<TOut>;
+@group(0) @binding(6) var<storage, read_write> out_3: array<TOut>;
+@group(0) @binding(7) var<uniform> params: Params;
+
+fn put(row: u32, column: u32, product: f32) {
+    if (row >= params.rows || column >= params.columns) {
+        return;
+    }
+    let value = TOut(with_bias(column, product));
+    if (column < FIRST) {
+        out_1[row * FIRST + column] = value;
+    } else if (column < FIRST + SECOND) {
+        out_2[row * SECOND + column - FIRST] = value;
+    } else {
+        out_3[row * (params.columns - FIRST - SECOND) + column - FIRST - SECOND] = value;
+    }
+}
+#elif EPILOGUE == added
+// The layer, rounded as by an operator of its own, plus a residual.
+@group(0) @binding(4) var<storage, read> residual: array<TOut>;
+@group(0) @binding(5) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+fn put_onto(row: u32, column: u32, product: f32, other: f32) {
+    if (row < params.rows && column < params.columns) {
+        out[row * params.columns + column] = TOut(other + f32(TOut(with_bias(column, product))));
+    }
+}
+
+fn put(row: u32, column: u32, product: f32) {
+    if (row < params.rows && column < params.columns) {
+        put_onto(row, column, product, f32(residual[row * params.columns + column]));
+    }
+}
+#else
+@group(0) @binding(4) var<storage, read_write> out: array<TOut>;
+@group(0) @binding(5) var<uniform> params: Params;
+
+fn put(row: u32, column: u32, product: f32) {
+    if (row < params.rows && column < params.columns) {
+        out[row * params.columns + column] = TOut(with_bias(column, product));
+    }
+}
+#endif
+
+fn put_four(row: u32, column: u32, products: vec4<f32>) {
+    put(row, column, products.x);
+    put(row, column + 1u, products.y);
+    put(row, column + 2u, products.z);
+    put(row, column + 3u, products.w);
+}
+#endif

@@ -1,0 +1,53 @@
+// A 4-bit linear layer of several rows, bound by reading the weight once: a unit is four columns of up to ROWS rows,
+// PARTS threads share its depth, and each weight is made a number once for these rows. What a thread needs next is on its
+// way while it computes.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override ROWS: u32 = 2; // that a thread takes: 2, 4 or 8
+override PARTS: u32 = 1;
+
+#include common/multiply_add
+#include q4/float_operands
+#include q4/row
+#include q4/epilogue
+#include q4/float_columns
+#include q4/row_sums
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let per_row = (params.columns + 3u) / 4u;
+    let first_unit = group_index(group, grid) * ACROSS;
+    let unit = first_unit + lane / SHARE;
+    let last = params.columns - 1u;
+    let row = unit / per_row * ROWS;
+    let column = unit % per_row * 4u;
+    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
+    let words = (params.depth + 7u) / 8u;
+    // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
+    var upper = mat4x4<f32>();
+    var lower = mat4x4<f32>();
+    var next = fetch(columns, min(lane % SHARE, words - 1u));
+    for (var i = lane % SHARE; i < words; i += SHARE) {
+        let numbers = numbers_of(next, column);
+        next = fetch(columns, min(i + SHARE, words - 1u));
+        upper[0] = plus_row(upper[0], numbers, row);
+        upper[1] = plus_row(upper[1], numbers, row + 1u);
+        if (ROWS > 2u) {
+            upper[2] = plus_row(upper[2], numbers, row + 2u);
+            upper[3] = plus_row(upper[3], numbers, row + 3u);
+        }
+        if (ROWS > 4u) {
+            lower[0] = plus_row(lower[0], numbers, row + 4u);
+            lower[1] = plus_row(lower[1], numbers, row + 5u);
+            lower[2] = plus_row(lower[2], numbers, row + 6u);
+            lower[3] = plus_row(lower[3], numbers, row + 7u);
+        }
+    }
+    put_sums(lane, first_unit, per_row, upper, lower);
+}

@@ -1,0 +1,99 @@
+// The rows of a 4-bit linear layer are numbers, and so become the nibbles or bytes of its weight.
+override ALIGNED: bool = true; // whether a column's nibbles begin at a word
+override WHOLE: bool = true; // whether the depth is a multiple of 8
+
+@group(0) @binding(0) var<storage, read> x: array<V>;
+#include q4/layer
+
+fn word_at(i: u32) -> u32 {
+    return weight[i / 4u][i % 4u];
+}
+
+// Four bytes of a column, from one of them on.
+fn word(column: u32, first: u32) -> u32 {
+    let byte = column * params.column_bytes + first;
+    // The words after a tensor's last one hold nothing of the column, and are not there.
+    let last = params.weight_words - 1u;
+    var at = byte / 4u;
+    if (!WHOLE) {
+        at = min(at, last);
+    }
+    let low = word_at(at);
+    let shift = byte % 4u * 8u;
+    if (ALIGNED || shift == 0u) {
+        return low;
+    }
+    return (low >> shift) | (word_at(min(at + 1u, last)) << (32u - shift));
+}
+
+fn in_order(eight: u32) -> u32 {
+    if (HIGH_FIRST) {
+        return ((eight & 0x0f0f0f0fu) << 4u) | ((eight >> 4u) & 0x0f0f0f0fu);
+    }
+    return eight;
+}
+
+#include q4/nibbles
+
+// Bytes with a sign, by the same trick.
+fn four_of_bytes(bytes: u32) -> vec4<f32> {
+    let lifted = bytes ^ 0x80808080u;
+    let halves = vec4<u32>(lifted, lifted, lifted >> 16u, lifted >> 16u);
+    let masked = (halves & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u)) | vec4<u32>(0x4b000000u);
+    return fma(
+        bitcast<vec4<f32>>(masked),
+        vec4<f32>(1.0, 0.00390625, 1.0, 0.00390625),
+        vec4<f32>(-8388736.0, -32896.0, -8388736.0, -32896.0),
+    );
+}
+
+// The word with four neighbours of a column, from place k of the depth on, a multiple of 4.
+fn four_at(column: u32, k: u32) -> u32 {
+    return word(column, select(k / 8u * 4u, k, BITS == 8u));
+}
+
+// And what they are as integers.
+fn codes_of(bytes: u32, k: u32) -> vec4<f32> {
+    if (BITS == 8u) {
+        return four_of_bytes(bytes);
+    }
+    return four_of(in_order(bytes) >> (k % 8u * 4u));
+}
+
+fn four_codes(column: u32, k: u32) -> vec4<f32> {
+    return codes_of(four_at(column, k), k);
+}
+
+// Integers as the numbers that they stand for.
+fn weighed(codes: vec4<f32>, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<f32> {
+    if (MINIMA) {
+        return fma(codes, scale, minimum);
+    }
+    return codes * scale;
+}
+
+fn weighed_at(codes: vec4<f32>, column: u32, k: u32) -> vec4<f32> {
+    let existing = min(k, params.depth - 1u);
+    return weighed(codes, scale_four(column, existing), minimum_four(column, existing));
+}
+
+fn x_one(i: u32) -> f32 {
+    return V_at(V_math(x[i / V_lanes]), i % V_lanes);
+}
+
+// Four neighbours of a row of x; what lies past the depth is zero and not even read.
+fn x_four(row: u32, k: u32) -> vec4<f32> {
+    let i = row * params.depth + k;
+    if (WHOLE || k + 4u <= params.depth) {
+        if (V_lanes == 4u) {
+            let four = V_math(x[i / V_lanes]);
+            return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
+        }
+        return vec4<f32>(x_one(i), x_one(i + 1u), x_one(i + 2u), x_one(i + 3u));
+    }
+    var four = vec4<f32>();
+    for (var lane = 0u; k + lane < params.depth; lane++) {
+        four[lane] = x_one(i + lane);
+    }
+    return four;
+}

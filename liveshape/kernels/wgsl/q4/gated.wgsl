@@ -1,0 +1,11 @@
+// Columns of a gate and of what it gates take turns in the weight: four of them are two numbers of a gated unit.
+#include elementwise/special_functions
+#include elementwise/unary_functions
+override OP: u32 = SIGMOID;
+
+fn gated_of(column: u32, products: vec4<f32>) -> vec2<f32> {
+    let last = params.columns - 1u;
+    let gate = vec4<f32>(with_bias(column, products.x), with_bias(min(column + 2u, last), products.z), 0.0, 0.0);
+    let up = vec2<f32>(with_bias(column + 1u, products.y), with_bias(min(column + 3u, last), products.w));
+    return (gate * of_floats(gate, vec4<f32>())).xy * up;
+}

@@ -1,0 +1,125 @@
+// A 4-bit linear layer of one row, bound by reading the weight: a unit is four columns, and PARTS threads share its depth.
+// subgroups up to 128 threads: more shuffle so much that memory is faster.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 256;
+override SUBGROUP: u32 = 0;
+override TURNS: u32 = 1; // how many eights of a column a thread asks for before it waits for the first: 1 or 4
+override TOGETHER: bool = false; // whether these are neighbours of one group, and begin at a vector
+
+alias Total = vec4<f32>; // the sums of four columns
+
+fn combine(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+#include common/multiply_add
+#include reduction/across_threads
+#include q4/float_operands
+#include q4/row
+#include q4/epilogue
+#include q4/residual_prefetch
+#include q4/float_columns
+
+fn plus(sums: vec4<f32>, eight: Eight, column: u32) -> vec4<f32> {
+    return plus_row(sums, numbers_of(eight, column), 0u);
+}
+
+// What a thread asks for before it waits for the first of it.
+struct Turn {
+    first: Eight,
+    second: Eight,
+    third: Eight,
+    fourth: Eight,
+}
+
+struct Vectors {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+}
+
+fn vectors(columns: vec4<u32>, k: u32, behind: u32) -> Vectors {
+    let at = (columns * params.column_bytes + k / 8u * BITS) / 16u + behind;
+    return Vectors(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+}
+
+fn words_from(given: Vectors, n: u32) -> vec4<u32> {
+    return vec4<u32>(given.a[n], given.b[n], given.c[n], given.d[n]);
+}
+
+fn neighbours(columns: vec4<u32>, k: u32) -> Turn {
+    let scale = scale_four(columns.x, k);
+    let minimum = minimum_four(columns.x, k);
+    let low = vectors(columns, k, 0u);
+    if (BITS == 8u) {
+        let high = vectors(columns, k, 1u);
+        return Turn(
+            Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
+            Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
+            Eight(words_from(high, 0u), words_from(high, 1u), scale, minimum, k + 16u),
+            Eight(words_from(high, 2u), words_from(high, 3u), scale, minimum, k + 24u),
+        );
+    }
+    return Turn(
+        Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
+        Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
+        Eight(words_from(low, 2u), vec4<u32>(), scale, minimum, k + 16u),
+        Eight(words_from(low, 3u), vec4<u32>(), scale, minimum, k + 24u),
+    );
+}
+
+fn ask(columns: vec4<u32>, i: u32) -> Turn {
+    if (TOGETHER) {
+        return neighbours(columns, i * 8u);
+    }
+    let first = fetch(columns, i);
+    if (TURNS == 4u) {
+        return Turn(first, fetch(columns, i + SHARE), fetch(columns, i + 2u * SHARE), fetch(columns, i + 3u * SHARE));
+    }
+    return Turn(first, first, first, first);
+}
+
+fn plus_turn(sums: vec4<f32>, turn: Turn, column: u32) -> vec4<f32> {
+    let result = plus(sums, turn.first, column);
+    if (TURNS == 4u) {
+        return plus(plus(plus(result, turn.second, column), turn.third, column), turn.fourth, column);
+    }
+    return result;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let unit = unit_of(group_index(group, grid), lane);
+    let last = params.columns - 1u;
+    let column = min(unit * 4u, last);
+    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
+    let part = part_of(lane);
+    var sums = Total();
+    // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
+    var i = part * select(1u, TURNS, TOGETHER);
+    var turn = ask(columns, i);
+    if (part == 0u) {
+        expect_four(0u, column);
+    }
+    take_row(lane);
+    loop {
+        sums = plus_turn(sums, turn, column);
+        i += SHARE * TURNS;
+        if (i * 8u >= params.depth) {
+            break;
+        }
+        turn = ask(columns, i);
+    }
+    let total = across_parts(lane, sums);
+    if (part == 0u && unit * 4u < params.columns) {
+        put_expected(0u, unit * 4u, total);
+    }
+}

@@ -1,0 +1,75 @@
+// A 4-bit linear layer of one row of bytes: a unit is four columns, PARTS threads share its depth. The sums are those of
+// q4/quantizing_gemv.wgsl to the last bit. They may wait for the factor of a norm.
+// unchecked: columns and groups are held below the sizes that planning checked.
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 256;
+override SUBGROUP: u32 = 0;
+
+const PLACES: u32 = ACROSS;
+
+#include reduction/across_threads
+#include q4/int8_operands
+#include q4/int8_columns
+
+#if TOTAL == sums_and_squares
+// What a thread finds of one row of bytes before its RMS norm: the sums of four columns, and squares of the row, which tell
+// the factor that the sums wait for.
+override EPS: f32 = 0.0;
+
+struct Total {
+    sums: vec4<f32>,
+    squares: f32,
+}
+
+fn combine(a: Total, b: Total) -> Total {
+    return Total(a.sums + b.sums, a.squares + b.squares);
+}
+
+fn plus_group(total: Total, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> Total {
+    return Total(plus_bytes(total.sums, four, even, odd, of_row), total.squares + of_row.w);
+}
+
+fn sums_of(total: Total) -> vec4<f32> {
+    return total.sums * inverseSqrt(total.squares / f32(params.depth) + EPS);
+}
+#else
+// What a thread finds of one row of bytes: the sums of four columns.
+alias Total = vec4<f32>;
+
+fn combine(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+fn plus_group(total: Total, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> Total {
+    return plus_bytes(total, four, even, odd, of_row);
+}
+
+fn sums_of(total: Total) -> vec4<f32> {
+    return total;
+}
+#endif
+
+#include q4/epilogue
+#include q4/epilogue_unit
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let unit = unit_of(group_index(group, grid), lane);
+    let column = min(unit * 4u, params.columns - 1u);
+    let part = part_of(lane);
+    if (part == 0u) {
+        expect_four(0u, column);
+    }
+    var mine = Total();
+    for (var i = part; i < groups(); i += SHARE) {
+        mine = plus_group(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
+    }
+    let total = across_parts(lane, mine);
+    put_unit(lane, unit, lane / SHARE, part == 0u, sums_of(total));
+}

@@ -1,0 +1,224 @@
+// A 4-bit linear layer of many rows of bytes: a workgroup brings 32 places of the depth of a tile of both factors to its
+// own memory, words outermost, and a thread keeps a block of sums of integers, which the scales then make numbers.
+// What the next 32 places need is on its way while these are computed.
+// unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 128;
+override ROW_THREADS: u32 = 8;
+override ROW_FOURS: u32 = 2; // that a thread takes, 1 or 2
+override COLUMN_FOURS: u32 = 2; // that a thread takes, 1 or 2
+
+const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
+const ACROSS: u32 = WG / DOWN;
+const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
+const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
+const STEP: u32 = 32; // of the depth
+const WORDS: u32 = 8; // of 32 places, which the text takes one by one: a loop costs more than what it loops over
+const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
+const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
+const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
+const FACTOR_LOADS: u32 = (ROWS + COLUMNS + WG - 1) / WG;
+
+var<workgroup> tile: array<vec4<u32>, WORDS * PITCH>;
+var<workgroup> scale_of_columns: array<vec4<f32>, COLUMNS>;
+var<workgroup> step_of_rows: array<vec4<f32>, ROWS>;
+var<workgroup> zero_of_rows: array<vec4<f32>, ROWS>;
+var<workgroup> minimum_of_columns: array<vec4<f32>, COLUMNS>;
+var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their bytes, in steps
+
+#include common/multiply_add
+#include q4/int8_operands
+#include q4/int8_tile_loads
+#include q4/epilogue
+#include q4/epilogue_block
+
+// Nibbles less their offset, as signed bytes.
+fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
+    let turned = nibbles ^ vec4<u32>(0x08080808u);
+    return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
+}
+
+// What a thread finds of 32 places: integers of its blocks, the lower and those beside if it has them.
+struct Found {
+    upper: Integers,
+    lower: Integers,
+    upper_beside: Integers,
+    lower_beside: Integers,
+    total: vec4<i32>, // of the weight alone
+    total_beside: vec4<i32>,
+}
+
+fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
+    var found = before;
+    let i = word * PITCH;
+    let four = tile[i + column];
+    let rows = tile[i + COLUMNS + row];
+    found.upper = plus_dots(found.upper, rows, four);
+    if (ASYMMETRIC) {
+        found.total += dots(ONES, four);
+    }
+    if (ROW_FOURS == 2u) {
+        found.lower = plus_dots(found.lower, tile[i + COLUMNS + row + DOWN], four);
+    }
+    if (COLUMN_FOURS == 2u) {
+        let beside = tile[i + column + ACROSS];
+        found.upper_beside = plus_dots(found.upper_beside, rows, beside);
+        if (ASYMMETRIC) {
+            found.total_beside += dots(ONES, beside);
+        }
+        if (ROW_FOURS == 2u) {
+            found.lower_beside = plus_dots(found.lower_beside, tile[i + COLUMNS + row + DOWN], beside);
+        }
+    }
+    return found;
+}
+
+// The sums more by integers, times the scale of their column and the step of their row.
+fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32) -> mat4x4<f32> {
+    let scale = scale_of_columns[column];
+    let step = step_of_rows[row];
+    var a = vec4<f32>(found.a);
+    var b = vec4<f32>(found.b);
+    var c = vec4<f32>(found.c);
+    var d = vec4<f32>(found.d);
+    if (ASYMMETRIC) {
+        let zero = zero_of_rows[row];
+        let all = vec4<f32>(total);
+        a -= zero.x * all;
+        b -= zero.y * all;
+        c -= zero.z * all;
+        d -= zero.w * all;
+    }
+    let scaled = mat4x4<f32>(
+        fma(a, step.x * scale, sums[0]),
+        fma(b, step.y * scale, sums[1]),
+        fma(c, step.z * scale, sums[2]),
+        fma(d, step.w * scale, sums[3]),
+    );
+    if (MINIMA) {
+        return plus_outer(scaled, step * total_of_rows[row] * 0.125, minimum_of_columns[column]);
+    }
+    return scaled;
+}
+
+fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
+    let column = lane % ACROSS;
+    let row = lane / ACROSS;
+    var sums_0 = mat4x4<f32>();
+    var sums_1 = mat4x4<f32>();
+    var sums_2 = mat4x4<f32>();
+    var sums_3 = mat4x4<f32>();
+    var next_rows: array<Words, ROW_LOADS>;
+    var next_columns: array<vec4<u32>, COLUMN_LOADS>;
+    var next_factors: array<vec4<f32>, FACTOR_LOADS>;
+    var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
+    var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
+    for (var group = first_group; group <= last_group; group++) {
+        if (group > first_group) {
+            for (var i = 0u; i < ROW_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < ROWS * 2u) {
+                    let place = block % 2u * 4u * PITCH + COLUMNS + block / 2u;
+                    let next = next_rows[i];
+                    tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
+                    tile[place + PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
+                    tile[place + 2u * PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
+                    tile[place + 3u * PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
+                }
+            }
+            for (var i = 0u; i < COLUMN_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < COLUMNS * 4u) {
+                    let place = block % 4u * PITCH + block / 4u;
+                    tile[place] = signed_bytes(evens(next_columns[i]));
+                    tile[place + 4u * PITCH] = signed_bytes(odds(next_columns[i]));
+                }
+            }
+            for (var i = 0u; i < FACTOR_LOADS; i++) {
+                let four = lane + i * WG;
+                if (four < COLUMNS) {
+                    scale_of_columns[four] = next_factors[i];
+                    if (MINIMA) {
+                        minimum_of_columns[four] = next_terms[i];
+                    }
+                } else if (four < COLUMNS + ROWS) {
+                    step_of_rows[four - COLUMNS] = next_factors[i];
+                    if (ASYMMETRIC) {
+                        zero_of_rows[four - COLUMNS] = next_zeros[i];
+                    }
+                    if (MINIMA) {
+                        total_of_rows[four - COLUMNS] = next_terms[i];
+                    }
+                }
+            }
+            workgroupBarrier();
+        }
+        if (group < last_group) {
+            for (var i = 0u; i < ROW_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < ROWS * 2u) {
+                    next_rows[i] = words_of_rows(first_row + block / 2u * 4u, group, block % 2u);
+                }
+            }
+            for (var i = 0u; i < COLUMN_LOADS; i++) {
+                let block = lane + i * WG;
+                if (block < COLUMNS * 4u) {
+                    next_columns[i] = words_of_columns(first_column + block / 4u * 4u, group, block % 4u);
+                }
+            }
+            for (var i = 0u; i < FACTOR_LOADS; i++) {
+                let four = lane + i * WG;
+                if (four < COLUMNS) {
+                    let of_column = min(first_column + four * 4u, params.columns - 1u);
+                    next_factors[i] = scale_four(of_column, group * 32u);
+                    next_terms[i] = minimum_four(of_column, group * 32u);
+                } else if (four < COLUMNS + ROWS) {
+                    let of_row = first_row + (four - COLUMNS) * 4u;
+                    next_factors[i] = floats_of_rows(of_row, group, 0u);
+                    if (ASYMMETRIC) {
+                        next_zeros[i] = floats_of_rows(of_row, group, 2u);
+                    }
+                    if (MINIMA) {
+                        next_terms[i] = floats_of_rows(of_row, group, 1u);
+                    }
+                }
+            }
+        }
+        if (group > first_group) {
+            var found = Found();
+            found = plus_word(found, row, column, 0u);
+            found = plus_word(found, row, column, 1u);
+            found = plus_word(found, row, column, 2u);
+            found = plus_word(found, row, column, 3u);
+            found = plus_word(found, row, column, 4u);
+            found = plus_word(found, row, column, 5u);
+            found = plus_word(found, row, column, 6u);
+            found = plus_word(found, row, column, 7u);
+            sums_0 = plus_scaled(sums_0, found.upper, found.total, row, column);
+            if (ROW_FOURS == 2u) {
+                sums_1 = plus_scaled(sums_1, found.lower, found.total, row + DOWN, column);
+            }
+            if (COLUMN_FOURS == 2u) {
+                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, row, column + ACROSS);
+                if (ROW_FOURS == 2u) {
+                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, row + DOWN, column + ACROSS);
+                }
+            }
+            workgroupBarrier();
+        }
+    }
+    put_block(first_row + row * 4u, first_column + column * 4u, sums_0);
+    if (ROW_FOURS == 2u) {
+        put_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, sums_1);
+    }
+    if (COLUMN_FOURS == 2u) {
+        put_block(first_row + row * 4u, first_column + (column + ACROSS) * 4u, sums_2);
+        if (ROW_FOURS == 2u) {
+            put_block(first_row + (row + DOWN) * 4u, first_column + (column + ACROSS) * 4u, sums_3);
+        }
+    }
+}
+
+#include q4/tile_grid

@@ -1,0 +1,129 @@
+// A 4-bit linear layer of one row, which every workgroup makes bytes for itself: a dispatch of its own would take longer.
+// A unit is four columns, PARTS threads share its depth; what they need first is on its way while the row is rounded.
+#choice NORM: none, rms
+// unchecked: columns and groups are held below the sizes that planning checked.
+// T: f32, f16
+// TOut: f32, f16
+// TScale: f32, f16
+// TBias: f32, f16
+override WG: u32 = 256;
+override SUBGROUP: u32 = 0;
+override HELD: u32 = 64; // groups of 32 places in the depth
+
+const WORDS: u32 = HELD * 4; // of eight places
+const PLACES: u32 = ACROSS;
+
+// Words, not vectors of them: two threads may not write components of one vector.
+var<workgroup> even_words: array<u32, WORDS>;
+var<workgroup> odd_words: array<u32, WORDS>;
+var<workgroup> peaks: array<u32, WORDS>; // the bits of the largest magnitude of eight places
+
+alias Total = vec4<f32>;
+
+fn combine(a: Total, b: Total) -> Total {
+    return a + b;
+}
+
+#include reduction/across_threads
+@group(0) @binding(0) var<storage, read> x: array<vec4<T>>;
+#include q4/layer
+#include q4/nibble_bytes
+#include q4/int8_columns
+#include q4/epilogue
+#include q4/epilogue_unit
+#include quantization/step
+
+#if NORM == rms
+// The row is taken by its RMS norm, whose weight lies behind the bias, or where that would be. What all of it is scaled by does not change the
+// bytes: the sums are multiplied with it in the end.
+override EPS: f32 = 0.0;
+
+#include reduction/across_workgroup
+
+fn taken(i: u32) -> vec4<f32> {
+    let at = select(0u, params.columns, BIAS) + i * 4u;
+    return vec4<f32>(x[i]) * vec4<f32>(f32(bias[at]), f32(bias[at + 1u]), f32(bias[at + 2u]), f32(bias[at + 3u]));
+}
+
+fn squares_of(i: u32) -> f32 {
+    let four = vec4<f32>(x[i]);
+    return dot(four, four);
+}
+
+fn factor_of(lane: u32, squares: f32) -> f32 {
+    return inverseSqrt(row_total(lane, squares) / f32(params.depth) + EPS);
+}
+#else
+// The row is taken as it is.
+fn taken(i: u32) -> vec4<f32> {
+    return vec4<f32>(x[i]);
+}
+
+fn squares_of(i: u32) -> f32 {
+    return 0.0;
+}
+
+// What the sums are to be multiplied with; what the workgroup wrote before is there after.
+fn factor_of(lane: u32, squares: f32) -> f32 {
+    workgroupBarrier();
+    return 1.0;
+}
+#endif
+
+fn step_of_group(group: u32) -> Step {
+    let first = group * 4u;
+    return step_by(max(max(peaks[first], peaks[first + 1u]), max(peaks[first + 2u], peaks[first + 3u])));
+}
+
+fn word_of(a: vec4<f32>) -> u32 {
+    return pack4xI8(vec4<i32>(round(a)));
+}
+
+fn total_of(words: vec4<u32>) -> i32 {
+    return dot4I8Packed(words.x, ONES) + dot4I8Packed(words.y, ONES)
+        + dot4I8Packed(words.z, ONES) + dot4I8Packed(words.w, ONES);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let unit = unit_of(group_index(group, grid), lane);
+    let column = min(unit * 4u, params.columns - 1u);
+    let part = part_of(lane);
+    if (part == 0u) {
+        expect_four(0u, column);
+    }
+    var four = fetch(column, min(part, HELD - 1u));
+    var squares = 0.0;
+    for (var i = lane; i < WORDS; i += WG) {
+        let sizes = max(bits(taken(i * 2u)), bits(taken(i * 2u + 1u)));
+        peaks[i] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+        squares += squares_of(i * 2u) + squares_of(i * 2u + 1u);
+    }
+    let factor = factor_of(lane, squares);
+    for (var i = lane; i < WORDS; i += WG) {
+        let inverse = step_of_group(i / 4u).inverse;
+        let a = taken(i * 2u) * inverse;
+        let b = taken(i * 2u + 1u) * inverse;
+        even_words[i] = word_of(vec4<f32>(a.xz, b.xz));
+        odd_words[i] = word_of(vec4<f32>(a.yw, b.yw));
+    }
+    workgroupBarrier();
+    var mine = Total();
+    for (var i = part; i < HELD; i += SHARE) {
+        if (i != part) {
+            four = fetch(column, i);
+        }
+        let first = i * 4u;
+        let even = vec4<u32>(even_words[first], even_words[first + 1u], even_words[first + 2u], even_words[first + 3u]);
+        let odd = vec4<u32>(odd_words[first], odd_words[first + 1u], odd_words[first + 2u], odd_words[first + 3u]);
+        let step = step_of_group(i).size;
+        let total = f32(total_of(even) + total_of(odd));
+        mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
+    }
+    let total = across_parts(lane, mine);
+    put_unit(lane, unit, lane / SHARE, part == 0u, total * factor);
+}

@@ -1,1 +1,0 @@
-    // Sums that are put by the sizes alone need no more.

@@ -1,0 +1,30 @@
+// Rows of numbers as eight-bit integers, in the order in which the nibbles of a weight want them. The steps are
+// those of 32 neighbours, found here, or given for each row.
+// T: f32, f16
+override WG: u32 = 64;
+
+struct Params {
+    count: u32, // of groups of 32 neighbours
+    per_row: u32,
+}
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
+#if STEPS == of_rows
+// TScale: f32, f16
+@group(0) @binding(2) var<storage, read> scale: array<TScale>;
+@group(0) @binding(3) var<storage, read> zero_point: array<u32>;
+@group(0) @binding(4) var<uniform> params: Params;
+#else
+@group(0) @binding(2) var<uniform> params: Params;
+#endif
+
+#include quantization/quantize_group
+
+fn each(i: u32) {
+    put_group(i, Eight(
+        vec4<f32>(x[i * 8u]), vec4<f32>(x[i * 8u + 1u]), vec4<f32>(x[i * 8u + 2u]), vec4<f32>(x[i * 8u + 3u]),
+        vec4<f32>(x[i * 8u + 4u]), vec4<f32>(x[i * 8u + 5u]), vec4<f32>(x[i * 8u + 6u]), vec4<f32>(x[i * 8u + 7u]),
+    ));
+}
+
+#include common/each

@@ -1,0 +1,62 @@
+// Per workgroup the best token of its span of a row: the highest logit, the first of equals and a NaN above all; or with DRAW the
+// highest score plus Gumbel noise among the scores that reach the limit, which is a draw from their softmax.
+// T: f32, f16
+override WG: u32 = 256;
+override SPAN: u32 = 4096;
+override DRAW: bool = false;
+override LIMITED: bool = false;
+
+struct Params {
+    count: u32,
+    rows: u32,
+    start: u32, // of the first row
+    spans: u32, // of a row
+    seed: u32,
+    position: u32, // of the first row; each after it is one further
+}
+@group(0) @binding(0) var<storage, read_write> best: array<vec2<i32>>; // (key, token)
+@group(0) @binding(1) var<storage, read> x: array<T>;
+@group(0) @binding(2) var<storage, read> limit: array<i32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+#include sampling/higher_key
+#include reduction/across_threads
+#include common/float_keys
+#include sampling/score
+#include elementwise/random
+
+// -log of an exponential variable. Its density is highest near 0, so that end must have the fine steps.
+fn gumbel(position: u32, token: u32) -> f32 {
+    let uniform_draw = (f32(random(vec3<u32>(params.seed, position, token))) + 0.5) * 2.3283064e-10;
+    let exponential = select(-log(1.0 - uniform_draw), uniform_draw + 0.5 * uniform_draw * uniform_draw, uniform_draw < 1e-3);
+    return -log(exponential);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = group_index(group, grid);
+    let row = index / params.spans;
+    if (row >= params.rows) {
+        return;
+    }
+    let span = index % params.spans;
+    let start = params.start + row * params.count;
+    let end = min((span + 1u) * SPAN, params.count);
+    var mine = NONE;
+    for (var i = span * SPAN + lane; i < end; i += WG) {
+        let value = f32(x[start + i]);
+        if (!DRAW) {
+            mine = combine(mine, Total(key_of(value), i));
+        } else if (value > NEVER && (!LIMITED || key_of(value) >= bitcast<u32>(limit[row]))) {
+            mine = combine(mine, Total(key_of(value + gumbel(params.position + row, i)), i));
+        }
+    }
+    let total = across_parts(lane, mine);
+    if (lane == 0u) {
+        best[index] = bitcast<vec2<i32>>(total);
+    }
+}
