@@ -94,7 +94,7 @@ def planned(way: Way) -> Iterator[None]:
     def put(constants: dict[str, Any]) -> None:
         for name, value in constants.items():
             setattr(attention_ways, name, value)
-        attention_ways.parts_shape.cache_clear()
+        attention_ways.split_results_shape.cache_clear()
 
     put(way.constants)
     try:

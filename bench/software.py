@@ -49,10 +49,10 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     (adapter,) = usable_adapters()[:1]
     usual = WebGpuDevice(adapter, 0)
-    own = usual.limits.max_invocations, usual.limits.max_parts
+    own = usual.limits.max_invocations, usual.limits.max_cooperating_threads
     models: dict[Pair, LanguageModel] = {}
     for pair in dict.fromkeys([own, *product(given.invocations, given.parts)]):
-        limits = replace(usual.limits, max_invocations=pair[0], max_parts=pair[1])
+        limits = replace(usual.limits, max_invocations=pair[0], max_cooperating_threads=pair[1])
         device = WebGpuDevice(adapter, 0, limits)
         models[pair] = LanguageModel.load(shipped_model(), device=device, activations=given.activations)
         seconds(models[pair])

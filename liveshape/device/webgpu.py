@@ -53,7 +53,7 @@ __all__ = [
 
 _LOG = logging.getLogger("liveshape")
 _SOFTWARE_INVOCATIONS = 32
-_SOFTWARE_PARTS = 8  # as many as a vector of the CPU has lanes
+_SOFTWARE_THREADS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
@@ -87,14 +87,16 @@ class WebGpuDevice:
         _devices.add(self)
         self._queue = self._device.queue
         granted = {ours: self._device.limits[theirs] for ours, theirs in LIMIT_NAMES.items()}
-        parts = Limits.max_parts
+        cooperating = Limits.max_cooperating_threads
         if self.adapter.software:
             # It has few cores and pays for every barrier: its threads had better be few and not wait for each other.
-            parts = _SOFTWARE_PARTS
+            cooperating = _SOFTWARE_THREADS
             granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
         if limits is None:
             lanes = subgroup_size(self._device, adapter.info) if SUBGROUPS in features else 0
-            limits = Limits(**granted, half="shader-f16" in features, subgroup=lanes, max_parts=parts)
+            limits = Limits(
+                **granted, half="shader-f16" in features, subgroup=lanes, max_cooperating_threads=cooperating
+            )
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"

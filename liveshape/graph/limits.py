@@ -18,7 +18,7 @@ class Limits:
     uniform_alignment: int = 256
     half: bool = True
     subgroup: int = 0  # neighbouring threads that can hand each other values, a power of two; 0 where none can
-    max_parts: int = 256  # threads that share one unit of work: few where threads are not there by the thousand
+    max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
 
 
 def segment_bytes(limits: Limits) -> int:

@@ -63,10 +63,10 @@ class Binding:
 class Dispatch:
     """What an operator yields: a kernel, its tensors, its values by name, and how much of it there is.
 
-    That is a number of workgroups, of threads, or of units that PARTS threads share.
+    That is a number of workgroups, of threads, or of units that UNIT_THREADS threads cooperate on.
     """
 
-    __slots__ = ("groups", "kernel", "shared", "tensors", "threads", "values")
+    __slots__ = ("cooperative_units", "groups", "kernel", "tensors", "threads", "values")
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Dispatch:
         values: dict[str, Any],
         groups: int | None,
         threads: int | None,
-        shared: int | None = None,
+        cooperative_units: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.tensors = tensors
         self.values = values
         self.groups = groups
         self.threads = threads
-        self.shared = shared
+        self.cooperative_units = cooperative_units
 
 
 @dataclass(eq=False)
@@ -166,7 +166,9 @@ class Kernel:
             others=chosen.others,
             text=cleaned(pieces, _code_of),
             has_subgroup_text=any(condition.name == SUBGROUP for condition in conditions(pieces)),
-            most_shuffled=int(bound.group(1)) if (bound := _SUBGROUPS.search(source)) else Limits.max_parts,
+            most_shuffled=int(bound.group(1))
+            if (bound := _SUBGROUPS.search(source))
+            else Limits.max_cooperating_threads,
             bindings=tuple(_binding(name, row) for row in storage),
             fields=fields,
             constants=constants,
@@ -186,10 +188,10 @@ class Kernel:
         *tensors: LiveTensor,
         groups: int | None = None,
         threads: int | None = None,
-        shared: int | None = None,
+        cooperative_units: int | None = None,
         **values: Any,
     ) -> Dispatch:
-        return Dispatch(self, tensors, values, groups, threads, shared)
+        return Dispatch(self, tensors, values, groups, threads, cooperative_units)
 
 
 def _check_conditions(kernel: str, pieces: Pieces, overrides: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ class Variant:
     segments: tuple[int, ...]
     segment_bytes: int
     group_size: int
-    parts: int = 1  # threads that share a unit
+    unit_threads: int = 1  # that cooperate on a unit
     subgroup: int = 0  # threads that shuffles reach, where its kernel has another text for that
     rounds: tuple[bool, ...] = ()  # per binding, whether what is written becomes bfloat16; none if empty
     siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
@@ -142,11 +142,11 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], li
             f"of {limits.max_binding_bytes:,} bytes; the device allows {limits.max_bindings}"
         )
     group_size = 1 << (min(chosen.get("WG", kernel.group_size), limits.max_invocations).bit_length() - 1)
-    parts = 1
-    if dispatch.shared is not None:
-        # Parts combine in halves, so a limit between two powers of two is the lower one.
-        most = 1 << (max(limits.max_parts, 1).bit_length() - 1)
-        parts = chosen["PARTS"] = min(chosen["PARTS"], group_size, most)
+    unit_threads = 1
+    if dispatch.cooperative_units is not None:
+        # Partial results combine in halves, so a limit between two powers of two is the lower one.
+        most = 1 << (max(limits.max_cooperating_threads, 1).bit_length() - 1)
+        unit_threads = chosen["UNIT_THREADS"] = min(chosen["UNIT_THREADS"], group_size, most)
     constants = {name: default for name, (_, default) in kernel.constants.items()} | chosen | {"WG": group_size}
     literals = {
         name: value if name == "VEC" else _literal(kernel.constants[name][0], value)
@@ -161,8 +161,8 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], li
         sizes,
         segment_bytes(limits),
         group_size,
-        parts,
-        limits.subgroup if kernel.has_subgroup_text and parts <= kernel.most_shuffled else 0,
+        unit_threads,
+        limits.subgroup if kernel.has_subgroup_text and unit_threads <= kernel.most_shuffled else 0,
         rounds if any(rounds) else (),
     )
 
@@ -178,10 +178,10 @@ def _check_names(dispatch: Dispatch) -> None:
         raise PlanError(f"kernel {kernel.name} has no parameter {', '.join(sorted(unknown))}")
     if missing := set(kernel.fields) - given:
         raise PlanError(f"kernel {kernel.name} needs {', '.join(sorted(missing))}")
-    if [dispatch.groups, dispatch.threads, dispatch.shared].count(None) != 2:
-        raise PlanError(f"kernel {kernel.name} needs either groups=, threads= or shared=")
-    if dispatch.shared is not None and "PARTS" not in given:
-        raise PlanError(f"kernel {kernel.name} needs PARTS= with shared=")
+    if [dispatch.groups, dispatch.threads, dispatch.cooperative_units].count(None) != 2:
+        raise PlanError(f"kernel {kernel.name} needs either groups=, threads= or cooperative_units=")
+    if dispatch.cooperative_units is not None and "UNIT_THREADS" not in given:
+        raise PlanError(f"kernel {kernel.name} needs UNIT_THREADS= with cooperative_units=")
 
 
 def _literal(kind: str, value: Any) -> Any:

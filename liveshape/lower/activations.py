@@ -10,7 +10,7 @@ from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
-from liveshape.lower.q4_patterns import ADDED, MANY_PARTS, NORM, NORMED
+from liveshape.lower.q4_patterns import ADDED, MANY_THREADS, NORM, NORMED
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
 from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes
@@ -91,7 +91,7 @@ def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replac
     bound = (rows, weight, scales, rows if bias is None else bias, residual, factors, total, rounded)
     steady = search.once(total) and factors.constant is not None and not search.writes[factors]
     whole = total.max_shape[-1] % BYTES_TOGETHER == 0 and factors.max_shape == total.max_shape[-1:]
-    many = limits.max_parts >= MANY_PARTS
+    many = limits.max_cooperating_threads >= MANY_THREADS
     if not (many and steady and whole and exact(residual, total, factors) and fit(bound, limits)):
         return ()
     given = (rows, weight, scales, group, bias, residual, factors, (total, rounded))

@@ -20,7 +20,7 @@ NORMED = {
     "liveshape.turned_linear_q4gsw": "liveshape.normed_turned_linear_q4gsw",
 }
 ADDED = "liveshape.added_linear_q4gsw"
-MANY_PARTS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
+MANY_THREADS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
 WORKGROUP_BYTES = 5120  # that the kernel of one row needs beside the row
 MOST_AGAIN = 16 << 20  # bytes that all workgroups of a layer may read to norm a row in the time of a dispatch
 
@@ -128,4 +128,9 @@ def _behind(search: Search, bias: Tensor, factors: Tensor, columns: int) -> Tens
 def _again(columns: int, depth: int, limits: Limits) -> bool:
     """Whether every workgroup of a layer may norm the row: it takes about 32,768 / depth columns."""
     room = depth * 4 + WORKGROUP_BYTES <= limits.max_workgroup_bytes
-    return depth % 8 == 0 and room and limits.max_parts >= MANY_PARTS and columns * depth**2 // 4096 <= MOST_AGAIN
+    return (
+        depth % 8 == 0
+        and room
+        and limits.max_cooperating_threads >= MANY_THREADS
+        and columns * depth**2 // 4096 <= MOST_AGAIN
+    )

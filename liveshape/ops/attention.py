@@ -44,11 +44,11 @@ def attend(
     scale: float | None,
     causal: bool = False,
     position: int = 0,
-    parts: LiveTensor,
+    split_results: LiveTensor,
 ) -> Steps:
     """out = softmax(q @ k * scale + mask) @ v over the first `context` keys, q beginning at `position` among them.
 
-    `parts` is the scratch of `parts_of`. A row that sees no key at all is zero.
+    `split_results` is the scratch of `split_results_of`. A row that sees no key at all is zero.
     """
     row_axis, head_axis = axes
     batch, queries, heads, size = q.shape[0], q.shape[row_axis], q.shape[head_axis], q.shape[3]
@@ -111,15 +111,15 @@ def attend(
         chosen = {"MASK": masking, "VEC": vector, "ROWS": way.rows, "LANES": way.lanes}
         if isinstance(way, ways.Walk):
             chosen |= {"WG": way.threads, "AHEAD": way.ahead, "MERGERS": way.mergers}
-            yield ATTENTION_FEW(out, parts, *operands, **values, **chosen, groups=units * splits)
+            yield ATTENTION_FEW(out, split_results, *operands, **values, **chosen, groups=units * splits)
         else:
             yield ATTENTION_ROWS(
-                out, parts, *operands, **values, **chosen, CHUNK=way.chunk, groups=units * splits
+                out, split_results, *operands, **values, **chosen, CHUNK=way.chunk, groups=units * splits
             )  # fmt: skip
         if splits > 1:
             side = ways.combiners(limits)
             yield ATTENTION_COMBINE(
-                out, parts, **values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side
+                out, split_results, **values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side
             )  # fmt: skip
         return
     tile = ways.tile_of(batch * key_heads, rows, size, context, limits)
@@ -129,11 +129,11 @@ def attend(
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     by_lanes = ways.meets_by_lanes(tile, ATTENTION_TILED.group_size, limits)
     yield (ATTENTION_TILED_LANES if by_lanes else ATTENTION_TILED)(
-        out, parts, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
+        out, split_results, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
         VALUE_KEYS=tile.value_keys, MASK=masking, VEC=vector, groups=units * splits,
     )  # fmt: skip
     if splits > 1:
-        yield ATTENTION_COMBINE(out, parts, **values, ROWS=tile.rows, threads=units * tile.rows * size)
+        yield ATTENTION_COMBINE(out, split_results, **values, ROWS=tile.rows, threads=units * tile.rows * size)
 
 
 def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
@@ -143,13 +143,17 @@ def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
     return steps[0], steps[axes[0]], steps[axes[1]]
 
 
-def parts_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Generator[Scratch | Allowed, Any, LiveTensor]:
+def split_results_of(
+    q: LiveTensor, k: LiveTensor, axes: tuple[int, int]
+) -> Generator[Scratch | Allowed, Any, LiveTensor]:
     """Temporary memory for what the splits of a context leave for each other."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
     limits: Limits = yield Allowed()
-    parts: LiveTensor = yield Scratch("float32", ways.parts_shape(q.max_shape, k.max_shape, axes, limits))
-    return parts
+    split_results: LiveTensor = yield Scratch(
+        "float32", ways.split_results_shape(q.max_shape, k.max_shape, axes, limits)
+    )
+    return split_results
 
 
 def check_room(cache: LiveTensor, rows: int, position: int) -> None:
@@ -192,12 +196,14 @@ def sdpa_with_kv_cache(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    parts = yield from parts_of(q, k_cache, ROWS_FIRST)
+    split_results = yield from split_results_of(q, k_cache, ROWS_FIRST)
     run, start, stride = new_rows(q, k, v, k_cache, v_cache, input_pos)
     yield CACHE_UPDATE(
         k_cache, v_cache, k, v, count=k.numel, run=run, start=start, cache_stride=stride, threads=k.numel
     )
-    yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, parts)
+    yield from _attend_to_cache(
+        q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, split_results
+    )
 
 
 def new_rows(
@@ -231,8 +237,10 @@ def custom_sdpa(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    parts = yield from parts_of(q, k_cache, ROWS_FIRST)
-    yield from _attend_to_cache(q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, parts)
+    split_results = yield from split_results_of(q, k_cache, ROWS_FIRST)
+    yield from _attend_to_cache(
+        q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, split_results
+    )
 
 
 def _attend_to_cache(
@@ -245,7 +253,7 @@ def _attend_to_cache(
     causal: bool,
     scale: float | None,
     out: LiveTensor,
-    parts: LiveTensor,
+    split_results: LiveTensor,
 ) -> Steps:
     if dropout != 0:
         raise UnsupportedError(f"dropout {dropout} is for training; export the model in eval mode")
@@ -261,7 +269,7 @@ def _attend_to_cache(
         context = mask.shape[-1]
     yield from attend(
         q, k_cache, v_cache, mask, out, ROWS_FIRST, context=context, scale=scale, causal=causal, position=position,
-        parts=parts,
+        split_results=split_results,
     )  # fmt: skip
 
 
@@ -287,5 +295,7 @@ def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: Live
 def sdpa(
     q: LiveTensor, k: LiveTensor, v: LiveTensor, attn_mask: LiveTensor | None, scale: float | None, out: LiveTensor
 ) -> Steps:
-    parts = yield from parts_of(q, k, HEADS_FIRST)
-    yield from attend(q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, parts=parts)
+    split_results = yield from split_results_of(q, k, HEADS_FIRST)
+    yield from attend(
+        q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, split_results=split_results
+    )

@@ -15,7 +15,7 @@ FEW_ROWS = 16  # up to here attention is bound by reading keys and values, not b
 BLOCK_ROWS = 8  # that read them together
 KEPT_FOURS = 32  # of queries that a thread keeps
 MOST_LANES = 16  # that score a key together
-SHARES = 2048  # of scores in a workgroup's own memory, beside which the sums of its parts must fit
+SHARES = 2048  # of scores in a workgroup's own memory, beside which its partial sums must fit
 SPLITS = 32  # of the context at most
 SPLIT_KEYS = 64  # in a split at least
 UNSPLIT_KEYS = 256  # up to here a second dispatch costs more than it saves
@@ -35,8 +35,8 @@ ALONE_FOURS = 384 * 16  # of a head's keys: up to here a row alone is done befor
 
 COMBINERS = 4  # threads that share what the splits found for an element, each a few of them
 
-# Where threads are there by the thousand, which Limits.max_parts tells.
-MANY_PARTS = 64
+# Where threads are there by the thousand, which Limits.max_cooperating_threads tells.
+MANY_THREADS = 64
 ALONE_KEYS = 1024  # up to here every row has a workgroup of its own and reads the keys of its group again
 ALONE_ROWS = 64  # of all heads: more fill the device even if they share
 ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
@@ -199,11 +199,11 @@ def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
 
 
 def _many(limits: Limits) -> bool:
-    return limits.max_parts >= MANY_PARTS
+    return limits.max_cooperating_threads >= MANY_THREADS
 
 
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
-def parts_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], limits: Limits) -> Shape:
+def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], limits: Limits) -> Shape:
     """What the splits of a context leave for each other: a bounded number of rows, however long the context is."""
     row_axis, head_axis = axes
     batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))

@@ -36,7 +36,9 @@ MOST_SPLITS = 16
 SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
 
-MANY_PARTS = 32  # from here on threads are there by the thousand; below, a tile fills a core, and larger ones cost less
+MANY_THREADS = (
+    32  # from here on threads are there by the thousand; below, a tile fills a core, and larger ones cost less
+)
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
@@ -159,7 +161,9 @@ def conv_with_clamp(
         "CLAMP": output_min is not None or output_max is not None,
     }
     limits: Limits = yield Allowed()
-    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, limits.max_parts >= MANY_PARTS)
+    layer = Layer(
+        x, weight, bias, out, window, extents, outputs, groups, end, limits.max_cooperating_threads >= MANY_THREADS
+    )
     # Asked for before the live sizes choose a way, as any of them may come to need it.
     sums: LiveTensor | None = None
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:

@@ -25,7 +25,7 @@ INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="floats", ACTIVATIONS="floats")
 
 DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
-MOST_PARTS = 64
+MOST_UNIT_THREADS = 64
 
 
 # Elements
@@ -176,9 +176,9 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
     whole = columns % 4 == 0
     held = 4 if whole and rows > 1 else 1
     units = ceil_div(rows, held) * (columns // 4) if whole else ceil_div(rows * columns, 4)
-    parts = 1
-    while units < FEW_UNITS and parts < MOST_PARTS and parts * 16 < depth:
-        parts = parts * 2
+    unit_threads = 1
+    while units < FEW_UNITS and unit_threads < MOST_UNIT_THREADS and unit_threads * 16 < depth:
+        unit_threads = unit_threads * 2
     return {
         "rows": rows,
         "columns": columns,
@@ -186,8 +186,8 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
         "ROWS": held,
         "WHOLE": whole,
         "ALIGNED": depth % 4 == 0,
-        "PARTS": parts,
-        "shared": units,
+        "UNIT_THREADS": unit_threads,
+        "cooperative_units": units,
     }
 
 

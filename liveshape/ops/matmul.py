@@ -88,11 +88,11 @@ def product(
     tensors = (out, x, x if addend is None else addend, weight, *scales)
     if rows <= FEW_ROWS:
         units = batch * ceil_div(columns, 4) if rows else 0
-        parts = (64 if depth >= 1024 else 16) if transposed else 16
+        unit_threads = (64 if depth >= 1024 else 16) if transposed else 16
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
         yield kernels.rows(
-            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, PARTS=parts, INNER=transposed, VEC=vector,
-            shared=units,
+            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads, INNER=transposed,
+            VEC=vector, cooperative_units=units,
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1

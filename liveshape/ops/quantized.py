@@ -21,12 +21,12 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.quantized_ways import (
     BYTES_TOGETHER,
-    MANY_PARTS,
+    MANY_THREADS,
     byte_tiles_of,
     is_few,
     is_large,
     large_tiles_of,
-    parts_bound,
+    partial_sums_bound,
     shares_of_byte_row,
     shares_of_byte_rows,
     shares_of_row,
@@ -94,7 +94,7 @@ class Norm(NamedTuple):
 
 ONE_LAYER = Q4Kernels.ending("store")
 ROUNDED_ROWS = Kernel.load("quantization/fake_quantize_rows")
-PARTS = Q4Kernels.ending("split_k")
+SPLIT_K = Q4Kernels.ending("split_k")
 ROW_BYTES = Kernel.load("quantization/quantize_rows")
 ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="of_rows")
 
@@ -229,8 +229,8 @@ def q4_product(
     if rounding and norm is None:
         rounded = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
     limits: Limits = yield Allowed()
-    room = parts_bound(prod(x.max_shape[:-1]), columns, depth, in_bytes, limits)
-    parts: LiveTensor = yield Scratch("float32", room)
+    room = partial_sums_bound(prod(x.max_shape[:-1]), columns, depth, in_bytes, limits)
+    partial_sums: LiveTensor = yield Scratch("float32", room)
     _check(depth, x, weight, scales, group, scale_stride, bias)
     rows = prod(x.shape[:-1])
     layer: dict[str, Any] = {
@@ -267,10 +267,10 @@ def q4_product(
     factors: dict[str, Any]
     if in_bytes:
         factors = {"ASYMMETRIC": x.dtype == BYTES[1]}
-        few, many, in_parts = kernels.byte_rows, kernels.byte_blocks, PARTS.byte_blocks
+        few, many, split = kernels.byte_rows, kernels.byte_blocks, SPLIT_K.byte_blocks
     else:
         factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
-        few, many, in_parts = kernels.rows, kernels.blocks, PARTS.blocks
+        few, many, split = kernels.rows, kernels.blocks, SPLIT_K.blocks
     if is_few(rows, in_bytes, limits):
         if in_bytes and rows == 1:
             few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together, limits)
@@ -280,7 +280,7 @@ def q4_product(
             shares = shares_of_byte_rows(rows, columns, depth, together > 0)
         elif rows == 1:
             # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
-            more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_parts < MANY_PARTS
+            more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_cooperating_threads < MANY_THREADS
             together = column_bytes % 16 == 0 and more
             few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"], together)
         else:
@@ -292,7 +292,7 @@ def q4_product(
     # Large tiles of bytes have no minima.
     if is_large(rows, depth, layer["GROUP"], limits) and not (in_bytes and layer["MINIMA"]):
         tiles = large_tiles_of(rows, columns)
-        many, in_parts = (kernels.byte_tiles, PARTS.byte_tiles) if in_bytes else (kernels.tiles, PARTS.tiles)
+        many, split = (kernels.byte_tiles, SPLIT_K.byte_tiles) if in_bytes else (kernels.tiles, SPLIT_K.tiles)
     else:
         tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
     splits = splits_of(rows, columns, depth, in_bytes, limits)
@@ -301,8 +301,8 @@ def q4_product(
         return
     layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield in_parts(x, *operands, parts, **layer, **factors, **tiles)
-    yield kernels.combine(parts, *operands, *outs, **layer, **put, threads=rows * ceil_div(columns, 4))
+    yield split(x, *operands, partial_sums, **layer, **factors, **tiles)
+    yield kernels.combine(partial_sums, *operands, *outs, **layer, **put, threads=rows * ceil_div(columns, 4))
 
 
 def _depth(width: int, in_bytes: bool) -> int:

@@ -1,6 +1,6 @@
 """Which way a 4-bit layer takes: one row, few rows, tiles or large tiles, by how many rows there are and how deep.
 
-How often a depth is shared does not depend on the columns, so that layers which became one give the bytes that they
+How often a depth is split does not depend on the columns, so that layers which became one give the bytes that they
 gave apart; but for one row of bytes and few that are put in bytes, which are rounded anyway, and for large tiles, which
 may differ in the last bits.
 """
@@ -17,17 +17,17 @@ FEW_ROWS = 16  # up to here a layer is bound by reading the weight, once for eig
 FEW_BYTE_ROWS = 8
 ROWS_TOGETHER = 8  # of few, that a thread takes
 TURNS = 4  # words that a thread of one row asks for at once
-MOST_PARTS = 256  # threads that share the depth of four columns of one row
-LEAST_PARTS, ROW_PARTS = 16, 128  # and of several
+MOST_UNIT_THREADS = 256  # that cooperate on the depth of four columns of one row
+LEAST_UNIT_THREADS, ROW_UNIT_THREADS = 16, 128  # and of several
 ENOUGH_THREADS = 1 << 17  # for a device
 BYTES_TOGETHER = 32  # neighbours of the depth that a step of rows of bytes is for, and a vector of nibbles
 GATED_BYTE_ROWS = 64  # up to here a gated unit puts bytes itself: large tiles take 8% longer by it than by a dispatch
 PUT_THREADS = 256  # of a workgroup that puts bytes: those of 16 units, for the 32 neighbours that have a step, share it
-PUT_PARTS = PUT_THREADS // 16
+PUT_UNIT_THREADS = PUT_THREADS // 16
 ADDED_THREADS = 1024  # and of one that puts a sum in bytes, too: those of 8 units share it
 GATED_UNITS, ADDED_UNITS = 16, 8  # of four columns, whose sums become the bytes of 32 neighbours in a workgroup
 
-MANY_PARTS = 32  # from here on threads are there by the thousand: tiles that are too few share the depth
+MANY_THREADS = 32  # from here on threads are there by the thousand: tiles that are too few share the depth
 SPLITS = 8  # of the depth of 64 rows, in workgroups of their own
 SPLIT_DEPTH = 256  # what each has of it at least
 DEEP = 512  # one more of these in the depth, one more split
@@ -46,7 +46,7 @@ TILE_COST = 32  # of a tile beside its depth
 SUMS_COST, BYTE_SUMS_COST = 0.3, 0.5  # of the sums of a tile that several share, written and read once more
 COMBINE_COST = 40  # of one more dispatch
 LEAST_SHARE = 128  # of the depth of a large tile
-MOST_SUMS = 1 << 24  # of all parts
+MOST_SUMS = 1 << 24  # of all splits
 MOST_SPLIT_ROWS = MOST_SUMS // (2 * LARGE)
 
 
@@ -54,17 +54,17 @@ def is_few(rows: int, in_bytes: bool, limits: Limits) -> bool:
     """Whether rows are taken eight at a time and not in tiles, which few threads share at more than they save."""
     if in_bytes:
         return rows <= FEW_BYTE_ROWS
-    return rows <= FEW_ROWS or limits.max_parts < MANY_PARTS
+    return rows <= FEW_ROWS or limits.max_cooperating_threads < MANY_THREADS
 
 
 def norms_later(rows: int, limits: Limits) -> bool:
     """Whether layers of bytes are given a row before its norm, with its squares: a dispatch less for many threads."""
-    return rows == 1 and limits.max_parts >= MANY_PARTS
+    return rows == 1 and limits.max_cooperating_threads >= MANY_THREADS
 
 
 def has_large_tiles(limits: Limits) -> bool:
     """Whether threads are many and a workgroup of them can keep a large tile."""
-    threads = limits.max_parts >= MANY_PARTS and limits.max_invocations >= LARGE_THREADS
+    threads = limits.max_cooperating_threads >= MANY_THREADS and limits.max_invocations >= LARGE_THREADS
     return threads and limits.max_workgroup_bytes >= LARGE_BYTES
 
 
@@ -78,7 +78,7 @@ def splits_of(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limit
     if rows > LARGE_ROWS and has_large_tiles(limits):
         down, across = ceil_div(rows, LARGE), ceil_div(columns, LARGE)
         return _large_splits(down, (rows - 1).bit_length(), across, depth, in_bytes)
-    if columns > MOST_SPLIT_COLUMNS or limits.max_parts < MANY_PARTS:
+    if columns > MOST_SPLIT_COLUMNS or limits.max_cooperating_threads < MANY_THREADS:
         return 1
     return max(1, min(SPLITS, max(SPLITS, depth // DEEP) // max(ceil_div(rows, 64), 1), depth // SPLIT_DEPTH))
 
@@ -107,8 +107,8 @@ def _worth_sharing(power: int, across: int, depth: int, in_bytes: bool) -> tuple
     if not several:
         return ()
     counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE), most // LARGE + 1)]
-    shared = sum(min(_cost(tiles, splits, steps, in_bytes) for splits in several) for tiles in counts)
-    return () if WORTH * sum(_cost(tiles, 1, steps, in_bytes) for tiles in counts) <= shared else tuple(several)
+    split = sum(min(_cost(tiles, splits, steps, in_bytes) for splits in several) for tiles in counts)
+    return () if WORTH * sum(_cost(tiles, 1, steps, in_bytes) for tiles in counts) <= split else tuple(several)
 
 
 def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
@@ -125,10 +125,10 @@ def _cost(tiles: int, splits: int, steps: int, in_bytes: bool) -> float:
 
 
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
-def parts_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> Shape:
+def partial_sums_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Limits) -> Shape:
     """Room for the sums of every part, in whole vectors of a row, at whatever number of rows there are most of them."""
     most, wide = 0, ceil_div(columns, 4) * 4
-    # Of more rows than these no depth is shared: a file can name billions of them.
+    # Of more rows than these no depth is split: a file can name billions of them.
     for each in range(64, min(rows, MOST_SPLIT_ROWS) + 64, 64):
         splits = splits_of(each, columns, depth, in_bytes, limits)
         most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
@@ -138,29 +138,44 @@ def parts_bound(rows: int, columns: int, depth: int, in_bytes: bool, limits: Lim
 def shares_of_row(columns: int, depth: int, group: int, together: bool = False) -> dict[str, Any]:
     """How threads share the depth of four columns of one row, `together` in neighbours where these are of one group."""
     words = ceil_div(depth, 8)
-    parts = 1
-    while parts < MOST_PARTS and parts * TURNS < words:
-        parts = parts * 2
+    unit_threads = 1
+    while unit_threads < MOST_UNIT_THREADS and unit_threads * TURNS < words:
+        unit_threads = unit_threads * 2
     scaled = 8 if group % 8 == 0 else 1
-    turns = TURNS if scaled == 8 and words % (parts * TURNS) == 0 else 1
+    turns = TURNS if scaled == 8 and words % (unit_threads * TURNS) == 0 else 1
     together = together and turns == TURNS and group % (8 * TURNS) == 0
-    return {"TURNS": turns, "TOGETHER": together, "SCALED": scaled, "PARTS": parts, "shared": ceil_div(columns, 4)}
+    return {
+        "TURNS": turns,
+        "TOGETHER": together,
+        "SCALED": scaled,
+        "UNIT_THREADS": unit_threads,
+        "cooperative_units": ceil_div(columns, 4),
+    }
 
 
 def shares_of_rows(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
     """How threads share the depth of four columns of 2, 4 or 8 rows."""
     held = _held(rows)
-    parts = _parts(ceil_div(depth, 8) // 8)
+    unit_threads = _unit_threads(ceil_div(depth, 8) // 8)
     units = ceil_div(rows, held) * ceil_div(columns, 4)
-    return {"ROWS": held, "SCALED": 8 if group % 8 == 0 else 1, "PARTS": parts, "shared": units}
+    return {
+        "ROWS": held,
+        "SCALED": 8 if group % 8 == 0 else 1,
+        "UNIT_THREADS": unit_threads,
+        "cooperative_units": units,
+    }
 
 
 def shares_of_byte_rows(rows: int, columns: int, depth: int, together: bool = False) -> dict[str, Any]:
     """How threads share the depth of four columns of 1, 2, 4 or 8 rows of bytes, which are put in bytes `together`."""
     held = _held(rows)
     units = ceil_div(rows, held) * ceil_div(columns, 4)
-    parts = _parts(depth // BYTES_TOGETHER // 2)
-    return {"ROWS": held, "PARTS": min(parts, PUT_PARTS) if together else parts, "shared": units}
+    unit_threads = _unit_threads(depth // BYTES_TOGETHER // 2)
+    return {
+        "ROWS": held,
+        "UNIT_THREADS": min(unit_threads, PUT_UNIT_THREADS) if together else unit_threads,
+        "cooperative_units": units,
+    }
 
 
 def shares_of_byte_row(columns: int, depth: int, together: int, limits: Limits) -> dict[str, Any]:
@@ -168,16 +183,16 @@ def shares_of_byte_row(columns: int, depth: int, together: int, limits: Limits) 
 
     So many units are put in bytes `together`.
     """
-    units, parts = ceil_div(columns, 4), LEAST_PARTS
+    units, unit_threads = ceil_div(columns, 4), LEAST_UNIT_THREADS
     if together == ADDED_UNITS:
         threads = 1 << min(limits.max_invocations, ADDED_THREADS if limits.subgroup else PUT_THREADS).bit_length() - 1
         while threads > PUT_THREADS and threads // together * BYTES_TOGETHER > depth:
             threads = threads // 2
-        return {"PARTS": max(threads // together, 1), "WG": threads, "shared": units}
-    most = PUT_PARTS if together else MOST_PARTS
-    while parts < most and parts * units < ENOUGH_THREADS and parts * 2 * BYTES_TOGETHER <= depth:
-        parts = parts * 2
-    return {"PARTS": parts, "shared": units}
+        return {"UNIT_THREADS": max(threads // together, 1), "WG": threads, "cooperative_units": units}
+    most = PUT_UNIT_THREADS if together else MOST_UNIT_THREADS
+    while unit_threads < most and unit_threads * units < ENOUGH_THREADS and unit_threads * 2 * BYTES_TOGETHER <= depth:
+        unit_threads = unit_threads * 2
+    return {"UNIT_THREADS": unit_threads, "cooperative_units": units}
 
 
 def _held(rows: int) -> int:
@@ -188,11 +203,11 @@ def _held(rows: int) -> int:
     return held
 
 
-def _parts(wanted: int) -> int:
-    parts = LEAST_PARTS
-    while parts < ROW_PARTS and parts * 2 <= wanted:
-        parts = parts * 2
-    return parts
+def _unit_threads(wanted: int) -> int:
+    unit_threads = LEAST_UNIT_THREADS
+    while unit_threads < ROW_UNIT_THREADS and unit_threads * 2 <= wanted:
+        unit_threads = unit_threads * 2
+    return unit_threads
 
 
 def tiles_of(rows: int, columns: int, group: int) -> dict[str, Any]:

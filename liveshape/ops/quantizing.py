@@ -365,7 +365,7 @@ def _choose(
     return kernel(
         scale, zero_point, x, units=units, count=count, kept_rank=len(outer), reduced_rank=len(inner), low=low,
         high=high, eps=eps, middle=_toward_zero(high + low + 1), sizes=outer + padding + inner,
-        strides=outer_steps + padding + inner_steps, MAPPING=mapping, ROWS=rows, PARTS=ALL, VEC=vector,
+        strides=outer_steps + padding + inner_steps, MAPPING=mapping, ROWS=rows, UNIT_THREADS=ALL, VEC=vector,
         groups=ceil_div(units, rows),
     )  # fmt: skip
 

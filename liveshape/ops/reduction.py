@@ -23,10 +23,10 @@ KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "i
 def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
     """How many threads share one unit of `count` elements, and whether these are neighbours in memory (`inner`)."""
     if count <= 8 or (not inner and units >= 16384):
-        parts = 1
+        unit_threads = 1
     else:
-        parts = 256 if inner and count > 512 else 16
-    return {"PARTS": parts, "INNER": inner, "shared": units}
+        unit_threads = 256 if inner and count > 512 else 16
+    return {"UNIT_THREADS": unit_threads, "INNER": inner, "cooperative_units": units}
 
 
 def _walks(

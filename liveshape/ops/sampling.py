@@ -83,7 +83,7 @@ def sample(
         )  # fmt: skip
     if limited:
         yield SAMPLE_MASS(
-            masses, scores, count=count, rows=rows, spans=spans, SPAN=SPAN, PARTS=LANES, groups=rows * spans
+            masses, scores, count=count, rows=rows, spans=spans, SPAN=SPAN, UNIT_THREADS=LANES, groups=rows * spans
         )
         yield SAMPLE_LIMIT(
             limit, chosen, scores, masses, count=count, rows=rows, spans=spans, top_k=top_k if top_k < count else 0,
@@ -92,9 +92,9 @@ def sample(
     values, begin = (scores, 0) if penalized or not greedy else (logits, start)
     yield SAMPLE_BEST(
         best, values, limit, count=count, rows=rows, start=begin, spans=spans, seed=seed, position=length - rows + 1,
-        SPAN=SPAN, PARTS=LANES, DRAW=not greedy, LIMITED=limited, groups=rows * spans,
+        SPAN=SPAN, UNIT_THREADS=LANES, DRAW=not greedy, LIMITED=limited, groups=rows * spans,
     )  # fmt: skip
-    yield SAMPLE_PICK(out, best, rows=rows, spans=spans, PARTS=LANES, groups=rows)
+    yield SAMPLE_PICK(out, best, rows=rows, spans=spans, UNIT_THREADS=LANES, groups=rows)
 
 
 @op("liveshape.last_rows")

@@ -264,8 +264,8 @@ class Live:
             variant = self._variants[key] = specialize(dispatch, self.plan.limits)
         if dispatch.threads is not None:
             groups = -(-dispatch.threads // variant.group_size)
-        elif dispatch.shared is not None:
-            groups = -(-dispatch.shared * variant.parts // variant.group_size)
+        elif dispatch.cooperative_units is not None:
+            groups = -(-dispatch.cooperative_units * variant.unit_threads // variant.group_size)
         else:
             groups = dispatch.groups or 0
         if groups == 0:

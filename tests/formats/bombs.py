@@ -21,7 +21,7 @@ from liveshape.formats import ExecutionPlan, KernelCall, TensorListRef, TensorSp
 from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, read_signatures, signature_text
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import examine, lower
-from liveshape.ops.quantized_ways import parts_bound, splits_of
+from liveshape.ops.quantized_ways import partial_sums_bound, splits_of
 from liveshape.plan.compiling import compile
 from liveshape.plan.dimensions import literals_like
 from liveshape.plan.plan import Choices
@@ -108,8 +108,8 @@ def rows_by_the_billion() -> None:
     """Every 64 rows were asked for the splits of a depth; of so many there are none."""
     for columns, depth in ((64, 64), (4096, 1 << 15), (1 << 15, 512)):
         for in_bytes in (False, True):
-            most = parts_bound(1 << 31, columns, depth, in_bytes, GPU)
-            assert most == parts_bound(1 << 20, columns, depth, in_bytes, GPU)
+            most = partial_sums_bound(1 << 31, columns, depth, in_bytes, GPU)
+            assert most == partial_sums_bound(1 << 20, columns, depth, in_bytes, GPU)
             assert splits_of(1 << 31, columns, depth, in_bytes, GPU) == 1
 
 

@@ -29,14 +29,14 @@ from tests.support.chains import Chain
 LIMITS: dict[str, dict[str, Any]] = {
     "small": {
         "half": False, "max_binding_bytes": 2052, "max_buffer_bytes": 10260, "max_bindings": 200, "max_groups": 33,
-        "max_invocations": 48, "max_parts": 7,
+        "max_invocations": 48, "max_cooperating_threads": 7,
     },
-    "narrow": {"max_groups": 7, "max_invocations": 96, "max_parts": 5, "uniform_alignment": 256},
+    "narrow": {"max_groups": 7, "max_invocations": 96, "max_cooperating_threads": 5, "uniform_alignment": 256},
     "split": {
         "max_binding_bytes": 4000, "max_buffer_bytes": 12000, "max_bindings": 24, "max_invocations": 256,
-        "max_parts": 256,
+        "max_cooperating_threads": 256,
     },
-    "plain": {"half": False, "max_parts": 3, "max_binding_bytes": 20000, "max_bindings": 8},
+    "plain": {"half": False, "max_cooperating_threads": 3, "max_binding_bytes": 20000, "max_bindings": 8},
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import FUSIONS, fuse
 from liveshape.ops import OPS
-from liveshape.ops.quantized_ways import parts_bound
+from liveshape.ops.quantized_ways import partial_sums_bound
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
@@ -135,7 +135,7 @@ def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
     executors = executor_of(graph), executor_of(fused)
     apart, together = (executor.plan.memory for executor in executors)
     # More columns leave more sums where workgroups share the depth.
-    (sums,) = parts_bound(ROWS, max(sum(case.widths), 2 * HIDDEN), case.depth, False, executors[0].device.limits)
+    (sums,) = partial_sums_bound(ROWS, max(sum(case.widths), 2 * HIDDEN), case.depth, False, executors[0].device.limits)
     assert together.activation_bytes <= apart.activation_bytes + 4 * sums
     assert together.persistent_bytes <= apart.persistent_bytes
     for size in (ROWS, 1, 2, 7, 16, 17, 33, 64, 3, ROWS - 1, 1):

@@ -114,7 +114,9 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
     """
     device = open_device()
     if many:
-        device = Device(usable_adapters()[0], 0, limits=limits_of(device, max_invocations=256, max_parts=256))
+        device = Device(
+            usable_adapters()[0], 0, limits=limits_of(device, max_invocations=256, max_cooperating_threads=256)
+        )
     executors = executor_of(graph, device, aliasing=not many), executor_of(fused, device, aliasing=not many)
     for size in sizes:
         results = []
@@ -283,7 +285,7 @@ def test_other_norms_stay_apart(case: Normed) -> None:
 
 def test_a_norm_stays_apart_where_threads_are_few() -> None:
     made, results = normed(NORMS["gated"])
-    assert operators(fuse(made.chain.graph(*results), Limits(max_parts=8)))["et_vk.rms_norm.default"] == 1
+    assert operators(fuse(made.chain.graph(*results), Limits(max_cooperating_threads=8)))["et_vk.rms_norm.default"] == 1
 
 
 def test_a_norm_stays_apart_where_its_layer_has_many_columns() -> None:

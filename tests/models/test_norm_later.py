@@ -56,7 +56,7 @@ def program(put: str, depth: int, width: int, bias: bool = False) -> tuple[Layer
 
 
 def device_of(**changes: int) -> Device:
-    limits = limits_of(open_device(), **{"max_invocations": 256, "max_parts": 256} | changes)
+    limits = limits_of(open_device(), **{"max_invocations": 256, "max_cooperating_threads": 256} | changes)
     return Device(usable_adapters()[0], 0, limits=limits)
 
 
@@ -109,14 +109,20 @@ def test_layers_of_a_norm_that_is_not_done_yet(put: str, depth: int, width: int,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "limits",
-    [{"max_invocations": 64}, {"max_invocations": 100}, {"max_parts": 32}, {"subgroup": 4}, {"max_parts": 16}],
+    [
+        {"max_invocations": 64},
+        {"max_invocations": 100},
+        {"max_cooperating_threads": 32},
+        {"subgroup": 4},
+        {"max_cooperating_threads": 16},
+    ],
     ids=str,
 )
 def test_other_limits(limits: dict[str, int]) -> None:
     made, outputs = program("one", 576, 50)
     device = device_of(**limits)
     graph = with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8", device.limits)
-    assert operators(graph)["rounded_added_linear_q4gsw"] == (device.limits.max_parts >= 32)
+    assert operators(graph)["rounded_added_linear_q4gsw"] == (device.limits.max_cooperating_threads >= 32)
     check(graph, made, outputs, device)
 
 

@@ -95,8 +95,8 @@ def check(graph: Graph, made: Layers, outputs: list[Any], device: Any, sizes: tu
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=most, err_msg=f"at {size}")
 
 
-def threads(invocations: int, parts: int) -> Device:
-    limits = limits_of(open_device(), max_invocations=invocations, max_parts=parts)
+def threads(invocations: int, cooperating: int) -> Device:
+    limits = limits_of(open_device(), max_invocations=invocations, max_cooperating_threads=cooperating)
     return Device(usable_adapters()[0], 0, limits=limits)
 
 
@@ -136,13 +136,13 @@ def test_large_tiles_of_rows_that_stay_numbers(put: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [1, 16, 256])
+@pytest.mark.parametrize("cooperating", [1, 16, 256])
 @pytest.mark.parametrize("invocations", [32, 100, 256])
 @pytest.mark.parametrize(("put", "normed"), WAYS)
-def test_other_limits(put: str, normed: bool, invocations: int, parts: int) -> None:
+def test_other_limits(put: str, normed: bool, invocations: int, cooperating: int) -> None:
     made, _, outputs = program(put, normed, 576, 50)
     powers_of_two(made)
-    device = threads(invocations, parts)
+    device = threads(invocations, cooperating)
     check(with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8"), made, outputs, device)
 
 

@@ -95,13 +95,13 @@ def test_every_split_has_its_place(rows: int, limits: Limits) -> None:
         live.set(value, (1, rows, width, 16))
     live.set(graph.inputs[5], 9000 - rows)
     live.walk(0, 1, lambda node, request: 0)
-    ((parts,),) = live.plan.scratch
+    ((split_results,),) = live.plan.scratch
     route = live.nodes[0].group.route
     found: list[int] = []
     for (variant, _), slot in zip(route.dispatched, route.slots, strict=True):
         if variant.kernel.name == "attention/combine_splits":
             block = int(dict(variant.constants)["ROWS"].rstrip("u"))
-            assert found[-1] * block <= parts.max_shape[0]
+            assert found[-1] * block <= split_results.max_shape[0]
         found.append(slot.grid[0])
     assert len(found) == (2 if rows == 512 else 3)
 
@@ -125,13 +125,13 @@ def test_tiles_of_every_form(
     monkeypatch.setattr(ways, "TILE_FORMS", (form,))
     monkeypatch.setattr(ways, "ENOUGH_TILES", 1 if rows == ways.LARGE_TILE else 8)
     monkeypatch.setattr(ways, "LARGE_HEAD", 1024 if rows == ways.LARGE_TILE else 0)
-    ways.parts_shape.cache_clear()
-    limits = limits_of(open_device(), max_invocations=threads, max_parts=256)
+    ways.split_results_shape.cache_clear()
+    limits = limits_of(open_device(), max_invocations=threads, max_cooperating_threads=256)
     device = Device(usable_adapters()[0], 0, limits=limits)
     for cache in ("float32", "float16"):
         case = cases.cached("tiles", cache=cache, heads=(6, 2), size=size, capacity=300, sizes=(11, 43, 150, 29))
         sweep(case, limits, device, rounds=1)
-    ways.parts_shape.cache_clear()
+    ways.split_results_shape.cache_clear()
 
 
 @pytest.mark.parametrize("room", [16384, 32768, 49152, 65536])
@@ -147,7 +147,7 @@ def test_tiles_fit_the_memory_of_a_workgroup(size: int, room: int) -> None:
 
 def test_short_contexts_need_one_dispatch() -> None:
     """For the token of a Llama with a billion parameters, where threads are there by the thousand."""
-    gpu, cpu = Limits(), Limits(max_parts=8)
+    gpu, cpu = Limits(), Limits(max_cooperating_threads=8)
     assert [ways.block_of(8, 4, 64, context, gpu).splits for context in (1, 512, 1024, 1025)] == [1, 1, 1, 17]
     assert ways.block_of(8, 4, 64, 512, gpu).rows == 1
     assert ways.block_of(8, 4, 64, 512, cpu).rows == 4, "few threads share what they read"

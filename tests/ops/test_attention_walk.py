@@ -78,14 +78,14 @@ CASES = [
 def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Contexts of these tests are short: a row has them to itself up to a hundred keys, then it shares."""
     monkeypatch.setattr(ways, "ALONE_FOURS", 400)
-    ways.parts_shape.cache_clear()
+    ways.split_results_shape.cache_clear()
     yield
-    ways.parts_shape.cache_clear()
+    ways.split_results_shape.cache_clear()
 
 
 def device_of(lanes: int, threads: int = 64) -> Device:
     limits = limits_of(
-        open_device(), subgroup=lanes, max_invocations=threads, max_parts=256, max_workgroup_bytes=16384
+        open_device(), subgroup=lanes, max_invocations=threads, max_cooperating_threads=256, max_workgroup_bytes=16384
     )  # fmt: skip
     return Device(usable_adapters()[0], 0, limits=limits)
 

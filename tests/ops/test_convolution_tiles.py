@@ -8,7 +8,7 @@ import pytest
 
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Limits
-from liveshape.ops.convolution import MANY_PARTS
+from liveshape.ops.convolution import MANY_THREADS
 from liveshape.plan.compiling import compile
 from tests.ops.cases.convolution import CASES
 from tests.support.graphs import OpCase, build, sweep
@@ -21,14 +21,15 @@ TILED = [case for case in CASES if case.name in {f"convolution {name} float32" f
 def test_tiles_of_the_other_kind_of_device(case: OpCase) -> None:
     """The sweep of all operators takes those of the device that runs it."""
     limits = open_device().limits
-    parts = MANY_PARTS - 1 if limits.max_parts >= MANY_PARTS else Limits.max_parts
-    sweep(case, replace(limits, max_parts=parts), rounds=1)
+    cooperating = MANY_THREADS - 1 if limits.max_cooperating_threads >= MANY_THREADS else Limits.max_cooperating_threads
+    sweep(case, replace(limits, max_cooperating_threads=cooperating), rounds=1)
 
 
 def test_few_threads_share_no_depth() -> None:
     (deep,) = (case for case in TILED if "deep" in case.name)
     few, many = (
-        compile(build(deep, max(deep.sizes)), Limits(max_parts=parts)).scratch for parts in (MANY_PARTS - 1, MANY_PARTS)
+        compile(build(deep, max(deep.sizes)), Limits(max_cooperating_threads=cooperating)).scratch
+        for cooperating in (MANY_THREADS - 1, MANY_THREADS)
     )
     assert not any(few)
     assert any(many)

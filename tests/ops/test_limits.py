@@ -27,7 +27,7 @@ QUICK = {case.op for case in {OPS[case.op].run: case for case in FIRST}.values()
 def tight() -> Device:
     changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
     # A software adapter plans with few threads; these are the workgroups of GPUs.
-    threads = {"max_invocations": 256, "max_parts": 256}
+    threads = {"max_invocations": 256, "max_cooperating_threads": 256}
     limits: Limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes, **threads)
     return Device(usable_adapters()[0], 0, limits=limits)
 

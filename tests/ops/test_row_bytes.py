@@ -16,14 +16,14 @@ CASES = [for_bytes(128, 77, 32, bias=True), dq8ca(128, 77, 64, sizes=BYTE_ROWS)]
 
 
 @pytest.mark.parametrize(
-    ("invocations", "parts"),
+    ("invocations", "cooperating"),
     [pytest.param(*each, marks=[] if each == (256, 256) else [pytest.mark.slow]) for each in LIMITS],
 )
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_other_threads_and_several_bindings(case: OpCase, invocations: int, parts: int) -> None:
+def test_other_threads_and_several_bindings(case: OpCase, invocations: int, cooperating: int) -> None:
     """The bytes of 43 rows and the weight are above the limit of a binding."""
     changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
-    threads = {"max_invocations": invocations, "max_parts": parts}
+    threads = {"max_invocations": invocations, "max_cooperating_threads": cooperating}
     limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes, **threads)
     device = Device(usable_adapters()[0], 0, limits=limits)
     sweep(case, device.limits, device, rounds=1)

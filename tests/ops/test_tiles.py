@@ -10,7 +10,7 @@ import pytest
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import Device, limits_of, open_device
 from liveshape.graph import Limits
-from liveshape.ops.quantized_ways import AT_ONCE, LARGE, MOST_SUMS, is_large, parts_bound, splits_of
+from liveshape.ops.quantized_ways import AT_ONCE, LARGE, MOST_SUMS, is_large, partial_sums_bound, splits_of
 from tests.ops.cases.quantized import dq8ca, for_bytes, q4gsw, qcs4w
 from tests.support.graphs import OpCase, sweep
 
@@ -49,7 +49,7 @@ LAYERS = [(2048, 3072), (2048, 16384), (8192, 2048), (4096, 28672), (14336, 4096
 
 @pytest.fixture(scope="module")
 def many() -> Device:
-    limits = limits_of(open_device(), max_invocations=256, max_parts=256)
+    limits = limits_of(open_device(), max_invocations=256, max_cooperating_threads=256)
     assert is_large(65, 64, 32, limits)
     return Device(usable_adapters()[0], 0, limits=limits)
 
@@ -65,7 +65,7 @@ def test_tiles(case: OpCase, many: Device) -> None:
 
 @pytest.mark.parametrize(
     "less",
-    [{"max_workgroup_bytes": 16384}, {"max_invocations": 128}, {"max_parts": 8}],
+    [{"max_workgroup_bytes": 16384}, {"max_invocations": 128}, {"max_cooperating_threads": 8}],
     ids=lambda less: next(iter(less)),
 )
 def test_a_device_that_has_less_takes_other_tiles(less: dict[str, int]) -> None:
@@ -92,7 +92,7 @@ def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int, in_bytes
 def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> None:
     for bound in (1, 64, 65, 200, 512):
         for in_bytes in (False, True):
-            (room,) = parts_bound(bound, columns, depth, in_bytes, GPU)
+            (room,) = partial_sums_bound(bound, columns, depth, in_bytes, GPU)
             for rows in range(1, bound + 1):
                 splits = splits_of(rows, columns, depth, in_bytes, GPU)
                 assert splits == 1 or splits * rows * -(-columns // 4) * 4 <= room

@@ -18,7 +18,7 @@ from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 from tests.support.spelled import Kind, Spelled
 
-EIGHT, MORE, SOFTWARE = Limits(), Limits(max_bindings=9), Limits(max_bindings=9, max_parts=8)
+EIGHT, MORE, SOFTWARE = Limits(), Limits(max_bindings=9), Limits(max_bindings=9, max_cooperating_threads=8)
 
 
 class SpelledLlama(Llama):

@@ -144,10 +144,10 @@ def test_wrong_dtypes_and_counts_are_errors() -> None:
         specialize(sample(*tensors(ids="float32"), threads=1, **VALUES), Limits())
     with pytest.raises(PlanError, match=r"binds \(out, x, ids\), 2 tensors were given"):
         specialize(sample(*tensors()[:2], threads=1, **VALUES), Limits())
-    with pytest.raises(PlanError, match="needs either groups=, threads= or shared="):
+    with pytest.raises(PlanError, match="needs either groups=, threads= or cooperative_units="):
         specialize(sample(*tensors(), **VALUES), Limits())
-    with pytest.raises(PlanError, match="needs PARTS= with shared="):
-        specialize(sample(*tensors(), shared=3, **VALUES), Limits())
+    with pytest.raises(PlanError, match="needs UNIT_THREADS= with cooperative_units="):
+        specialize(sample(*tensors(), cooperative_units=3, **VALUES), Limits())
 
 
 @pytest.mark.parametrize(
@@ -174,20 +174,20 @@ def test_variants_that_live_values_choose_come_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "parts", "groups"),
-    [(Limits(), 64, 25), (Limits(max_parts=8), 8, 4), (Limits(max_invocations=16), 16, 100)],
+    ("limits", "unit_threads", "groups"),
+    [(Limits(), 64, 25), (Limits(max_cooperating_threads=8), 8, 4), (Limits(max_invocations=16), 16, 100)],
 )
-def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, parts: int, groups: int) -> None:
-    """A hundred units of 64 parts, in workgroups of 256 or less."""
-    source = SOURCE.replace("override OP: u32 = 0;", "override PARTS: u32 = 1;").replace(
+def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, unit_threads: int, groups: int) -> None:
+    """A hundred units of 64 threads, in workgroups of 256 or less."""
+    source = SOURCE.replace("override OP: u32 = 0;", "override UNIT_THREADS: u32 = 1;").replace(
         "WG: u32 = 128", "WG: u32 = 256"
     )
     sample = Kernel.parse("sample", source)
     live = Live(compile(Graph("g", (), (), (), ()), limits))
-    step = live._step(sample(*tensors(), shared=100, PARTS=64, **VALUES), Kernel.pack)
+    step = live._step(sample(*tensors(), cooperative_units=100, UNIT_THREADS=64, **VALUES), Kernel.pack)
     assert step is not None
     variant, _, _, grid = step
-    assert (variant.parts, dict(variant.constants)["PARTS"]) == (parts, f"{parts}u")
+    assert (variant.unit_threads, dict(variant.constants)["UNIT_THREADS"]) == (unit_threads, f"{unit_threads}u")
     assert grid == (groups, 1, 1)
 
 

@@ -36,7 +36,7 @@ MOST_ROUTES = 4
 @cache
 def routes(activations: str, depth: int) -> list[tuple[str, ...]]:
     """The kernels of a layer in the middle of a model, for 1 row, 2 rows and so on."""
-    device = PaperDevice(Limits(max_parts=256))
+    device = PaperDevice(Limits(max_cooperating_threads=256))
     graph = with_activations(llama_graph(SHAPE, device.limits), activations)
     engine = Engine(token_graph(graph, {}), device)
     layers = layers_of(engine.executor.plan)

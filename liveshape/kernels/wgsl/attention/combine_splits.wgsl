@@ -7,7 +7,7 @@ override ROWS: u32 = 1;
 override SIDE: u32 = 1; // a power of two
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read> parts: array<f32>;
+@group(0) @binding(1) var<storage, read> split_results: array<f32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
 #include attention/params
@@ -44,9 +44,9 @@ fn main(
         // Past the last split it is read again.
         for (var s = 0u; s < AT_ONCE; s++) {
             let place = start + min(first + s * SIDE, params.splits - 1u) * stride;
-            tops[s] = parts[place + HEAD];
-            sums[s] = parts[place + column];
-            masses[s] = parts[place + HEAD + 1u];
+            tops[s] = split_results[place + HEAD];
+            sums[s] = split_results[place + column];
+            masses[s] = split_results[place + HEAD + 1u];
         }
         var highest = top;
         for (var s = 0u; s < AT_ONCE; s++) {

@@ -12,7 +12,7 @@ override AHEAD: u32 = 4; // keys of a thread that are on their way at once
 override MERGERS: u32 = 1; // neighbours that bring together a four of a row, a power of two, at most LANES and WALKERS
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> parts: array<f32>; // per split and row: HEAD sums, their top, their mass
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // per split and row: HEAD sums, their top, their mass
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;

@@ -11,7 +11,7 @@ override LANES: u32 = 4; // a power of two
 override CHUNK: u32 = 128; // keys between two looks at the highest score
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> parts: array<f32>; // per split and row: HEAD sums, their top, their mass
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // per split and row: HEAD sums, their top, their mass
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -24,7 +24,7 @@ override CHUNK: u32 = 128; // keys between two looks at the highest score
 const SLICE: u32 = (FOURS + LANES - 1) / LANES; // fours of a query that a thread keeps
 const QUERY_FOURS: u32 = ROWS * SLICE;
 const SCORERS: u32 = WG / LANES;
-const PARTS: u32 = max(1u, WG / FOURS); // of a chunk's keys, summed side by side
+const KEY_SHARES: u32 = max(1u, WG / FOURS); // of a chunk's keys, summed side by side
 const COLUMNS: u32 = (FOURS + WG - 1) / WG; // fours of the values that a thread sums
 const SUMS: u32 = ROWS * COLUMNS;
 const TOGETHER: u32 = min(ROWS, max(1u, 256u / WG)); // rows whose sums fit the workgroup's memory at once
@@ -100,7 +100,7 @@ fn fetch_keys(unit: Unit, chunk: u32, first: u32, count: u32, first_four: u32) {
 
 fn fetch_values(unit: Unit, chunk: u32, first: u32, count: u32, four: u32) {
     for (var u = 0u; u < AHEAD; u++) {
-        values_ahead[u] = value_four(key_place(unit, chunk + min(first + u * PARTS, count - 1u)), four);
+        values_ahead[u] = value_four(key_place(unit, chunk + min(first + u * KEY_SHARES, count - 1u)), four);
     }
 }
 
@@ -129,7 +129,7 @@ fn main(
     }
     // Threads sum neighbouring columns of a part of the keys, or all keys where there are more columns than threads.
     let first_column = select(lane % FOURS, min(lane, FOURS - 1u), COLUMNS > 1u);
-    let first_of_part = select(select(CHUNK, lane / FOURS, lane < PARTS * FOURS), 0u, COLUMNS > 1u);
+    let first_of_share = select(select(CHUNK, lane / FOURS, lane < KEY_SHARES * FOURS), 0u, COLUMNS > 1u);
     // Every thread weighs scores of one row only.
     let own_row = lane % ROWS;
     let sight = sight_of(unit, first_row + own_row);
@@ -142,7 +142,7 @@ fn main(
         let count = min(CHUNK, last_key - chunk);
         // Values do not wait for the scores.
         if (MANY) {
-            fetch_values(unit, chunk, first_of_part, count, first_column);
+            fetch_values(unit, chunk, first_of_share, count, first_column);
         }
         for (var first = lane / LANES; first < count; first += SCORERS * TURNS) {
             if (MANY) {
@@ -203,12 +203,12 @@ fn main(
                 sums[c * ROWS + r] *= shrinks[r];
             }
             let four = select(first_column, min(lane + c * WG, FOURS - 1u), COLUMNS > 1u);
-            for (var first = first_of_part; first < count; first += PARTS * AHEAD) {
-                if (MANY && (c > 0u || first != first_of_part)) {
+            for (var first = first_of_share; first < count; first += KEY_SHARES * AHEAD) {
+                if (MANY && (c > 0u || first != first_of_share)) {
                     fetch_values(unit, chunk, first, count, four);
                 }
                 for (var u = 0u; u < AHEAD; u++) {
-                    let j = first + u * PARTS;
+                    let j = first + u * KEY_SHARES;
                     if (AHEAD == 1u || j < count) {
                         var value: vec4<f32>;
                         if (MANY) {
@@ -240,7 +240,7 @@ fn main(
             workgroupBarrier();
             for (var i = lane; i < wide * TOGETHER; i += WG) {
                 var total = vec4<f32>();
-                for (var p = 0u; p < PARTS; p++) {
+                for (var p = 0u; p < KEY_SHARES; p++) {
                     total += sums_of_part[i / wide * WG + p * FOURS + i % wide];
                 }
                 let r = first + i / wide;
@@ -248,7 +248,7 @@ fn main(
                 if (params.splits > 1u) {
                     let start = (index * ROWS + r) * (HEAD + 2u);
                     for (var e = 0u; e < width_of(four); e++) {
-                        parts[start + four * 4u + e] = total[e];
+                        split_results[start + four * 4u + e] = total[e];
                     }
                 } else if (first_row + r < params.rows) {
                     let whole = total_of(r);
@@ -258,7 +258,7 @@ fn main(
         }
     }
     if (params.splits > 1u && lane < ROWS) {
-        parts[(index * ROWS + lane) * (HEAD + 2u) + HEAD] = top;
-        parts[(index * ROWS + lane) * (HEAD + 2u) + HEAD + 1u] = total_of(lane);
+        split_results[(index * ROWS + lane) * (HEAD + 2u) + HEAD] = top;
+        split_results[(index * ROWS + lane) * (HEAD + 2u) + HEAD + 1u] = total_of(lane);
     }
 }

@@ -3,10 +3,10 @@
 fn put_part(place: u32, four: u32, sum: vec4<f32>, top: f32, mass: f32) {
     let start = place * (HEAD + 2u);
     for (var e = 0u; e < width_of(four); e++) {
-        parts[start + four * 4u + e] = sum[e];
+        split_results[start + four * 4u + e] = sum[e];
     }
     if (four == 0u) {
-        parts[start + HEAD] = top;
-        parts[start + HEAD + 1u] = mass;
+        split_results[start + HEAD] = top;
+        split_results[start + HEAD + 1u] = mass;
     }
 }

@@ -13,7 +13,7 @@ override DEPTH: u32 = 4; // fours of the head at a time, a power of two; all of 
 override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys did
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> parts: array<f32>; // as attention_rows leaves them
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // as attention_rows leaves them
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;

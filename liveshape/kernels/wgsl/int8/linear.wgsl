@@ -1,5 +1,5 @@
 // A linear layer with weights of eight bits, [N, K]: a unit is four neighbours of the output, of one row or of four,
-// and PARTS threads share its depth. What x is and how products are summed is up to the operands.
+// and UNIT_THREADS threads share its depth. What x is and how products are summed is up to the operands.
 override WG: u32 = 128;
 override ROWS: u32 = 1; // 1 or 4
 override WHOLE: bool = true; // four neighbours always lie in one row; where they may not, ROWS is 1
@@ -44,9 +44,9 @@ fn main(
         rows = places / params.columns;
         columns = places % params.columns;
     }
-    let part = part_of(lane);
+    let member = member_of(lane);
     var mine: Total;
-    for (var k = part * 4u; k < params.depth; k += SHARE * 4u) {
+    for (var k = member * 4u; k < params.depth; k += COOPERATING * 4u) {
         let left = params.depth - k;
         var words = vec4<u32>();
         for (var c = 0u; c < 4u; c++) {
@@ -65,8 +65,8 @@ fn main(
             }
         }
     }
-    var total = across_parts(lane, mine);
-    if (part > 0u || unit >= units) {
+    var total = reduce_unit(lane, mine);
+    if (member > 0u || unit >= units) {
         return;
     }
     for (var r = 0u; r < ROWS; r++) {

@@ -1,4 +1,4 @@
-// A product of few rows, bound by reading the right factor once: a unit is four columns, PARTS threads share its depth.
+// A product of few rows, bound by reading the right factor once: a unit is four columns, UNIT_THREADS threads share its depth.
 // T: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // at least params.rows
@@ -28,7 +28,7 @@ fn main(
     let unit = unit_of(group_index(group, grid), lane);
     let batch = min(unit / per_batch, params.batch - 1u);
     let column = (unit % per_batch) * 4u;
-    let part = part_of(lane);
+    let member = member_of(lane);
     let x_start = batch * params.x_stride;
     let weight_start = batch * params.weight_stride;
     var mine: Total;
@@ -38,7 +38,7 @@ fn main(
         let row_1 = weight_start + min(column + 1u, last) * params.depth;
         let row_2 = weight_start + min(column + 2u, last) * params.depth;
         let row_3 = weight_start + min(column + 3u, last) * params.depth;
-        for (var k = part * 4u; k < params.depth; k += SHARE * 4u) {
+        for (var k = member * 4u; k < params.depth; k += COOPERATING * 4u) {
             let left = params.depth - k;
             let block = mat4x4<f32>(
                 weight_within(row_0 + k, left),
@@ -52,7 +52,7 @@ fn main(
             }
         }
     } else {
-        for (var k = part; k < params.depth; k += SHARE) {
+        for (var k = member; k < params.depth; k += COOPERATING) {
             let four = weight_four(weight_start + k * params.columns + column);
             for (var r = 0u; r < ROWS; r++) {
                 let row = min(r, params.rows - 1u);
@@ -60,11 +60,11 @@ fn main(
             }
         }
     }
-    var total = across_parts(lane, mine);
+    var total = reduce_unit(lane, mine);
     if (unit >= params.batch * per_batch) {
         return;
     }
-    for (var i = part; i < ROWS * 4u; i += SHARE) {
+    for (var i = member; i < ROWS * 4u; i += COOPERATING) {
         put(batch, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
     }
 }

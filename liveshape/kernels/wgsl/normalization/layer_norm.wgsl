@@ -36,29 +36,29 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let row = unit_of(group_index(group, grid), lane);
-    let part = part_of(lane);
+    let member = member_of(lane);
     let start = min(row, params.rows - 1u) * params.width;
     let count = f32(params.width * V_lanes);
     var sums = V_math(0);
-    for (var i = part; i < params.width; i += SHARE) {
+    for (var i = member; i < params.width; i += COOPERATING) {
         sums += V_math(x[start + i]);
     }
-    let mean = across_parts(lane, V_sum(sums)) / count;
+    let mean = reduce_unit(lane, V_sum(sums)) / count;
     var squares = V_math(0);
-    for (var i = part; i < params.width; i += SHARE) {
+    for (var i = member; i < params.width; i += COOPERATING) {
         let difference = V_math(x[start + i]) - mean;
         squares += difference * difference;
     }
-    let scale = inverseSqrt(across_parts(lane, V_sum(squares)) / count + params.eps);
+    let scale = inverseSqrt(reduce_unit(lane, V_sum(squares)) / count + params.eps);
     if (row >= params.rows) {
         return;
     }
-    if (part == 0u) {
+    if (member == 0u) {
         mean_out[row] = TMean(mean);
         scale_out[row] = TMean(scale);
     }
     let channel_base = (row % params.channel_groups) * (params.width / params.span);
-    for (var i = part; i < params.width; i += SHARE) {
+    for (var i = member; i < params.width; i += COOPERATING) {
         var value = (V_math(x[start + i]) - mean) * scale;
         let channel = channel_base + i / params.span;
         if (WEIGHT && CHANNELS) {

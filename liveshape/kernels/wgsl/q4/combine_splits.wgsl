@@ -1,4 +1,4 @@
-// The sums of a 4-bit linear layer whose depth was shared: a thread adds the parts of four columns of a row.
+// The sums of a 4-bit linear layer whose depth was shared: a thread adds the partial_sums of four columns of a row.
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
@@ -6,7 +6,7 @@ override WG: u32 = 64;
 
 const PLACES: u32 = WG;
 
-@group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> partial_sums: array<vec4<f32>>;
 #include q4/layer
 #include q4/epilogue
 #include q4/epilogue_unit
@@ -23,8 +23,8 @@ fn main(
     var total = vec4<f32>();
     if (row < params.rows) {
         expect_four(row, i % fours * 4u);
-        for (var part = 0u; part < params.splits; part++) {
-            total += parts[part * params.rows * fours + i];
+        for (var split_index = 0u; split_index < params.splits; split_index++) {
+            total += partial_sums[split_index * params.rows * fours + i];
         }
     }
     put_unit(lane, i, lane, true, total);

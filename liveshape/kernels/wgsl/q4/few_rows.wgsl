@@ -1,12 +1,12 @@
 // A 4-bit linear layer of several rows, bound by reading the weight once: a unit is four columns of up to ROWS rows,
-// PARTS threads share its depth, and each weight is made a number once for these rows. What a thread needs next is on its
+// UNIT_THREADS threads share its depth, and each weight is made a number once for these rows. What a thread needs next is on its
 // way while it computes.
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
 override ROWS: u32 = 2; // that a thread takes: 2, 4 or 8
-override PARTS: u32 = 1;
+override UNIT_THREADS: u32 = 1;
 
 #include common/multiply_add
 #include q4/float_operands
@@ -22,8 +22,8 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let per_row = (params.columns + 3u) / 4u;
-    let first_unit = group_index(group, grid) * ACROSS;
-    let unit = first_unit + lane / SHARE;
+    let first_unit = group_index(group, grid) * GROUP_UNITS;
+    let unit = first_unit + lane / COOPERATING;
     let last = params.columns - 1u;
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
@@ -32,10 +32,10 @@ fn main(
     // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
-    var next = fetch(columns, min(lane % SHARE, words - 1u));
-    for (var i = lane % SHARE; i < words; i += SHARE) {
+    var next = fetch(columns, min(lane % COOPERATING, words - 1u));
+    for (var i = lane % COOPERATING; i < words; i += COOPERATING) {
         let numbers = numbers_of(next, column);
-        next = fetch(columns, min(i + SHARE, words - 1u));
+        next = fetch(columns, min(i + COOPERATING, words - 1u));
         upper[0] = plus_row(upper[0], numbers, row);
         upper[1] = plus_row(upper[1], numbers, row + 1u);
         if (ROWS > 2u) {

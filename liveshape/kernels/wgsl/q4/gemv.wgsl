@@ -1,4 +1,4 @@
-// A 4-bit linear layer of one row, bound by reading the weight: a unit is four columns, and PARTS threads share its depth.
+// A 4-bit linear layer of one row, bound by reading the weight: a unit is four columns, and UNIT_THREADS threads share its depth.
 // subgroups up to 128 threads: more shuffle so much that memory is faster.
 // T: f32, f16
 // TOut: f32, f16
@@ -78,7 +78,7 @@ fn ask(columns: vec4<u32>, i: u32) -> Turn {
     }
     let first = fetch(columns, i);
     if (TURNS == 4u) {
-        return Turn(first, fetch(columns, i + SHARE), fetch(columns, i + 2u * SHARE), fetch(columns, i + 3u * SHARE));
+        return Turn(first, fetch(columns, i + COOPERATING), fetch(columns, i + 2u * COOPERATING), fetch(columns, i + 3u * COOPERATING));
     }
     return Turn(first, first, first, first);
 }
@@ -101,25 +101,25 @@ fn main(
     let last = params.columns - 1u;
     let column = min(unit * 4u, last);
     let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
-    let part = part_of(lane);
+    let member = member_of(lane);
     var sums = Total();
-    // There are fewer parts than words, so that each has a first turn; it is on its way while the row is taken.
-    var i = part * select(1u, TURNS, TOGETHER);
+    // There are fewer threads than words, so that each has a first turn; it is on its way while the row is taken.
+    var i = member * select(1u, TURNS, TOGETHER);
     var turn = ask(columns, i);
-    if (part == 0u) {
+    if (member == 0u) {
         expect_four(0u, column);
     }
     take_row(lane);
     loop {
         sums = plus_turn(sums, turn, column);
-        i += SHARE * TURNS;
+        i += COOPERATING * TURNS;
         if (i * 8u >= params.depth) {
             break;
         }
         turn = ask(columns, i);
     }
-    let total = across_parts(lane, sums);
-    if (part == 0u && unit * 4u < params.columns) {
+    let total = reduce_unit(lane, sums);
+    if (member == 0u && unit * 4u < params.columns) {
         put_expected(0u, unit * 4u, total);
     }
 }

@@ -1,12 +1,12 @@
 // A 4-bit linear layer of few rows of bytes, bound by reading the weight once: a unit is four columns of up to ROWS rows,
-// and PARTS threads share its depth.
+// and UNIT_THREADS threads share its depth.
 // unchecked: rows, columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
 override ROWS: u32 = 1; // that a thread takes: 1, 2, 4 or 8
 
-override PARTS: u32 = 1;
+override UNIT_THREADS: u32 = 1;
 
 #include q4/int8_operands
 #include q4/int8_columns
@@ -25,15 +25,15 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let per_row = (params.columns + 3u) / 4u;
-    let first_unit = group_index(group, grid) * ACROSS;
-    let unit = first_unit + lane / SHARE;
+    let first_unit = group_index(group, grid) * GROUP_UNITS;
+    let unit = first_unit + lane / COOPERATING;
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
-    let part = lane % SHARE;
+    let member = lane % COOPERATING;
     // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
-    for (var i = part; i < groups(); i += SHARE) {
+    for (var i = member; i < groups(); i += COOPERATING) {
         let four = fetch(column, i);
         upper[0] = plus_row(upper[0], four, row, i);
         if (ROWS > 1u) {

@@ -1,4 +1,4 @@
-// A 4-bit linear layer of one row of bytes: a unit is four columns, PARTS threads share its depth. The sums are those of
+// A 4-bit linear layer of one row of bytes: a unit is four columns, UNIT_THREADS threads share its depth. The sums are those of
 // q4/quantizing_gemv.wgsl to the last bit. They may wait for the factor of a norm.
 // unchecked: columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
@@ -7,7 +7,7 @@
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 
-const PLACES: u32 = ACROSS;
+const PLACES: u32 = GROUP_UNITS;
 
 #include reduction/across_threads
 #include q4/int8_operands
@@ -62,14 +62,14 @@ fn main(
 ) {
     let unit = unit_of(group_index(group, grid), lane);
     let column = min(unit * 4u, params.columns - 1u);
-    let part = part_of(lane);
-    if (part == 0u) {
+    let member = member_of(lane);
+    if (member == 0u) {
         expect_four(0u, column);
     }
     var mine = Total();
-    for (var i = part; i < groups(); i += SHARE) {
+    for (var i = member; i < groups(); i += COOPERATING) {
         mine = plus_group(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
     }
-    let total = across_parts(lane, mine);
-    put_unit(lane, unit, lane / SHARE, part == 0u, sums_of(total));
+    let total = reduce_unit(lane, mine);
+    put_unit(lane, unit, lane / COOPERATING, member == 0u, sums_of(total));
 }

@@ -1,5 +1,5 @@
 // A 4-bit linear layer of one row, which every workgroup makes bytes for itself: a dispatch of its own would take longer.
-// A unit is four columns, PARTS threads share its depth; what they need first is on its way while the row is rounded.
+// A unit is four columns, UNIT_THREADS threads share its depth; what they need first is on its way while the row is rounded.
 #choice NORM: none, rms
 // unchecked: columns and groups are held below the sizes that planning checked.
 // T: f32, f16
@@ -11,7 +11,7 @@ override SUBGROUP: u32 = 0;
 override HELD: u32 = 64; // groups of 32 places in the depth
 
 const WORDS: u32 = HELD * 4; // of eight places
-const PLACES: u32 = ACROSS;
+const PLACES: u32 = GROUP_UNITS;
 
 // Words, not vectors of them: two threads may not write components of one vector.
 var<workgroup> even_words: array<u32, WORDS>;
@@ -92,11 +92,11 @@ fn main(
 ) {
     let unit = unit_of(group_index(group, grid), lane);
     let column = min(unit * 4u, params.columns - 1u);
-    let part = part_of(lane);
-    if (part == 0u) {
+    let member = member_of(lane);
+    if (member == 0u) {
         expect_four(0u, column);
     }
-    var four = fetch(column, min(part, HELD - 1u));
+    var four = fetch(column, min(member, HELD - 1u));
     var squares = 0.0;
     for (var i = lane; i < WORDS; i += WG) {
         let sizes = max(bits(taken(i * 2u)), bits(taken(i * 2u + 1u)));
@@ -113,8 +113,8 @@ fn main(
     }
     workgroupBarrier();
     var mine = Total();
-    for (var i = part; i < HELD; i += SHARE) {
-        if (i != part) {
+    for (var i = member; i < HELD; i += COOPERATING) {
+        if (i != member) {
             four = fetch(column, i);
         }
         let first = i * 4u;
@@ -124,6 +124,6 @@ fn main(
         let total = f32(total_of(even) + total_of(odd));
         mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
-    let total = across_parts(lane, mine);
-    put_unit(lane, unit, lane / SHARE, part == 0u, total * factor);
+    let total = reduce_unit(lane, mine);
+    put_unit(lane, unit, lane / COOPERATING, member == 0u, total * factor);
 }

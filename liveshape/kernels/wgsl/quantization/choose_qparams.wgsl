@@ -109,7 +109,7 @@ fn main(
             }
         }
     }
-    var total = across_parts(lane, mine);
+    var total = reduce_unit(lane, mine);
     if (lane > 0u || first >= params.units) {
         return;
     }

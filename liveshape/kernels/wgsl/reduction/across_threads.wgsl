@@ -1,30 +1,30 @@
-// A reduction over SHARE threads that cooperate on one unit of work. The includer says what a `Total` is and how two
-// `combine`. Neighbouring threads take parts of one unit (INNER), or the same part of neighbouring units, whichever reads
-// neighbouring memory. Partial results meet in workgroup memory, or by shuffles inside of a subgroup.
+// A reduction over COOPERATING threads that cooperate on one unit of work. The includer says what a `Total` is and how two
+// `combine`. Neighbouring threads are of one unit (INNER), or of neighbouring units, whichever reads neighbouring
+// memory. Partial results meet in workgroup memory, or by shuffles inside of a subgroup.
 #choice TOTAL: value, sums_and_squares
-override PARTS: u32 = 1;
+override UNIT_THREADS: u32 = 1;
 override INNER: bool = true;
 
-const SHARE: u32 = min(PARTS, WG); // a device may clamp the workgroup below PARTS
-const ACROSS: u32 = WG / SHARE;
-const STEP: u32 = select(ACROSS, 1u, INNER);
+const COOPERATING: u32 = min(UNIT_THREADS, WG); // a device may clamp the workgroup below UNIT_THREADS
+const GROUP_UNITS: u32 = WG / COOPERATING;
+const STEP: u32 = select(GROUP_UNITS, 1u, INNER);
 
-fn part_of(lane: u32) -> u32 {
-    return (lane / STEP) % SHARE;
+fn member_of(lane: u32) -> u32 {
+    return (lane / STEP) % COOPERATING;
 }
 
 fn unit_of(group: u32, lane: u32) -> u32 {
-    return group * ACROSS + select(lane % ACROSS, lane / SHARE, INNER);
+    return group * GROUP_UNITS + select(lane % GROUP_UNITS, lane / COOPERATING, INNER);
 }
 
 #if SUBGROUP
-const BESIDE: u32 = clamp(SUBGROUP / STEP, 1u, SHARE); // parts of a unit in a subgroup
-const APART: u32 = SHARE / BESIDE;
-const MET: u32 = WG / BESIDE;
+const SHUFFLED: u32 = clamp(SUBGROUP / STEP, 1u, COOPERATING); // threads of a unit in a subgroup
+const SUBGROUPS: u32 = COOPERATING / SHUFFLED;
+const PARTIAL_TOTALS: u32 = WG / SHUFFLED;
 
-var<workgroup> of_parts: array<Total, MET>;
+var<workgroup> partial_totals: array<Total, PARTIAL_TOTALS>;
 
-fn handed(total: Total, step: u32) -> Total {
+fn shuffled(total: Total, step: u32) -> Total {
 #if TOTAL == sums_and_squares
     return Total(subgroupShuffleXor(total.sums, step), subgroupShuffleXor(total.squares, step));
 #else
@@ -33,42 +33,42 @@ fn handed(total: Total, step: u32) -> Total {
 }
 
 // The total of a unit, known to each of its threads.
-fn across_parts(lane: u32, mine: Total) -> Total {
+fn reduce_unit(lane: u32, mine: Total) -> Total {
     var total = mine;
-    for (var step = 1u; step < BESIDE; step *= 2u) {
-        total = combine(total, handed(total, step * STEP));
+    for (var step = 1u; step < SHUFFLED; step *= 2u) {
+        total = combine(total, shuffled(total, step * STEP));
     }
-    if (APART == 1u) {
+    if (SUBGROUPS == 1u) {
         return total;
     }
-    let part = part_of(lane);
-    let first = unit_of(0u, lane) * APART;
-    if (part % BESIDE == 0u) {
-        of_parts[first + part / BESIDE] = total;
+    let member = member_of(lane);
+    let first = unit_of(0u, lane) * SUBGROUPS;
+    if (member % SHUFFLED == 0u) {
+        partial_totals[first + member / SHUFFLED] = total;
     }
     workgroupBarrier();
-    total = of_parts[first];
-    for (var i = 1u; i < APART; i++) {
-        total = combine(total, of_parts[first + i]);
+    total = partial_totals[first];
+    for (var i = 1u; i < SUBGROUPS; i++) {
+        total = combine(total, partial_totals[first + i]);
     }
     workgroupBarrier();
     return total;
 }
 #else
-var<workgroup> of_parts: array<Total, WG>;
+var<workgroup> partial_totals: array<Total, WG>;
 
 // The total of a unit, known to each of its threads.
-fn across_parts(lane: u32, mine: Total) -> Total {
-    let part = part_of(lane);
-    of_parts[lane] = mine;
-    for (var half = SHARE / 2u; half > 0u; half /= 2u) {
+fn reduce_unit(lane: u32, mine: Total) -> Total {
+    let member = member_of(lane);
+    partial_totals[lane] = mine;
+    for (var half = COOPERATING / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
-        if (part < half) {
-            of_parts[lane] = combine(of_parts[lane], of_parts[lane + half * STEP]);
+        if (member < half) {
+            partial_totals[lane] = combine(partial_totals[lane], partial_totals[lane + half * STEP]);
         }
     }
     workgroupBarrier();
-    let total = of_parts[lane - part * STEP];
+    let total = partial_totals[lane - member * STEP];
     workgroupBarrier();
     return total;
 }

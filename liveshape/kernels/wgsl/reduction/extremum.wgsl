@@ -37,11 +37,11 @@ fn main(
     let unit = unit_of(group_index(group, grid), lane);
     let start = start_of(min(unit, params.units - 1u));
     var best = Total(0u, 0xffffffffu);
-    for (var j = part_of(lane); j < params.count; j += SHARE) {
+    for (var j = member_of(lane); j < params.count; j += COOPERATING) {
         best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), LEAST), j));
     }
-    best = across_parts(lane, best);
-    if (unit < params.units && part_of(lane) == 0u) {
+    best = reduce_unit(lane, best);
+    if (unit < params.units && member_of(lane) == 0u) {
         if (INDEX) {
             out[unit] = TOut(best.y);
         } else {

@@ -67,23 +67,23 @@ fn main(
     let unit = unit_of(group_index(group, grid), lane);
     let start = start_of(min(unit, params.units - 1u));
     var total = select(Total(0), Total(1), OP == PRODUCT || OP == ALL);
-    for (var j = part_of(lane); j < params.count; j += SHARE) {
+    for (var j = member_of(lane); j < params.count; j += COOPERATING) {
         total = combine(total, element(start + walk(j)));
     }
-    total = across_parts(lane, total);
+    total = reduce_unit(lane, total);
     if (OP == VARIANCE) {
         let mean = total / Total(params.count);
         var squares = Total(0);
-        for (var j = part_of(lane); j < params.count; j += SHARE) {
+        for (var j = member_of(lane); j < params.count; j += COOPERATING) {
             let difference = element(start + walk(j)) - mean;
             squares += difference * difference;
         }
-        total = across_parts(lane, squares);
+        total = reduce_unit(lane, squares);
     }
     if (OP == MEAN || OP == VARIANCE) {
         total = total / Total(params.divisor);
     }
-    if (unit < params.units && part_of(lane) == 0u) {
+    if (unit < params.units && member_of(lane) == 0u) {
         out[unit] = TOut(total);
     }
 }

@@ -26,14 +26,14 @@ fn main(
     let live = min(row, params.rows - 1u);
     let start = (live / params.inner) * params.length * params.inner + live % params.inner;
     var mine = NOTHING;
-    for (var j = part_of(lane); j < params.length; j += SHARE) {
+    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j * params.inner]), 1.0));
     }
-    let total = across_parts(lane, mine);
+    let total = reduce_unit(lane, mine);
     if (row >= params.rows) {
         return;
     }
-    for (var j = part_of(lane); j < params.length; j += SHARE) {
+    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
         let shifted = f32(x[start + j * params.inner]) - total.x;
         if (LOG) {
             out[start + j * params.inner] = TOut(shifted - log(total.y));

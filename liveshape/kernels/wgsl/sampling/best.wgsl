@@ -55,7 +55,7 @@ fn main(
             mine = combine(mine, Total(key_of(value + gumbel(params.position + row, i)), i));
         }
     }
-    let total = across_parts(lane, mine);
+    let total = reduce_unit(lane, mine);
     if (lane == 0u) {
         best[index] = bitcast<vec2<i32>>(total);
     }

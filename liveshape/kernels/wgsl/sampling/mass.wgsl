@@ -45,7 +45,7 @@ fn main(
             mine.y += exp(score - mine.x);
         }
     }
-    let total = across_parts(lane, mine);
+    let total = reduce_unit(lane, mine);
     if (lane == 0u) {
         masses[index] = total;
     }

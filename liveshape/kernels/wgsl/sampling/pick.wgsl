@@ -27,7 +27,7 @@ fn main(
     for (var i = lane; i < params.spans; i += WG) {
         mine = combine(mine, bitcast<vec2<u32>>(best[row * params.spans + i]));
     }
-    let total = across_parts(lane, mine);
+    let total = reduce_unit(lane, mine);
     if (lane == 0u) {
         out[row] = i32(total.y);
     }

@@ -27,20 +27,20 @@ fn main(
     let row = unit_of(group_index(group, grid), lane);
     let start = min(row, params.rows - 1u) * params.length;
     var mine = NOTHING;
-    for (var j = part_of(lane); j < params.length; j += SHARE) {
+    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j]), 1.0));
     }
-    let total = across_parts(lane, mine);
+    let total = reduce_unit(lane, mine);
     if (row >= params.rows) {
         return;
     }
     let label = labels[row];
-    for (var j = part_of(lane); j < params.length; j += SHARE) {
+    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
         let hit = select(0.0, 1.0, i32(j) == label);
         let slope = (exp(f32(x[start + j]) - total.x) / total.y - hit) / params.n_valid;
         gradient[start + j] = T(select(slope, 0.0, label < 0));
     }
-    if (part_of(lane) == 0u) {
+    if (member_of(lane) == 0u) {
         var loss = 0.0;
         if (label >= i32(params.length)) {
             loss = params.not_a_number;

@@ -1,4 +1,4 @@
-"""Threads that share a unit of work add up all of it, whatever number of them a device is said to have to spare."""
+"""Threads that cooperate on a unit of work add up all of it, whatever number of them a device is said to have to spare."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from liveshape.device.webgpu import Device, limits_of, open_device
 from tests.support.chains import Chain, executor_of
 
 
-@pytest.mark.parametrize("parts", [1, 3, 5, 7, 12])
-def test_a_number_of_parts_that_is_no_power_of_two(parts: int) -> None:
-    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), max_parts=parts))
+@pytest.mark.parametrize("cooperating", [1, 3, 5, 7, 12])
+def test_a_number_of_threads_that_is_no_power_of_two(cooperating: int) -> None:
+    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), max_cooperating_threads=cooperating))
     chain = Chain()
     x = chain.input((3, 40))
     out = chain.node("aten.sum.dim_IntList", x, (1,), False, None, chain.tensor((3,)))

@@ -1,4 +1,4 @@
-"""Threads that share a unit or a row, where neighbours hand each other values: by the subgroups of this device."""
+"""Reductions by subgroup shuffles, in workgroups of several subgroups: with those of this device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ CHOSEN = [case for operator in OPERATORS for case in [each for each in CASES if 
 @pytest.fixture(scope="module")
 def device() -> Device:
     """Workgroups of several subgroups: some units lie in one, others in several that meet in memory."""
-    limits = limits_of(open_device(), subgroup=4, max_invocations=64, max_parts=64, max_workgroup_bytes=16384)
+    limits = limits_of(
+        open_device(), subgroup=4, max_invocations=64, max_cooperating_threads=64, max_workgroup_bytes=16384
+    )
     return Device(usable_adapters()[0], 0, limits=limits)
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
-def test_by_lanes(case: OpCase, device: Device) -> None:
+def test_by_shuffles(case: OpCase, device: Device) -> None:
     sweep(case, device.limits, device, rounds=1)
-    lanes = {variant.subgroup for variant in device._pipelines if variant.kernel.has_subgroup_text}
-    assert lanes <= {4}, "each that can"
+    reached = {variant.subgroup for variant in device._pipelines if variant.kernel.has_subgroup_text}
+    assert reached <= {4}, "each that can"
