@@ -56,23 +56,43 @@ def text_of(source: str) -> str:
     return re.sub(r"\s+", " ", source).strip()
 
 
-def steps(live: Live) -> list[Any]:
+class Numbers(dict[Any, int]):
+    """What is numbered as it is first asked for: a plan's own numbers follow sets, which differ from run to run."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = len(self)
+        return self[key]
+
+
+def steps(live: Live, storages: Numbers) -> list[Any]:
     """Every dispatch as it is now: where its tensors lie, params and grid."""
     return [
-        [([node.tensors[place].storage for place in places], slot.params.hex(), slot.grid)]
+        [([storages[node.tensors[place].storage] for place in places], slot.params.hex(), slot.grid)]
         for node in live.nodes
         for (_, places), slot in zip(node.group.route.dispatched, node.group.route.slots, strict=True)
     ]
 
 
-def layout(plan: Plan) -> list[Any]:
+def layout(plan: Plan, numbers: Numbers) -> list[Any]:
     """Blocks, and which of them each tensor has, in the order in which nodes touch them."""
+    blocks = Numbers()
     storages = {tensor: plan.memory.storages.get(tensor) for node in plan.graph.nodes for tensor in node.written}
-    lies = [None if found is None else (found.number, found.block, found.nbytes) for found in storages.values()]
-    return [plan.memory.blocks, lies, plan.param_bytes, plan.untried, [each.members for each in plan.routes]]
+    lies = [
+        None if found is None else (numbers[found.number], blocks[found.block], found.nbytes)
+        for found in storages.values()
+    ]
+    touched = [(number, plan.memory.blocks[block]) for block, number in blocks.items() if block is not None]
+    return [
+        sorted(plan.memory.blocks),
+        touched,
+        lies,
+        plan.param_bytes,
+        plan.untried,
+        [each.members for each in plan.routes],
+    ]
 
 
-def resized(live: Live, sizes: dict[Any, Any], number: int) -> Any:
+def resized(live: Live, storages: Numbers, sizes: dict[Any, Any], number: int) -> Any:
     """The dispatches at live sizes, or what the program says against them."""
     for value, size in sizes.items():
         live.set(value, size)
@@ -81,14 +101,16 @@ def resized(live: Live, sizes: dict[Any, Any], number: int) -> Any:
         live.walk(0, len(live.nodes), lambda _, request: number if isinstance(request, Read) else None)
     except LiveshapeError as error:
         return type(error).__name__
-    return steps(live)
+    return steps(live, storages)
 
 
 def halves(plan: Plan, live: Live, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
     """Both halves of what is digested."""
-    found = [resized(live, sizes, number) for sizes, number in walks]
+    storages = Numbers()
+    memory = layout(plan, storages)
+    found = [resized(live, storages, sizes, number) for sizes, number in walks]
     text = sorted({text_of(variant.source) for variant in plan.kernels})
-    return {"plan": [layout(plan), found], "text": text}
+    return {"plan": [memory, found], "text": text}
 
 
 def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
