@@ -4,7 +4,7 @@ times keys is ever stored, few rows split the context among workgroups, many row
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -15,7 +15,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops import attention_ways as ways
 from liveshape.ops.copies import copy_strided
-from liveshape.ops.registry import op
+from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
 CACHE_UPDATE = Kernel.load("attention/cache_update")
@@ -23,7 +23,7 @@ ATTENTION_FEW = Kernel.load("attention/few")
 ATTENTION_ROWS = Kernel.load("attention/rows")
 ATTENTION_COMBINE = Kernel.load("attention/combine_splits")
 ATTENTION_TILED = Kernel.load("attention/tiled")
-ATTENTION_TILED_LANES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
+ATTENTION_TILED_SHUFFLES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
@@ -50,90 +50,122 @@ def attend(
 
     `split_results` is the scratch of `split_results_of`. A row that sees no key at all is zero.
     """
+    _check_heads(q, k, v, axes, context)
+    out.shape = q.shape
     row_axis, head_axis = axes
-    batch, queries, heads, size = q.shape[0], q.shape[row_axis], q.shape[head_axis], q.shape[3]
+    size, key_heads = q.shape[3], k.shape[head_axis]
+    group = q.shape[head_axis] // key_heads
+    values = _params(q, k, mask, axes, context) | {
+        "causal": causal,
+        "position": position,
+        "scale": size**-0.5 if scale is None else scale,
+        "hidden": float("-inf"),
+        "HEAD": size,
+    }
+    # An absent mask still needs a buffer in its place; the queries are there and only read.
+    tensors = (out, split_results, q, k, v, q if mask is None else mask)
+    masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
+    values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
+    limits: Limits = yield Allowed()
+    if ways.in_blocks(q.shape[row_axis], group):
+        yield from _few_rows(tensors, values, q.shape[0] * key_heads, limits)
+    else:
+        yield from _tiles(tensors, values, q.shape[0] * key_heads, limits)
+
+
+def _check_heads(q: LiveTensor, k: LiveTensor, v: LiveTensor, axes: tuple[int, int], context: int) -> None:
+    row_axis, head_axis = axes
     key_heads = k.shape[head_axis]
     if (
         k.shape != v.shape
-        or k.shape[3] != size
-        or k.shape[0] not in (1, batch)
+        or k.shape[3] != q.shape[3]
+        or k.shape[0] not in (1, q.shape[0])
         or key_heads == 0
-        or heads % key_heads
+        or q.shape[head_axis] % key_heads
         or context > k.shape[row_axis]
     ):
         raise ShapeError(
             f"queries {q.shape} cannot attend to keys {k.shape} and values {v.shape}: these must be alike, of the same "
             "head size, and their number of heads must divide that of the queries"
         )
-    out.shape = q.shape
+
+
+def _params(
+    q: LiveTensor, k: LiveTensor, mask: LiveTensor | None, axes: tuple[int, int], context: int
+) -> dict[str, Any]:
+    """The sizes and strides of attention/params.wgsl: queries that share a head of keys are its rows."""
+    row_axis, head_axis = axes
+    batch, queries, heads, size = q.shape[0], q.shape[row_axis], q.shape[head_axis], q.shape[3]
+    key_heads = k.shape[head_axis]
     group = heads // key_heads
-    rows = queries * group
     vector = 4 if size % 4 == 0 else 1
     query_batch, query_row, query_head = _strides(q.shape, axes)
     key_batch, key_row, key_head = _strides(k.shape, axes)
-    m_strides: Shape = (0, 0, 0, 0)
+    mask_strides: Shape = (0, 0, 0, 0)
     if mask is not None:
         target = (batch, heads, queries, context)
         if broadcast_shapes(mask.shape, target) != target:
             raise ShapeError(f"a mask {mask.shape} does not broadcast to [batch, heads, queries, keys] = {target}")
-        m_strides = broadcast_strides(mask.shape, target)
-    values: dict[str, Any] = {
+        mask_strides = broadcast_strides(mask.shape, target)
+    return {
         "key_heads": key_heads,
         "group": group,
-        "rows": rows,
+        "rows": queries * group,
         "context": context,
-        "causal": causal,
-        "position": position,
         "query_batch": query_batch,
         "query_row": query_row,
         "query_head": query_head,
         "key_batch": key_batch // vector if k.shape[0] == batch else 0,
         "key_row": key_row // vector,
         "key_head": key_head // vector,
-        "mask_batch": m_strides[0],
-        "mask_head": m_strides[1],
-        "mask_row": m_strides[2],
-        "mask_key": m_strides[3],
-        "scale": size**-0.5 if scale is None else scale,
-        "hidden": float("-inf"),
-        "HEAD": size,
+        "mask_batch": mask_strides[0],
+        "mask_head": mask_strides[1],
+        "mask_row": mask_strides[2],
+        "mask_key": mask_strides[3],
     }
-    # An absent mask still needs a buffer in its place; the queries are there and only read.
-    operands = (q, k, v, q if mask is None else mask)
-    masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
-    limits: Limits = yield Allowed()
-    if ways.in_blocks(queries, group):
-        walk = ways.walk_of(batch * key_heads, rows, size, context, limits)
-        way = walk or ways.block_of(batch * key_heads, rows, size, context, limits)
-        blocks, splits = ceil_div(rows, way.rows), way.splits
-        units = batch * key_heads * blocks
-        values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
-        chosen = {"MASK": masking, "VEC": vector, "ROWS": way.rows, "LANES": way.lanes}
-        if isinstance(way, ways.Walk):
-            chosen |= {"WG": way.threads, "AHEAD": way.ahead, "MERGERS": way.mergers}
-            yield ATTENTION_FEW(out, split_results, *operands, **values, **chosen, groups=units * splits)
-        else:
-            yield ATTENTION_ROWS(
-                out, split_results, *operands, **values, **chosen, CHUNK=way.chunk, groups=units * splits
-            )  # fmt: skip
-        if splits > 1:
-            side = ways.combiners(limits)
-            yield ATTENTION_COMBINE(
-                out, split_results, **values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side
-            )  # fmt: skip
-        return
-    tile = ways.tile_of(batch * key_heads, rows, size, context, limits)
+
+
+def _few_rows(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
+    """Blocks of few rows: splits of the context go to workgroups of their own, and are combined (split-K)."""
+    rows, size, context = values["rows"], values["HEAD"], values["context"]
+    walk = ways.walk_of(heads, rows, size, context, limits)
+    way = walk or ways.block_of(heads, rows, size, context, limits)
+    blocks, splits = ceil_div(rows, way.rows), way.splits
+    units = heads * blocks
+    values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
+    chosen = {"ROWS": way.rows, "LANES": way.lanes}
+    if isinstance(way, ways.Walk):
+        chosen |= {"WG": way.threads, "AHEAD": way.ahead, "MERGERS": way.mergers}
+        yield ATTENTION_FEW(*tensors, **values, **chosen, groups=units * splits)
+    else:
+        yield ATTENTION_ROWS(*tensors, **values, **chosen, CHUNK=way.chunk, groups=units * splits)
+    if splits > 1:
+        side = ways.combiners(limits)
+        yield _combine(tensors, values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side)
+
+
+def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
+    """Many rows go through the context in tiles."""
+    rows, size, context = values["rows"], values["HEAD"], values["context"]
+    tile = ways.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
-    units = batch * key_heads * blocks
+    units = heads * blocks
     split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    by_lanes = ways.meets_by_lanes(tile, ATTENTION_TILED.group_size, limits)
-    yield (ATTENTION_TILED_LANES if by_lanes else ATTENTION_TILED)(
-        out, split_results, *operands, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
-        VALUE_KEYS=tile.value_keys, MASK=masking, VEC=vector, groups=units * splits,
+    shuffles = ways.reduces_by_shuffles(tile, ATTENTION_TILED.group_size, limits)
+    yield (ATTENTION_TILED_SHUFFLES if shuffles else ATTENTION_TILED)(
+        *tensors, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
+        VALUE_KEYS=tile.value_keys, groups=units * splits,
     )  # fmt: skip
     if splits > 1:
-        yield ATTENTION_COMBINE(out, split_results, **values, ROWS=tile.rows, threads=units * tile.rows * size)
+        yield _combine(tensors, values, ROWS=tile.rows, threads=units * tile.rows * size)
+
+
+def _combine(tensors: Tensors, values: dict[str, Any], **chosen: Any) -> Dispatch:
+    """What the splits of a context left becomes the output."""
+    out, split_results, *_ = tensors
+    layout = {name: value for name, value in values.items() if name not in ("MASK", "VEC")}
+    return ATTENTION_COMBINE(out, split_results, **layout, **chosen)
 
 
 def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:

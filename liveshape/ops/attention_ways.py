@@ -186,8 +186,8 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     return tile
 
 
-def meets_by_lanes(tile: Tile, threads: int, limits: Limits) -> bool:
-    """Whether the threads of a row, in a workgroup of so many, can hand each other what they know of it."""
+def reduces_by_shuffles(tile: Tile, threads: int, limits: Limits) -> bool:
+    """Whether the threads of a row, in a workgroup of so many, lie in one subgroup and reduce by its shuffles."""
     threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
     return limits.subgroup >= max(threads * tile.held // tile.rows, LEAST_LANES)
 

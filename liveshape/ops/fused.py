@@ -13,7 +13,8 @@ from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.quantized import BYTES, Norm, Q4Kernels, Steps, bytes_shape, q4_product, row_bytes
+from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, THREE
+from liveshape.ops.quantized import BYTES, Norm, Steps, bytes_shape, q4_product, row_bytes
 from liveshape.ops.quantized_ways import GATED_BYTE_ROWS, GATED_UNITS, PUT_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
@@ -22,9 +23,6 @@ from liveshape.ops.shapes import ceil_div
 SWIGLU = Kernel.load("elementwise/swiglu")
 ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
 ROTARY_TO_CACHE = Kernel.load("attention/rotary", VALUES="to_cache")
-THREE_LAYERS = Q4Kernels.ending("three")
-GATED_LAYERS = Q4Kernels.ending("gated")
-GATED_IN_BYTES = Q4Kernels.ending("gated_quantized", numbers=GATED_LAYERS)
 
 
 @op("liveshape.swiglu")
@@ -69,7 +67,7 @@ def three_products(
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
     first, second, _ = (out.max_shape[-1] for out in outputs)
-    yield from q4_product(x, weight, scales, group, bias, outputs, THREE_LAYERS, norm, FIRST=first, SECOND=second)
+    yield from q4_product(x, weight, scales, group, bias, outputs, THREE, norm, FIRST=first, SECOND=second)
 
 
 @op("liveshape.gated_linear_q4gsw")
@@ -93,7 +91,7 @@ def gated_product(
     shape = (*x.shape[:-1], weight.shape[0] // 2)
     if out.dtype not in BYTES:
         out.shape = shape
-        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_LAYERS, norm)
+        yield from q4_product(x, weight, scales, group, bias, (out,), GATED, norm)
         return
     out.shape = bytes_shape(shape)
     limits: Limits = yield Allowed()
@@ -101,10 +99,10 @@ def gated_product(
     if not puts or prod(x.max_shape[:-1]) > GATED_BYTE_ROWS:
         numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
     if puts and prod(x.shape[:-1]) <= GATED_BYTE_ROWS:
-        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_IN_BYTES, norm, together=GATED_UNITS)
+        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_QUANTIZED, norm, together=GATED_UNITS)
         return
     numbers.shape = shape
-    yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED_LAYERS, norm)
+    yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED, norm)
     yield from row_bytes(numbers, None, None, out)
 
 

@@ -8,17 +8,15 @@ from liveshape.errors import ShapeError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.q4_kernels import ADDED, ADDED_QUANTIZED, ROTARY
 from liveshape.ops.quantized import (
     BYTES,
-    ONE_LAYER,
     Norm,
-    Q4Kernels,
     Steps,
     bytes_shape,
     linear_q4gsw,
@@ -28,13 +26,6 @@ from liveshape.ops.quantized import (
 from liveshape.ops.quantized_ways import ADDED_UNITS, norms_later
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
-
-TURNED_LAYERS = Q4Kernels.ending("rotary")
-ADDED_LAYER = Q4Kernels.ending("added")
-ROUNDED_LAYER = ADDED_LAYER._replace(  # of one row
-    byte_row=Kernel.load("q4/quantizing_gemv", EPILOGUE="added_quantized"),
-    one_byte_row=Kernel.load("q4/int8_gemv", EPILOGUE="added_quantized"),
-)
 
 
 @op("liveshape.added_linear_q4gsw")
@@ -93,9 +84,9 @@ def _added_product(
     if later is not None and norms_later(prod(x.shape[:-1]), limits):
         norm_weight, rounded = later
         outs = (residual, norm_weight, out, rounded)
-        yield from q4_product(x, weight, scales, group, bias, outs, ROUNDED_LAYER, together=ADDED_UNITS)
+        yield from q4_product(x, weight, scales, group, bias, outs, ADDED_QUANTIZED, together=ADDED_UNITS)
     else:
-        yield from q4_product(x, weight, scales, group, bias, (residual, out), ADDED_LAYER)
+        yield from q4_product(x, weight, scales, group, bias, (residual, out), ADDED)
 
 
 @op(
@@ -157,7 +148,7 @@ def _turned_products(
         group,
         bias,
         (cosine, sine, out, k_cache, v_cache),
-        TURNED_LAYERS,
+        ROTARY,
         norm,
         first_row=0 if start is None else start,
         cache_start=position * key_heads * size,
@@ -213,7 +204,7 @@ def normed_linear_q4gsw(
     out.shape = (*x.shape[:-1], weight.shape[0])
 
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from q4_product(rows, weight, scales, group_size, bias, (out,), ONE_LAYER, norm)
+        yield from q4_product(rows, weight, scales, group_size, bias, (out,), norm=norm)
 
     yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layer)
 

@@ -19,6 +19,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
 from liveshape.ops.quantized_ways import (
     BYTES_TOGETHER,
     MANY_THREADS,
@@ -38,50 +39,6 @@ from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
 
-class Q4Kernels(NamedTuple):
-    """The kernels that put their sums in one way: of rows of numbers and of bytes, of one, of few and of many."""
-
-    row: Kernel
-    rows: Kernel
-    blocks: Kernel
-    combine: Kernel  # of blocks that share the depth
-    normed: Kernel  # of one row, by its norm
-    byte_row: Kernel  # of one row of numbers that become bytes
-    byte_row_normed: Kernel
-    byte_rows: Kernel
-    byte_blocks: Kernel
-    tiles: Kernel  # of very many
-    byte_tiles: Kernel
-    one_byte_row: Kernel  # of one row that is bytes already
-    one_byte_row_normed: Kernel  # and waits for the factor of its norm
-
-    @classmethod
-    def ending(cls, epilogue: str, numbers: Q4Kernels | None = None) -> Q4Kernels:
-        """The kernels with this epilogue: see q4/epilogue.wgsl.
-
-        Those of `numbers` are for rows of numbers, where only sums of bytes end this way.
-        """
-
-        def load(name: str, **choices: str) -> Kernel:
-            return Kernel.load(name, EPILOGUE=epilogue, **choices)
-
-        return cls(
-            numbers.row if numbers else load("q4/gemv"),
-            numbers.rows if numbers else load("q4/few_rows"),
-            numbers.blocks if numbers else load("q4/tiles"),
-            load("q4/combine_splits"),
-            numbers.normed if numbers else load("q4/gemv", NORM="rms"),
-            load("q4/quantizing_gemv"),
-            load("q4/quantizing_gemv", NORM="rms"),
-            load("q4/int8_few_rows"),
-            load("q4/int8_tiles"),
-            numbers.tiles if numbers else load("q4/large_tiles"),
-            numbers.byte_tiles if numbers else load("q4/int8_large_tiles"),
-            load("q4/int8_gemv"),
-            load("q4/int8_gemv", TOTAL="sums_and_squares"),
-        )
-
-
 class Norm(NamedTuple):
     """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
 
@@ -92,9 +49,7 @@ class Norm(NamedTuple):
     eps: float
 
 
-ONE_LAYER = Q4Kernels.ending("store")
 ROUNDED_ROWS = Kernel.load("quantization/fake_quantize_rows")
-SPLIT_K = Q4Kernels.ending("split_k")
 ROW_BYTES = Kernel.load("quantization/quantize_rows")
 ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="of_rows")
 
@@ -207,33 +162,62 @@ def q4_product(
     group: int,
     bias: LiveTensor | None,
     outs: Tensors,
-    kernels: Q4Kernels = ONE_LAYER,
+    kernels: Q4Kernels = STORE,
     norm: Norm | None = None,
     *,
     high_first: bool = False,
     together: int = 0,
-    **put: Any,
+    **epilogue: Any,
 ) -> Steps:
     """x @ weight.T + bias.
 
-    The kernels say what becomes of the sums in `outs`; `put` are values of that. Rows of x are numbers, bytes as
-    `row_bytes` leaves them, or numbers that become bytes here, if the weight is for such (`FOR_BYTES`). With a `norm`,
-    x is one row before it. So many units are put in bytes `together`, and lie in a workgroup.
+    The epilogue of the kernels says what becomes of the sums in `outs`, by the values that it takes. Rows of x are
+    floats, quantized as `row_bytes` leaves them, or floats that are quantized here, if the weight is for such
+    (`FOR_BYTES`). With a `norm`, x is one row before it. So many units are quantized `together`, in one workgroup.
     """
-    rounding = not high_first and rounds(x, weight, group)
-    in_bytes = rounding or x.dtype in BYTES
-    columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
-    scale_stride = 0 if high_first else prod(scales.shape[1:])
-    depth = x.shape[-1] if rounding else _depth(x.shape[-1], in_bytes)
-    rounded: LiveTensor | None = None
-    if rounding and norm is None:
-        rounded = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
+    quantizes = not high_first and rounds(x, weight, group)
+    int8 = quantizes or x.dtype in BYTES
+    depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
+    quantized: LiveTensor | None = None
+    if quantizes and norm is None:
+        quantized = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
     limits: Limits = yield Allowed()
-    room = partial_sums_bound(prod(x.max_shape[:-1]), columns, depth, in_bytes, limits)
+    room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     partial_sums: LiveTensor = yield Scratch("float32", room)
+    scale_stride = 0 if high_first else prod(scales.shape[1:])
     _check(depth, x, weight, scales, group, scale_stride, bias)
     rows = prod(x.shape[:-1])
-    layer: dict[str, Any] = {
+    layer = _layer(weight, scales, bias, rows, depth, group, scale_stride, high_first)
+    # An absent bias still needs a buffer in its place; the scales are there and only read.
+    terms = bias if norm is None or norm.terms is None else norm.terms
+    operands = (weight, scales, scales if terms is None else terms)
+    product = Product(x, operands, outs, kernels, norm, layer, epilogue, together, limits)
+    kept = KEPT_BYTES // 2 if together else KEPT_BYTES
+    if quantizes and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
+        yield _quantizing_gemv(product)
+        return
+    if quantized is not None:
+        yield from row_bytes(x, None, None, quantized)
+        product = product._replace(x=quantized)
+    if is_few(rows, int8, limits):
+        yield _int8_few_rows(product) if int8 else _few_rows(product)
+    else:
+        yield from _tiles(product, partial_sums, int8)
+
+
+def _layer(
+    weight: LiveTensor,
+    scales: LiveTensor,
+    bias: LiveTensor | None,
+    rows: int,
+    depth: int,
+    group: int,
+    scale_stride: int,
+    high_first: bool,
+) -> dict[str, Any]:
+    """The Params and constants of q4/layer.wgsl."""
+    columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
+    return {
         "rows": rows,
         "columns": columns,
         "depth": depth,
@@ -249,60 +233,96 @@ def q4_product(
         # As large as can be where it is the depth, so that it is one variant of the kernel for every depth.
         "GROUP": ONE_GROUP if group == depth else group,
     }
-    # An absent bias still needs a buffer in its place; the scales are there and only read.
-    operands = (weight, scales, scales if bias is None else bias)
-    if norm is not None and norm.terms is not None:
-        operands = (weight, scales, norm.terms)
-    kept = KEPT_BYTES // 2 if together else KEPT_BYTES
-    if rounding and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
-        shares = shares_of_byte_row(columns, depth, together, limits) | {"HELD": x.max_shape[-1] // BYTES_TOGETHER}
-        if norm is None:
-            yield kernels.byte_row(x, *operands, *outs, **layer, **shares, **put)
-        else:
-            yield kernels.byte_row_normed(x, *operands, *outs, **layer, **shares, **put, EPS=norm.eps)
-        return
-    if rounded is not None:
-        yield from row_bytes(x, None, None, rounded)
-        x = rounded
-    factors: dict[str, Any]
-    if in_bytes:
-        factors = {"ASYMMETRIC": x.dtype == BYTES[1]}
-        few, many, split = kernels.byte_rows, kernels.byte_blocks, SPLIT_K.byte_blocks
-    else:
-        factors = {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
-        few, many, split = kernels.rows, kernels.blocks, SPLIT_K.blocks
-    if is_few(rows, in_bytes, limits):
-        if in_bytes and rows == 1:
-            few, shares = kernels.one_byte_row, shares_of_byte_row(columns, depth, together, limits)
-            if norm is not None:
-                few, factors = kernels.one_byte_row_normed, factors | {"EPS": norm.eps}
-        elif in_bytes:
-            shares = shares_of_byte_rows(rows, columns, depth, together > 0)
-        elif rows == 1:
-            # Neighbours are asked for in vectors, and their scales once; where threads are many, words were measured.
-            more = layer["BITS"] == 8 or layer["MINIMA"] or limits.max_cooperating_threads < MANY_THREADS
-            together = column_bytes % 16 == 0 and more
-            few, shares = kernels.row, shares_of_row(columns, depth, layer["GROUP"], together)
-        else:
-            shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
-        if norm is not None and not in_bytes:
-            few, factors = kernels.normed, factors | {"KEPT": depth // 4, "EPS": norm.eps}
-        yield few(x, *operands, *outs, **layer, **factors, **shares, **put)
-        return
-    # Large tiles of bytes have no minima.
-    if is_large(rows, depth, layer["GROUP"], limits) and not (in_bytes and layer["MINIMA"]):
+
+
+class Product(NamedTuple):
+    """What every route of a product binds and tells its kernel."""
+
+    x: LiveTensor
+    operands: tuple[LiveTensor, LiveTensor, LiveTensor]  # the weight, its scales, its bias
+    outs: Tensors
+    kernels: Q4Kernels
+    norm: Norm | None
+    layer: dict[str, Any]
+    epilogue: dict[str, Any]
+    together: int
+    limits: Limits
+
+    def dispatch(self, kernel: Kernel, **values: Any) -> Dispatch:
+        return kernel(self.x, *self.operands, *self.outs, **self.layer, **self.epilogue, **values)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and depth."""
+        return self.layer["rows"], self.layer["columns"], self.layer["depth"]
+
+    def float_factors(self) -> dict[str, Any]:
+        """How kernels of rows of floats read both factors."""
+        depth, column_bytes = self.layer["depth"], self.layer["column_bytes"]
+        return {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
+
+    def int8_factors(self) -> dict[str, Any]:
+        return {"ASYMMETRIC": self.x.dtype == BYTES[1]}
+
+
+def _quantizing_gemv(product: Product) -> Dispatch:
+    """One row of floats, quantized by every workgroup: a dispatch for that would take longer."""
+    _, columns, depth = product.sizes()
+    shares = shares_of_byte_row(columns, depth, product.together, product.limits)
+    shares["HELD"] = product.x.max_shape[-1] // BYTES_TOGETHER
+    if product.norm is None:
+        return product.dispatch(product.kernels.quantizing_gemv, **shares)
+    return product.dispatch(product.kernels.normed_quantizing_gemv, **shares, EPS=product.norm.eps)
+
+
+def _int8_few_rows(product: Product) -> Dispatch:
+    """Up to FEW_BYTE_ROWS quantized rows, bound by reading the weight."""
+    rows, columns, depth = product.sizes()
+    factors = product.int8_factors()
+    if rows != 1:
+        shares = shares_of_byte_rows(rows, columns, depth, product.together > 0)
+        return product.dispatch(product.kernels.int8_few_rows, **factors, **shares)
+    shares = shares_of_byte_row(columns, depth, product.together, product.limits)
+    if product.norm is None:
+        return product.dispatch(product.kernels.int8_gemv, **factors, **shares)
+    return product.dispatch(product.kernels.normed_int8_gemv, **factors, **shares, EPS=product.norm.eps)
+
+
+def _few_rows(product: Product) -> Dispatch:
+    """Up to FEW_ROWS rows of floats, bound by reading the weight."""
+    rows, columns, depth = product.sizes()
+    layer, factors = product.layer, product.float_factors()
+    if rows != 1:
+        shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
+        return product.dispatch(product.kernels.few_rows, **factors, **shares)
+    # Neighbours are read in vectors, and their scales once; where threads are many, words were measured.
+    many = product.limits.max_cooperating_threads >= MANY_THREADS
+    vectors = layer["column_bytes"] % 16 == 0 and (layer["BITS"] == 8 or layer["MINIMA"] or not many)
+    shares = shares_of_row(columns, depth, layer["GROUP"], vectors)
+    if product.norm is None:
+        return product.dispatch(product.kernels.gemv, **factors, **shares)
+    return product.dispatch(product.kernels.normed_gemv, **factors, **shares, KEPT=depth // 4, EPS=product.norm.eps)
+
+
+def _tiles(product: Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:
+    """Many rows, bound by arithmetic: in tiles, which split the depth (split-K) where they are too few for a device."""
+    rows, columns, depth = product.sizes()
+    layer, kernels, limits = product.layer, product.kernels, product.limits
+    factors = product.int8_factors() if int8 else product.float_factors()
+    # Large tiles of integers have no minima.
+    if is_large(rows, depth, layer["GROUP"], limits) and not (int8 and layer["MINIMA"]):
         tiles = large_tiles_of(rows, columns)
-        many, split = (kernels.byte_tiles, SPLIT_K.byte_tiles) if in_bytes else (kernels.tiles, SPLIT_K.tiles)
+        whole, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
     else:
-        tiles = byte_tiles_of(rows, columns) if in_bytes else tiles_of(rows, columns, layer["GROUP"])
-    splits = splits_of(rows, columns, depth, in_bytes, limits)
+        tiles = byte_tiles_of(rows, columns) if int8 else tiles_of(rows, columns, layer["GROUP"])
+        whole, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
+    splits = splits_of(rows, columns, depth, int8, limits)
     if splits == 1:
-        yield many(x, *operands, *outs, **layer, **factors, **tiles, **put)
+        yield product.dispatch(whole, **factors, **tiles)
         return
     layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield split(x, *operands, partial_sums, **layer, **factors, **tiles)
-    yield kernels.combine(partial_sums, *operands, *outs, **layer, **put, threads=rows * ceil_div(columns, 4))
+    yield product._replace(outs=(partial_sums,), epilogue={}).dispatch(split, **factors, **tiles)
+    yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
 def _depth(width: int, in_bytes: bool) -> int:

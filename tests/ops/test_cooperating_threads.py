@@ -1,4 +1,4 @@
-"""Threads that cooperate on a unit of work add up all of it, whatever number of them a device is said to have to spare."""
+"""Threads that cooperate on a unit add up all of it, whatever number of them a device is said to have to spare."""
 
 from __future__ import annotations
 

@@ -1,0 +1,65 @@
+"""The kernels of a 4-bit linear layer: by how many rows there are, by what the rows are, and by their epilogue."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from liveshape.kernels import Kernel
+
+
+class Q4Kernels(NamedTuple):
+    """The kernels of one epilogue. Those of `int8` take rows that are quantized, the others rows of floats."""
+
+    gemv: Kernel  # of one row
+    normed_gemv: Kernel  # and its RMSNorm
+    few_rows: Kernel
+    tiles: Kernel
+    large_tiles: Kernel
+    int8_gemv: Kernel
+    normed_int8_gemv: Kernel  # the RMSNorm scale is applied in the epilogue, from the sum of squares of the row
+    int8_few_rows: Kernel
+    int8_tiles: Kernel
+    int8_large_tiles: Kernel
+    quantizing_gemv: Kernel  # of one row of floats, which every workgroup quantizes
+    normed_quantizing_gemv: Kernel
+    combine_splits: Kernel  # the partial sums of split-K
+
+    @classmethod
+    def with_epilogue(cls, epilogue: str, floats: Q4Kernels | None = None) -> Q4Kernels:
+        """The kernels with this epilogue of q4/epilogue.wgsl.
+
+        Those of `floats` are for rows of floats, where only sums of integers end this way.
+        """
+
+        def load(name: str, **choices: str) -> Kernel:
+            return Kernel.load(f"q4/{name}", EPILOGUE=epilogue, **choices)
+
+        return cls(
+            gemv=floats.gemv if floats else load("gemv"),
+            normed_gemv=floats.normed_gemv if floats else load("gemv", NORM="rms"),
+            few_rows=floats.few_rows if floats else load("few_rows"),
+            tiles=floats.tiles if floats else load("tiles"),
+            large_tiles=floats.large_tiles if floats else load("large_tiles"),
+            int8_gemv=load("int8_gemv"),
+            normed_int8_gemv=load("int8_gemv", TOTAL="sums_and_squares"),
+            int8_few_rows=load("int8_few_rows"),
+            int8_tiles=load("int8_tiles"),
+            # Large tiles quantize nothing: see GATED_BYTE_ROWS.
+            int8_large_tiles=floats.int8_large_tiles if floats else load("int8_large_tiles"),
+            quantizing_gemv=load("quantizing_gemv"),
+            normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),
+            combine_splits=load("combine_splits"),
+        )
+
+
+STORE = Q4Kernels.with_epilogue("store")
+SPLIT_K = Q4Kernels.with_epilogue("split_k")
+THREE = Q4Kernels.with_epilogue("three")
+ROTARY = Q4Kernels.with_epilogue("rotary")
+ADDED = Q4Kernels.with_epilogue("added")
+ADDED_QUANTIZED = ADDED._replace(  # of one row
+    int8_gemv=Kernel.load("q4/int8_gemv", EPILOGUE="added_quantized"),
+    quantizing_gemv=Kernel.load("q4/quantizing_gemv", EPILOGUE="added_quantized"),
+)
+GATED = Q4Kernels.with_epilogue("gated")
+GATED_QUANTIZED = Q4Kernels.with_epilogue("gated_quantized", floats=GATED)
