@@ -45,6 +45,7 @@ _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_MARGIN = re.compile(r"\s*\n\s*")
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
 CONCRETE = frozenset({"f32", "f16", "i32", "u32"})
 _FORMATS = {"u32": "I", "i32": "i", "f32": "f"}
@@ -206,8 +207,8 @@ def _check_conditions(kernel: str, pieces: Pieces, overrides: Mapping[str, Any])
 
 
 def _code_of(source: str) -> str:
-    """A text without what `Variant.source` declares anew."""
-    return _COMMENT.sub("", _OVERRIDE.sub("", _BINDING.sub("", source)))
+    """A text without what `Variant.source` declares anew, and without blank lines and indentation."""
+    return _MARGIN.sub("\n", _COMMENT.sub("", _OVERRIDE.sub("", _BINDING.sub("", source))))
 
 
 def _binding(kernel: str, row: tuple[str, ...]) -> Binding:

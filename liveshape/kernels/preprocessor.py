@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from typing import Any
 
 from liveshape.errors import PlanError
@@ -248,15 +249,18 @@ def conditions(pieces: Pieces) -> Iterator[Condition]:
 
 
 def cleaned(pieces: Pieces, clean: Callable[[str], str]) -> Pieces:
-    """The pieces with every text cleaned."""
-    return tuple(
-        Conditional(tuple((condition, cleaned(body, clean)) for condition, body in piece.branches))
-        if isinstance(piece, Conditional)
-        else clean(piece)
-        if isinstance(piece, str)
-        else piece
-        for piece in pieces
-    )
+    """The pieces with every text cleaned, neighbouring ones as one."""
+    found: list[Piece] = []
+    for is_text, row in groupby(pieces, lambda piece: isinstance(piece, str)):
+        if is_text:
+            found.append(clean("".join(texts(tuple(row)))))
+        else:
+            found += [_cleaned_branches(piece, clean) for piece in row if isinstance(piece, Conditional)]
+    return tuple(found)
+
+
+def _cleaned_branches(conditional: Conditional, clean: Callable[[str], str]) -> Conditional:
+    return Conditional(tuple((condition, cleaned(body, clean)) for condition, body in conditional.branches))
 
 
 def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:

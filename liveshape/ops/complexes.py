@@ -18,8 +18,8 @@ COMPLEX_UNARY = Kernel.load("complex/unary")
 COMPLEX_MEASURE = Kernel.load("complex/measure")
 COMPLEX_PAIR = Kernel.load("complex/pair")
 COMPLEX_BINARY = Kernel.load("complex/binary")
-COMPLEX_BY_REAL = Kernel.load("complex/binary", REAL="right")
-REAL_BY_COMPLEX = Kernel.load("complex/binary", REAL="left")
+COMPLEX_BY_REAL = Kernel.load("complex/binary", REAL="real_right")
+REAL_BY_COMPLEX = Kernel.load("complex/binary", REAL="real_left")
 
 
 def complex_unary(function: str, x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:

@@ -20,8 +20,8 @@ from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides
 
 INT8_ELEMENTWISE = Kernel.load("int8/elementwise")
 INT8_LINEAR = Kernel.load("int8/linear")
-INT8_LINEAR_FLOATS = Kernel.load("int8/linear", OUTPUT="floats")
-INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="floats", ACTIVATIONS="floats")
+INT8_LINEAR_FLOATS = Kernel.load("int8/linear", OUTPUT="float_output")
+INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_input")
 
 DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth

@@ -51,7 +51,7 @@ class Norm(NamedTuple):
 
 ROUNDED_ROWS = Kernel.load("quantization/fake_quantize_rows")
 ROW_BYTES = Kernel.load("quantization/quantize_rows")
-ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="of_rows")
+ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
 ONE_GROUP = 1 << 30
 NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups

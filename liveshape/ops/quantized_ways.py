@@ -145,8 +145,8 @@ def shares_of_row(columns: int, depth: int, group: int, together: bool = False) 
     turns = TURNS if scaled == 8 and words % (unit_threads * TURNS) == 0 else 1
     together = together and turns == TURNS and group % (8 * TURNS) == 0
     return {
-        "TURNS": turns,
-        "TOGETHER": together,
+        "PREFETCHED": turns,
+        "VECTORS": together,
         "SCALED": scaled,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": ceil_div(columns, 4),

@@ -24,7 +24,7 @@ QUANTIZE_PACKED = Kernel.load("quantization/quantize", QPARAMS="packed_tensors")
 DEQUANTIZE_EACH = Kernel.load("quantization/dequantize", QPARAMS="tensors")
 DEQUANTIZE_PACKED = Kernel.load("quantization/dequantize", QPARAMS="packed_tensors")
 CHOOSE_QPARAMS = Kernel.load("quantization/choose_qparams")
-CHOOSE_QPARAMS_EACH = Kernel.load("quantization/choose_qparams", ZERO_POINTS="numbers")
+CHOOSE_QPARAMS_EACH = Kernel.load("quantization/choose_qparams", ZERO_POINTS="unpacked")
 
 ASYMMETRIC, SYMMETRIC, NO_CLIPPING, CLOSER_END = range(4)
 MAPPINGS = {"ASYMMETRIC": ASYMMETRIC, "SYMMETRIC": SYMMETRIC, "SYMMETRIC_NO_CLIPPING_ERR": NO_CLIPPING}

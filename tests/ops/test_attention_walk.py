@@ -30,12 +30,12 @@ fn put_exchanged(value: vec4<f32>) {
     exchanged[own] = value;
     workgroupBarrier();
 }
-fn fours_across(value: vec4<f32>, step: u32) -> vec4<f32> {
+fn shuffled_four(value: vec4<f32>, step: u32) -> vec4<f32> {
     put_exchanged(value);
     return exchanged[own ^ step];
 }
-fn across(value: f32, step: u32) -> f32 {
-    return fours_across(vec4<f32>(value), step).x;
+fn shuffled(value: f32, step: u32) -> f32 {
+    return shuffled_four(vec4<f32>(value), step).x;
 }
 fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
     put_exchanged(vec4<f32>(value));
@@ -46,7 +46,7 @@ fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
 
 def by_memory(kernel: Kernel) -> Kernel:
     """The kernel with its exchange of values through memory, so that any number of lanes runs anywhere."""
-    before, rest = resolve(kernel.text, {}).split("fn across(")
+    before, rest = resolve(kernel.text, {}).split("fn shuffled(")
     text = before + EXCHANGE + rest[rest.index("const SLICE") :]
     start = text.index("@builtin(subgroup_invocation_id)")
     text = text[:start] + text[text.index(") {", start) :]

@@ -1,5 +1,5 @@
 // Combines what the splits of the context found for a row. SIDE threads share the splits of an element of the output;
-// each reads several of them at once and weighs them as the top rises, and one barrier later they are brought together.
+// each reads several of them at once and rescales them as the maximum rises, and one barrier later they are merged.
 // unchecked: places in the workgroup's memory follow from constants, rows are held below the live ones.
 // TRow: f32, f16
 override WG: u32 = 256;
@@ -15,18 +15,18 @@ override SIDE: u32 = 1; // a power of two
 const AT_ONCE: u32 = 8;
 const ELEMENTS: u32 = WG / SIDE; // of a workgroup
 
-var<workgroup> found_tops: array<f32, WG>;
+var<workgroup> found_maxima: array<f32, WG>;
 var<workgroup> found_sums: array<f32, WG>;
-var<workgroup> found_masses: array<f32, WG>;
+var<workgroup> found_exp_sums: array<f32, WG>;
 
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = group_index(group, grid) * ELEMENTS + lane % ELEMENTS;
-    let side = lane / ELEMENTS;
+    let i = group_index(group, grid) * ELEMENTS + thread % ELEMENTS;
+    let side = thread / ELEMENTS;
     let column = i % HEAD;
     // Past the last row it is read again.
     let row_of_all = min(i / HEAD, params.units * ROWS - 1u);
@@ -34,9 +34,9 @@ fn main(
     let row = unit.block * ROWS + row_of_all % ROWS;
     let stride = ROWS * (HEAD + 2u);
     let start = row_of_all / ROWS * params.splits * stride + row_of_all % ROWS * (HEAD + 2u);
-    var top = LOWEST;
+    var running_maximum = LOWEST;
     var sum = 0.0;
-    var mass = 0.0;
+    var exp_sum = 0.0;
     for (var first = side; first < params.splits; first += AT_ONCE * SIDE) {
         var tops: array<f32, AT_ONCE>;
         var sums: array<f32, AT_ONCE>;
@@ -48,39 +48,39 @@ fn main(
             sums[s] = split_results[place + column];
             masses[s] = split_results[place + HEAD + 1u];
         }
-        var highest = top;
+        var maximum = running_maximum;
         for (var s = 0u; s < AT_ONCE; s++) {
-            highest = max(highest, tops[s]);
+            maximum = max(maximum, tops[s]);
         }
-        let shrink = exp(top - highest);
-        top = highest;
-        sum *= shrink;
-        mass *= shrink;
+        let correction = exp(running_maximum - maximum);
+        running_maximum = maximum;
+        sum *= correction;
+        exp_sum *= correction;
         for (var s = 0u; s < AT_ONCE; s++) {
             if (first + s * SIDE < params.splits) {
-                let weight = exp(tops[s] - top);
+                let weight = exp(tops[s] - running_maximum);
                 sum = fma(weight, sums[s], sum);
-                mass = fma(weight, masses[s], mass);
+                exp_sum = fma(weight, masses[s], exp_sum);
             }
         }
     }
     if (SIDE > 1u) {
-        found_tops[lane] = top;
-        found_sums[lane] = sum;
-        found_masses[lane] = mass;
+        found_maxima[thread] = running_maximum;
+        found_sums[thread] = sum;
+        found_exp_sums[thread] = exp_sum;
         workgroupBarrier();
-        for (var s = lane % ELEMENTS; s < WG; s += ELEMENTS) {
-            top = max(top, found_tops[s]);
+        for (var s = thread % ELEMENTS; s < WG; s += ELEMENTS) {
+            running_maximum = max(running_maximum, found_maxima[s]);
         }
         sum = 0.0;
-        mass = 0.0;
-        for (var s = lane % ELEMENTS; s < WG; s += ELEMENTS) {
-            let weight = exp(found_tops[s] - top);
+        exp_sum = 0.0;
+        for (var s = thread % ELEMENTS; s < WG; s += ELEMENTS) {
+            let weight = exp(found_maxima[s] - running_maximum);
             sum = fma(weight, found_sums[s], sum);
-            mass = fma(weight, found_masses[s], mass);
+            exp_sum = fma(weight, found_exp_sums[s], exp_sum);
         }
     }
     if (side == 0u && i / HEAD < params.units * ROWS && row < params.rows) {
-        out[query_place(unit, row) + column] = TRow(sum / select(mass, 1.0, mass == 0.0));
+        out[query_place(unit, row) + column] = TRow(sum / select(exp_sum, 1.0, exp_sum == 0.0));
     }
 }

@@ -1,6 +1,6 @@
-// Attention of few rows where neighbouring threads can hand each other values. LANES threads walk through a split of
-// the context on their own: they read a key and its value together, and each weighs the scores of one row. They meet
-// the other walkers of the workgroup once, when all have come to the end.
+// Attention of few rows by subgroup shuffles. LANES threads, a walker, go through a split of the context on their own:
+// they load a key and its value together, and each has the softmax of one row. Walkers are merged once, at the end of
+// the split.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
@@ -8,11 +8,11 @@
 override WG: u32 = 128;
 override ROWS: u32 = 1; // a power of two, at most LANES
 override LANES: u32 = 16; // a power of two, at most 16 and a subgroup
-override AHEAD: u32 = 4; // keys of a thread that are on their way at once
-override MERGERS: u32 = 1; // neighbours that bring together a four of a row, a power of two, at most LANES and WALKERS
+override AHEAD: u32 = 4; // keys that a thread prefetches
+override MERGERS: u32 = 1; // neighbours that merge a four of a row, a power of two, at most LANES and WALKERS
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // per split and row: HEAD sums, their top, their mass
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -26,7 +26,7 @@ override MERGERS: u32 = 1; // neighbours that bring together a four of a row, a 
 
 const SLICE: u32 = (FOURS + LANES - 1) / LANES; // fours of a query that a thread keeps
 const KEPT: u32 = ROWS * SLICE;
-const ALIKE: u32 = LANES / ROWS; // lanes that weigh the same row
+const ALIKE: u32 = LANES / ROWS; // lanes with the softmax of the same row
 const WALKERS: u32 = WG / LANES;
 const STRIDE: u32 = WALKERS * AHEAD;
 const FETCHED: u32 = AHEAD * SLICE;
@@ -34,14 +34,14 @@ const DOTS: u32 = AHEAD * ROWS;
 const FOUND: u32 = WALKERS * ROWS;
 const ITEMS: u32 = ROWS * FOURS;
 const FOUND_FOURS: u32 = WALKERS * ITEMS;
-const AT_ONCE: u32 = WG / MERGERS; // items that are brought together side by side
+const AT_ONCE: u32 = WG / MERGERS; // items that are merged side by side
 
-var<private> keys_ahead: array<vec4<f32>, FETCHED>;
-var<private> values_ahead: array<vec4<f32>, FETCHED>;
+var<private> prefetched_keys: array<vec4<f32>, FETCHED>;
+var<private> prefetched_values: array<vec4<f32>, FETCHED>;
 var<private> dots: array<f32, DOTS>; // the first of each key becomes the score, then the weight, of the thread's row
 var<workgroup> found_sums: array<vec4<f32>, FOUND_FOURS>;
-var<workgroup> found_tops: array<f32, FOUND>;
-var<workgroup> found_masses: array<f32, FOUND>;
+var<workgroup> found_maxima: array<f32, FOUND>;
+var<workgroup> found_exp_sums: array<f32, FOUND>;
 
 // Past the last key comes the last again, whose score is hidden; past the head of a key come zeros.
 fn fetch(unit: Unit, first: u32, last: u32, lane: u32) {
@@ -50,13 +50,13 @@ fn fetch(unit: Unit, first: u32, last: u32, lane: u32) {
         for (var i = 0u; i < SLICE; i++) {
             let four = lane + i * LANES;
             let key = key_four(place, min(four, FOURS - 1u));
-            keys_ahead[b * SLICE + i] = select(vec4<f32>(), key, FOURS % LANES == 0u || four < FOURS);
+            prefetched_keys[b * SLICE + i] = select(vec4<f32>(), key, FOURS % LANES == 0u || four < FOURS);
         }
     }
     for (var b = 0u; b < AHEAD; b++) {
         let place = key_place(unit, min(first + b * WALKERS, last - 1u));
         for (var i = 0u; i < SLICE; i++) {
-            values_ahead[b * SLICE + i] = value_four(place, min(lane + i * LANES, FOURS - 1u));
+            prefetched_values[b * SLICE + i] = value_four(place, min(lane + i * LANES, FOURS - 1u));
         }
     }
 }
@@ -66,18 +66,18 @@ fn halve(rows: u32, step: u32, lane: u32) {
     let upper = (lane & step) != 0u;
     for (var b = 0u; b < AHEAD; b++) {
         if (rows == 1u) {
-            dots[b * ROWS] += across(dots[b * ROWS], step);
+            dots[b * ROWS] += shuffled(dots[b * ROWS], step);
         }
         for (var r = 0u; r < rows / 2u; r++) {
             let low = dots[b * ROWS + r];
             let high = dots[b * ROWS + r + rows / 2u];
-            dots[b * ROWS + r] = select(low, high, upper) + across(select(high, low, upper), step);
+            dots[b * ROWS + r] = select(low, high, upper) + shuffled(select(high, low, upper), step);
         }
     }
 }
 
-// Spelt out, since only what is constant keeps `dots` in registers.
-fn add_across(lane: u32) {
+// Unrolled by hand: only constant indices keep `dots` in registers.
+fn sum_by_shuffles(lane: u32) {
     if (LANES > 1u) {
         halve(ROWS, LANES / 2u, lane);
     }
@@ -92,7 +92,7 @@ fn add_across(lane: u32) {
     }
 }
 
-// What a thread that weighs row `r` has.
+// What a thread with the softmax of row `r` has.
 fn of_row(value: f32, first: u32, r: u32) -> f32 {
     if (ROWS == 1u) {
         return value;
@@ -126,9 +126,9 @@ fn main(
             query[r * SLICE + i] = select(vec4<f32>(), whole, FOURS % LANES == 0u || four < FOURS);
         }
     }
-    let sight = sight_of(unit, first_row + lane / ALIKE);
-    var top = LOWEST;
-    var mass = 0.0;
+    let visible = visible_to(unit, first_row + lane / ALIKE);
+    var running_maximum = LOWEST;
+    var exp_sum = 0.0;
     let begin = index % params.splits * params.split_keys;
     let last = min(begin + params.split_keys, params.context);
     for (var base = begin; base < last; base += STRIDE) {
@@ -138,35 +138,35 @@ fn main(
             for (var r = 0u; r < ROWS; r++) {
                 var total = 0.0;
                 for (var i = 0u; i < SLICE; i++) {
-                    total = dot_onto(total, query[r * SLICE + i], keys_ahead[b * SLICE + i]);
+                    total = dot_onto(total, query[r * SLICE + i], prefetched_keys[b * SLICE + i]);
                 }
                 dots[b * ROWS + r] = total;
             }
         }
-        add_across(lane);
-        var highest = top;
+        sum_by_shuffles(lane);
+        var maximum = running_maximum;
         for (var b = 0u; b < AHEAD; b++) {
             let key = first_key + b * WALKERS;
-            let score = select(params.hidden, masked(sight, min(key, last - 1u), dots[b * ROWS]), key < last);
+            let score = select(params.hidden, masked(visible, min(key, last - 1u), dots[b * ROWS]), key < last);
             dots[b * ROWS] = score;
-            highest = max(highest, score);
+            maximum = max(maximum, score);
         }
-        let shrink = exp(top - highest);
-        top = highest;
-        mass *= shrink;
+        let correction = exp(running_maximum - maximum);
+        running_maximum = maximum;
+        exp_sum *= correction;
         for (var b = 0u; b < AHEAD; b++) {
-            dots[b * ROWS] = weight_of(dots[b * ROWS], top);
-            mass += dots[b * ROWS];
+            dots[b * ROWS] = weight_of(dots[b * ROWS], running_maximum);
+            exp_sum += dots[b * ROWS];
         }
         for (var r = 0u; r < ROWS; r++) {
-            let shrink_of_row = of_row(shrink, neighbours, r);
+            let correction_of_row = of_row(correction, neighbours, r);
             for (var i = 0u; i < SLICE; i++) {
-                sums[r * SLICE + i] *= shrink_of_row;
+                sums[r * SLICE + i] *= correction_of_row;
             }
             for (var b = 0u; b < AHEAD; b++) {
                 let weight = vec4<f32>(of_row(dots[b * ROWS], neighbours, r));
                 for (var i = 0u; i < SLICE; i++) {
-                    sums[r * SLICE + i] = fma(weight, values_ahead[b * SLICE + i], sums[r * SLICE + i]);
+                    sums[r * SLICE + i] = fma(weight, prefetched_values[b * SLICE + i], sums[r * SLICE + i]);
                 }
             }
         }
@@ -181,8 +181,8 @@ fn main(
         }
     }
     if (lane % ALIKE == 0u) {
-        found_tops[walker * ROWS + lane / ALIKE] = top;
-        found_masses[walker * ROWS + lane / ALIKE] = mass;
+        found_maxima[walker * ROWS + lane / ALIKE] = running_maximum;
+        found_exp_sums[walker * ROWS + lane / ALIKE] = exp_sum;
     }
     workgroupBarrier();
     let merger = thread % MERGERS;
@@ -190,29 +190,29 @@ fn main(
         let item = first + thread / MERGERS;
         let r = min(item / FOURS, ROWS - 1u);
         let four = item % FOURS;
-        var highest = LOWEST;
+        var maximum = LOWEST;
         for (var w = merger; w < WALKERS; w += MERGERS) {
-            highest = max(highest, found_tops[w * ROWS + r]);
+            maximum = max(maximum, found_maxima[w * ROWS + r]);
         }
         for (var step = 1u; step < MERGERS; step *= 2u) {
-            highest = max(highest, across(highest, step));
+            maximum = max(maximum, shuffled(maximum, step));
         }
         var total = vec4<f32>();
         var whole = 0.0;
         for (var w = merger; w < WALKERS; w += MERGERS) {
-            let share = exp(found_tops[w * ROWS + r] - highest);
-            whole = fma(share, found_masses[w * ROWS + r], whole);
+            let share = exp(found_maxima[w * ROWS + r] - maximum);
+            whole = fma(share, found_exp_sums[w * ROWS + r], whole);
             total = fma(vec4<f32>(share), found_sums[(w * ROWS + r) * FOURS + four], total);
         }
         for (var step = 1u; step < MERGERS; step *= 2u) {
-            whole += across(whole, step);
-            total += fours_across(total, step);
+            whole += shuffled(whole, step);
+            total += shuffled_four(total, step);
         }
         if (merger == 0u && item < ITEMS) {
             if (params.splits > 1u) {
-                put_part(index * ROWS + r, four, total, highest, whole);
+                store_split(index * ROWS + r, four, total, maximum, whole);
             } else if (first_row + r < params.rows) {
-                put(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
+                store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
             }
         }
     }

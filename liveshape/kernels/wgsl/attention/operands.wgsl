@@ -48,35 +48,35 @@ fn dot_onto(sum: f32, left: vec4<f32>, right: vec4<f32>) -> f32 {
 }
 
 // What a row sees: keys up to `last`, as its line of the mask says.
-struct Sight {
+struct Visible {
     last: u32,
     line: u32,
 }
 
-fn sight_of(unit: Unit, row: u32) -> Sight {
+fn visible_to(unit: Unit, row: u32) -> Visible {
     let real = min(row, params.rows - 1u);
     let query = real / params.group;
     let head = unit.head * params.group + real % params.group;
     let line = unit.batch * params.mask_batch + head * params.mask_head + query * params.mask_row;
-    return Sight(select(params.context, params.position + query, params.causal != 0u), line);
+    return Visible(select(params.context, params.position + query, params.causal != 0u), line);
 }
 
-fn masked(sight: Sight, key: u32, score: f32) -> f32 {
+fn masked(visible: Visible, key: u32, score: f32) -> f32 {
     var result = score;
     if (MASK == 1u) {
-        result += f32(mask[sight.line + key * params.mask_key]);
+        result += f32(mask[visible.line + key * params.mask_key]);
     } else if (MASK == 2u) {
-        result = select(params.hidden, score, mask[sight.line + key * params.mask_key] != TMask(0));
+        result = select(params.hidden, score, mask[visible.line + key * params.mask_key] != TMask(0));
     }
-    return select(result, params.hidden, key > sight.last);
+    return select(result, params.hidden, key > visible.last);
 }
 
-// exp(score - top); a score of -inf counts for nothing even where every other is -inf too.
-fn weight_of(score: f32, top: f32) -> f32 {
-    return select(exp(score - top), 0.0, score < LOWEST);
+// exp(score - maximum); a score of -inf counts for nothing even where every other is -inf too.
+fn weight_of(score: f32, running_maximum: f32) -> f32 {
+    return select(exp(score - running_maximum), 0.0, score < LOWEST);
 }
 
-fn put(place: u32, four: u32, value: vec4<f32>) {
+fn store(place: u32, four: u32, value: vec4<f32>) {
     for (var i = 0u; i < width_of(four); i++) {
         out[place + four * 4u + i] = TRow(value[i]);
     }

@@ -1,5 +1,6 @@
-// The queries that share one head of keys are its rows: row r is query `r / group` of the r % group-th head of the group.
-// A unit is a block of rows of one head of one batch; strides are in elements, those of keys and values in vectors.
+// The queries that share one head of keys are its rows: row r is query `r / group` of the r % group-th head of the
+// group. A unit is a block of rows of one head of one batch; strides are in elements, those of keys and values in
+// vectors.
 override HEAD: u32 = 64; // elements of a head
 
 const FOURS: u32 = (HEAD + 3) / 4;

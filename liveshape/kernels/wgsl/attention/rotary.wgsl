@@ -41,7 +41,7 @@ struct Params {
 
 #include attention/rotate
 
-// The columns of pair `i`: `half` pairs turn, what partial rotary leaves follows in twos.
+// The columns of pair `i`: `half` pairs are rotated, what partial rotary leaves follows in twos.
 fn columns_of(i: u32) -> vec2<u32> {
     if (i >= params.half || NEIGHBOURS) {
         return vec2<u32>(2u * i, 2u * i + 1u);
@@ -65,7 +65,7 @@ fn each(index: u32) {
         let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
         let batch = vector / select(params.query_vectors, params.key_vectors, of_keys);
         let angle = batch * params.table_stride + (params.first_row + row) * params.table_width + i;
-        x = turned(x, angle, angle + select(params.half, 0u, NEIGHBOURS));
+        x = rotated(x, angle, angle + select(params.half, 0u, NEIGHBOURS));
     }
     if (of_keys) {
         let into = places / params.key_run * params.key_stride + params.key_start + places % params.key_run;

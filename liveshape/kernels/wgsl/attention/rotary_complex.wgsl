@@ -1,4 +1,5 @@
-// Rotary embedding of x [B, N, C]: neighbours are one complex number, turned by the complex number at its place in [N, C].
+// Rotary embedding of x [B, N, C]: neighbours are one complex number, turned by the complex number at its place in [N,
+// C].
 // T: f32, f16
 // TAngle: f32, f16
 override WG: u32 = 64;

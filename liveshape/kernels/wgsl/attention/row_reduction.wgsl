@@ -1,20 +1,20 @@
-// What the threads of a row know together: by shuffles where they are in one subgroup, else through memory that their
-// weights use later. When it is known, all of the workgroup have multiplied their keys.
+// Reductions over the threads of a row: by shuffles where they are in one subgroup, else through memory that their
+// weights use later. Both are barriers: after them all of the workgroup have multiplied their keys.
 #choice ROW_REDUCTION: memory, shuffles
 #if ROW_REDUCTION == shuffles
-fn highest_together(row_thread: u32, key_thread: u32, known: Held) -> Held {
-    var highest = known;
+fn row_maximum(row_thread: u32, key_thread: u32, partials: Held) -> Held {
+    var maximum = partials;
     for (var step = 1u; step < KEY_THREADS; step *= 2u) {
         for (var h = 0u; h < HELD_FOURS; h++) {
-            highest[h] = max(highest[h], subgroupShuffleXor(highest[h], step));
+            maximum[h] = max(maximum[h], subgroupShuffleXor(maximum[h], step));
         }
     }
     workgroupBarrier();
-    return highest;
+    return maximum;
 }
 
-fn total_together(row_thread: u32, key_thread: u32, known: Held) -> Held {
-    var total = known;
+fn row_sum(row_thread: u32, key_thread: u32, partials: Held) -> Held {
+    var total = partials;
     for (var step = 1u; step < KEY_THREADS; step *= 2u) {
         for (var h = 0u; h < HELD_FOURS; h++) {
             total[h] += subgroupShuffleXor(total[h], step);
@@ -23,29 +23,29 @@ fn total_together(row_thread: u32, key_thread: u32, known: Held) -> Held {
     return total;
 }
 #else
-fn put_known(row_thread: u32, key_thread: u32, known: Held) {
-    var own = known;
+fn exchange(row_thread: u32, key_thread: u32, partials: Held) {
+    var own = partials;
     for (var h = 0u; h < HELD_FOURS; h++) {
         weights[weight_place(key_thread, row_thread + h * ROW_THREADS)] = own[h];
     }
     workgroupBarrier();
 }
 
-fn highest_together(row_thread: u32, key_thread: u32, known: Held) -> Held {
-    put_known(row_thread, key_thread, known);
-    var highest = known;
+fn row_maximum(row_thread: u32, key_thread: u32, partials: Held) -> Held {
+    exchange(row_thread, key_thread, partials);
+    var maximum = partials;
     for (var h = 0u; h < HELD_FOURS; h++) {
         for (var t = 0u; t < KEY_THREADS; t++) {
-            highest[h] = max(highest[h], weights[weight_place(t, row_thread + h * ROW_THREADS)]);
+            maximum[h] = max(maximum[h], weights[weight_place(t, row_thread + h * ROW_THREADS)]);
         }
     }
     workgroupBarrier();
-    return highest;
+    return maximum;
 }
 
-fn total_together(row_thread: u32, key_thread: u32, known: Held) -> Held {
+fn row_sum(row_thread: u32, key_thread: u32, partials: Held) -> Held {
     workgroupBarrier();
-    put_known(row_thread, key_thread, known);
+    exchange(row_thread, key_thread, partials);
     var total: Held;
     for (var h = 0u; h < HELD_FOURS; h++) {
         for (var t = 0u; t < KEY_THREADS; t++) {

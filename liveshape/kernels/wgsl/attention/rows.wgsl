@@ -1,5 +1,5 @@
 // Attention of few rows, bound by reading keys and values once: a workgroup takes one split of the context for up to
-// ROWS rows. LANES threads score a key together; a thread weighs the scores of one row; then neighbouring threads sum
+// ROWS rows. LANES threads score a key together; a thread has the softmax of one row; then neighbouring threads sum
 // neighbouring columns of the values for all rows.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
@@ -8,10 +8,10 @@
 override WG: u32 = 256;
 override ROWS: u32 = 1; // a power of two
 override LANES: u32 = 4; // a power of two
-override CHUNK: u32 = 128; // keys between two looks at the highest score
+override CHUNK: u32 = 128; // keys between two updates of the running maximum
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // per split and row: HEAD sums, their top, their mass
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -29,52 +29,52 @@ const COLUMNS: u32 = (FOURS + WG - 1) / WG; // fours of the values that a thread
 const SUMS: u32 = ROWS * COLUMNS;
 const TOGETHER: u32 = min(ROWS, max(1u, 256u / WG)); // rows whose sums fit the workgroup's memory at once
 const MANY: bool = WG >= 64; // threads that wait for memory rather than for arithmetic
-const TURNS: u32 = select(1u, max(1u, 8u / SLICE), MANY); // keys of a thread that are on their way at once
+const TURNS: u32 = select(1u, max(1u, 8u / SLICE), MANY); // keys that a thread prefetches
 const AT_ONCE: u32 = TURNS * SLICE;
-const AHEAD: u32 = select(1u, 8u, MANY); // values of a thread that are
-const FOLDED: u32 = min(WG, 32u); // of what the lanes found, before every thread reads all
+const AHEAD: u32 = select(1u, 8u, MANY); // values that it prefetches
+const FOLDED: u32 = min(WG, 32u); // partial results, before every thread reads all
 
-var<workgroup> shares: array<f32, CHUNK * ROWS * LANES>; // of scores; the first of a score becomes its weight
-var<workgroup> of_lanes: array<f32, WG>;
-var<workgroup> shrinks: array<f32, ROWS>;
-var<private> keys_ahead: array<vec4<f32>, AT_ONCE>;
-var<private> values_ahead: array<vec4<f32>, AHEAD>;
-var<workgroup> sums_of_part: array<vec4<f32>, WG * TOGETHER>;
+var<workgroup> score_parts: array<f32, CHUNK * ROWS * LANES>; // partial dots; the first becomes the weight
+var<workgroup> of_threads: array<f32, WG>;
+var<workgroup> corrections: array<f32, ROWS>;
+var<private> prefetched_keys: array<vec4<f32>, AT_ONCE>;
+var<private> prefetched_values: array<vec4<f32>, AHEAD>;
+var<workgroup> partial_sums: array<vec4<f32>, WG * TOGETHER>;
 
 // Folded once, then read by every thread rather than halved step by step: a barrier costs more than these few reads.
-fn put_highest(lane: u32, found: f32) {
-    of_lanes[lane] = found;
+fn fold_maximum(thread: u32, found: f32) {
+    of_threads[thread] = found;
     workgroupBarrier();
     if (WG > FOLDED) {
-        if (lane < FOLDED) {
-            var highest = found;
-            for (var i = lane + FOLDED; i < WG; i += FOLDED) {
-                highest = max(highest, of_lanes[i]);
+        if (thread < FOLDED) {
+            var maximum = found;
+            for (var i = thread + FOLDED; i < WG; i += FOLDED) {
+                maximum = max(maximum, of_threads[i]);
             }
-            of_lanes[lane] = highest;
+            of_threads[thread] = maximum;
         }
         workgroupBarrier();
     }
 }
 
-fn highest_of(row: u32) -> f32 {
-    var highest = LOWEST;
+fn maximum_of(row: u32) -> f32 {
+    var maximum = LOWEST;
     for (var i = row; i < FOLDED; i += ROWS) {
-        highest = max(highest, of_lanes[i]);
+        maximum = max(maximum, of_threads[i]);
     }
-    return highest;
+    return maximum;
 }
 
-fn put_total(lane: u32, found: f32) {
-    of_lanes[lane] = found;
+fn fold_total(thread: u32, found: f32) {
+    of_threads[thread] = found;
     workgroupBarrier();
     if (WG > FOLDED) {
-        if (lane < FOLDED) {
+        if (thread < FOLDED) {
             var total = found;
-            for (var i = lane + FOLDED; i < WG; i += FOLDED) {
-                total += of_lanes[i];
+            for (var i = thread + FOLDED; i < WG; i += FOLDED) {
+                total += of_threads[i];
             }
-            of_lanes[lane] = total;
+            of_threads[thread] = total;
         }
         workgroupBarrier();
     }
@@ -83,7 +83,7 @@ fn put_total(lane: u32, found: f32) {
 fn total_of(row: u32) -> f32 {
     var total = 0.0;
     for (var i = row; i < FOLDED; i += ROWS) {
-        total += of_lanes[i];
+        total += of_threads[i];
     }
     return total;
 }
@@ -93,14 +93,14 @@ fn fetch_keys(unit: Unit, chunk: u32, first: u32, count: u32, first_four: u32) {
     for (var t = 0u; t < TURNS; t++) {
         let place = key_place(unit, chunk + min(first + t * SCORERS, count - 1u));
         for (var i = 0u; i < SLICE; i++) {
-            keys_ahead[t * SLICE + i] = key_four(place, min(first_four + i * LANES, FOURS - 1u));
+            prefetched_keys[t * SLICE + i] = key_four(place, min(first_four + i * LANES, FOURS - 1u));
         }
     }
 }
 
 fn fetch_values(unit: Unit, chunk: u32, first: u32, count: u32, four: u32) {
     for (var u = 0u; u < AHEAD; u++) {
-        values_ahead[u] = value_four(key_place(unit, chunk + min(first + u * KEY_SHARES, count - 1u)), four);
+        prefetched_values[u] = value_four(key_place(unit, chunk + min(first + u * KEY_SHARES, count - 1u)), four);
     }
 }
 
@@ -108,7 +108,7 @@ fn fetch_values(unit: Unit, chunk: u32, first: u32, count: u32, four: u32) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let index = group_index(group, grid);
     let split = index % params.splits;
@@ -121,43 +121,43 @@ fn main(
     for (var r = 0u; r < ROWS; r++) {
         let place = query_place(unit, min(first_row + r, params.rows - 1u));
         for (var i = 0u; i < SLICE; i++) {
-            let four = lane % LANES + i * LANES;
+            let four = thread % LANES + i * LANES;
             if (four < FOURS) {
                 query[r * SLICE + i] = query_four(place, four);
             }
         }
     }
     // Threads sum neighbouring columns of a part of the keys, or all keys where there are more columns than threads.
-    let first_column = select(lane % FOURS, min(lane, FOURS - 1u), COLUMNS > 1u);
-    let first_of_share = select(select(CHUNK, lane / FOURS, lane < KEY_SHARES * FOURS), 0u, COLUMNS > 1u);
-    // Every thread weighs scores of one row only.
-    let own_row = lane % ROWS;
-    let sight = sight_of(unit, first_row + own_row);
-    var top = LOWEST;
-    var mass = 0.0;
+    let first_column = select(thread % FOURS, min(thread, FOURS - 1u), COLUMNS > 1u);
+    let first_of_share = select(select(CHUNK, thread / FOURS, thread < KEY_SHARES * FOURS), 0u, COLUMNS > 1u);
+    // Every thread has the softmax of one row only.
+    let own_row = thread % ROWS;
+    let visible = visible_to(unit, first_row + own_row);
+    var running_maximum = LOWEST;
+    var exp_sum = 0.0;
     var sums: array<vec4<f32>, SUMS>;
     let first_key = split * params.split_keys;
     let last_key = min(first_key + params.split_keys, params.context);
     for (var chunk = first_key; chunk < last_key; chunk += CHUNK) {
         let count = min(CHUNK, last_key - chunk);
-        // Values do not wait for the scores.
+        // Values are prefetched before the scores are known.
         if (MANY) {
             fetch_values(unit, chunk, first_of_share, count, first_column);
         }
-        for (var first = lane / LANES; first < count; first += SCORERS * TURNS) {
+        for (var first = thread / LANES; first < count; first += SCORERS * TURNS) {
             if (MANY) {
-                fetch_keys(unit, chunk, first, count, lane % LANES);
+                fetch_keys(unit, chunk, first, count, thread % LANES);
             }
             for (var t = 0u; t < TURNS; t++) {
                 let j = first + t * SCORERS;
                 let place = key_place(unit, chunk + j);
                 var dots = array<f32, ROWS>();
                 for (var i = 0u; i < SLICE; i++) {
-                    let four = lane % LANES + i * LANES;
+                    let four = thread % LANES + i * LANES;
                     if (four < FOURS) {
                         var key: vec4<f32>;
                         if (MANY) {
-                            key = keys_ahead[t * SLICE + i];
+                            key = prefetched_keys[t * SLICE + i];
                         } else {
                             key = key_four(place, four);
                         }
@@ -168,41 +168,41 @@ fn main(
                 }
                 if (TURNS == 1u || j < count) {
                     for (var r = 0u; r < ROWS; r++) {
-                        shares[(j * ROWS + r) * LANES + lane % LANES] = dots[r];
+                        score_parts[(j * ROWS + r) * LANES + thread % LANES] = dots[r];
                     }
                 }
             }
         }
         workgroupBarrier();
-        var highest = top;
-        for (var i = lane; i < count * ROWS; i += WG) {
+        var maximum = running_maximum;
+        for (var i = thread; i < count * ROWS; i += WG) {
             var score = 0.0;
             for (var l = 0u; l < LANES; l++) {
-                score += shares[i * LANES + l];
+                score += score_parts[i * LANES + l];
             }
-            score = masked(sight, chunk + i / ROWS, score);
-            shares[i * LANES] = score;
-            highest = max(highest, score);
+            score = masked(visible, chunk + i / ROWS, score);
+            score_parts[i * LANES] = score;
+            maximum = max(maximum, score);
         }
-        put_highest(lane, highest);
-        highest = highest_of(own_row);
-        let shrink = exp(top - highest);
-        top = highest;
-        mass *= shrink;
-        for (var i = lane; i < count * ROWS; i += WG) {
-            let weight = weight_of(shares[i * LANES], top);
-            shares[i * LANES] = weight;
-            mass += weight;
+        fold_maximum(thread, maximum);
+        maximum = maximum_of(own_row);
+        let correction = exp(running_maximum - maximum);
+        running_maximum = maximum;
+        exp_sum *= correction;
+        for (var i = thread; i < count * ROWS; i += WG) {
+            let weight = weight_of(score_parts[i * LANES], running_maximum);
+            score_parts[i * LANES] = weight;
+            exp_sum += weight;
         }
-        if (lane < ROWS) {
-            shrinks[lane] = shrink;
+        if (thread < ROWS) {
+            corrections[thread] = correction;
         }
         workgroupBarrier();
         for (var c = 0u; c < COLUMNS; c++) {
             for (var r = 0u; r < ROWS; r++) {
-                sums[c * ROWS + r] *= shrinks[r];
+                sums[c * ROWS + r] *= corrections[r];
             }
-            let four = select(first_column, min(lane + c * WG, FOURS - 1u), COLUMNS > 1u);
+            let four = select(first_column, min(thread + c * WG, FOURS - 1u), COLUMNS > 1u);
             for (var first = first_of_share; first < count; first += KEY_SHARES * AHEAD) {
                 if (MANY && (c > 0u || first != first_of_share)) {
                     fetch_values(unit, chunk, first, count, four);
@@ -212,13 +212,13 @@ fn main(
                     if (AHEAD == 1u || j < count) {
                         var value: vec4<f32>;
                         if (MANY) {
-                            value = values_ahead[u];
+                            value = prefetched_values[u];
                         } else {
                             value = value_four(key_place(unit, chunk + j), four);
                         }
                         for (var r = 0u; r < ROWS; r++) {
                             let i = c * ROWS + r;
-                            sums[i] = fma(vec4<f32>(shares[(j * ROWS + r) * LANES]), value, sums[i]);
+                            sums[i] = fma(vec4<f32>(score_parts[(j * ROWS + r) * LANES]), value, sums[i]);
                         }
                     }
                 }
@@ -227,7 +227,7 @@ fn main(
         workgroupBarrier();
     }
 
-    put_total(lane, mass);
+    fold_total(thread, exp_sum);
     for (var c = 0u; c < COLUMNS; c++) {
         let wide = min(FOURS - c * WG, WG);
         for (var first = 0u; first < ROWS; first += TOGETHER) {
@@ -235,13 +235,13 @@ fn main(
                 workgroupBarrier();
             }
             for (var r = 0u; r < TOGETHER; r++) {
-                sums_of_part[r * WG + lane] = sums[c * ROWS + first + r];
+                partial_sums[r * WG + thread] = sums[c * ROWS + first + r];
             }
             workgroupBarrier();
-            for (var i = lane; i < wide * TOGETHER; i += WG) {
+            for (var i = thread; i < wide * TOGETHER; i += WG) {
                 var total = vec4<f32>();
                 for (var p = 0u; p < KEY_SHARES; p++) {
-                    total += sums_of_part[i / wide * WG + p * FOURS + i % wide];
+                    total += partial_sums[i / wide * WG + p * FOURS + i % wide];
                 }
                 let r = first + i / wide;
                 let four = c * WG + i % wide;
@@ -252,13 +252,13 @@ fn main(
                     }
                 } else if (first_row + r < params.rows) {
                     let whole = total_of(r);
-                    put(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
+                    store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
                 }
             }
         }
     }
-    if (params.splits > 1u && lane < ROWS) {
-        split_results[(index * ROWS + lane) * (HEAD + 2u) + HEAD] = top;
-        split_results[(index * ROWS + lane) * (HEAD + 2u) + HEAD + 1u] = total_of(lane);
+    if (params.splits > 1u && thread < ROWS) {
+        split_results[(index * ROWS + thread) * (HEAD + 2u) + HEAD] = running_maximum;
+        split_results[(index * ROWS + thread) * (HEAD + 2u) + HEAD + 1u] = total_of(thread);
     }
 }

@@ -1,10 +1,10 @@
-// What neighbouring threads hand each other, each `step` or fewer lanes away, whatever the size of a subgroup is.
+// Subgroup shuffles among neighbouring threads, `step` or fewer lanes away, whatever the size of a subgroup is.
 
-fn across(value: f32, step: u32) -> f32 {
+fn shuffled(value: f32, step: u32) -> f32 {
     return subgroupShuffleXor(value, step);
 }
 
-fn fours_across(value: vec4<f32>, step: u32) -> vec4<f32> {
+fn shuffled_four(value: vec4<f32>, step: u32) -> vec4<f32> {
     return subgroupShuffleXor(value, step);
 }
 

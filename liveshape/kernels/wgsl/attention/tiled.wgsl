@@ -1,6 +1,6 @@
 // Attention of many rows: a workgroup takes TILE_ROWS of them through a split of the context, KEYS at a time, and keeps
-// only the running top, mass and sums of each. A thread holds HELD rows: first against some keys, then against some
-// columns. What the workgroup multiplies next is on its way to registers while it multiplies.
+// only the running maximum, sum of exponentials and sums of each (online softmax). A thread holds HELD rows: first
+// against some keys, then against some columns. The next tile is prefetched to registers while this one is multiplied.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
@@ -13,7 +13,7 @@ override DEPTH: u32 = 4; // fours of the head at a time, a power of two; all of 
 override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys did
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
-@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // as attention_rows leaves them
+@group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
@@ -47,9 +47,9 @@ alias Held = array<vec4<f32>, HELD_FOURS>; // a number for each row of a thread
 var<workgroup> tile_queries: array<vec4<f32>, TILE_ROWS * DEPTH>;
 var<workgroup> stage: array<vec4<f32>, STAGE>; // keys, then their values
 var<workgroup> weights: array<vec4<f32>, KEYS * ROW_FOURS>; // of a key for four rows
-var<private> ahead: array<vec4<f32>, AHEAD>;
+var<private> prefetched: array<vec4<f32>, AHEAD>;
 
-// Each line is turned by one more than the one before, so that neighbours lie in different banks.
+// Swizzled: each line is rotated by one more than the one before, so that neighbours lie in different banks.
 fn line_place(line: u32, four: u32) -> u32 {
     return line * DEPTH + select(four, (four + line) % DEPTH, MANY);
 }
@@ -60,8 +60,8 @@ fn weight_place(key: u32, row_four: u32) -> u32 {
 
 #include attention/row_reduction
 
-fn load_queries(lane: u32, unit: Unit, first_four: u32) {
-    for (var i = lane; i < TILE_ROWS * DEPTH; i += WG) {
+fn load_queries(thread: u32, unit: Unit, first_four: u32) {
+    for (var i = thread; i < TILE_ROWS * DEPTH; i += WG) {
         let row = min(unit.block * TILE_ROWS + i / DEPTH, params.rows - 1u);
         let four = min(first_four + i % DEPTH, FOURS - 1u);
         tile_queries[line_place(i / DEPTH, i % DEPTH)] = query_four(query_place(unit, row), four);
@@ -74,38 +74,38 @@ fn key_at(place: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32
     return key_four(key_place(unit, key), min(first_four + place % DEPTH, FOURS - 1u));
 }
 
-fn fetch_keys(lane: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
+fn fetch_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
     for (var i = 0u; i < KEY_LOADS; i++) {
-        ahead[i] = key_at(lane + i * WG, unit, first_key, last_key, first_four);
+        prefetched[i] = key_at(thread + i * WG, unit, first_key, last_key, first_four);
     }
 }
 
-fn put_keys(lane: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
+fn stage_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
     for (var i = 0u; i < KEY_LOADS; i++) {
-        let place = lane + i * WG;
+        let place = thread + i * WG;
         if (KEY_PLACES % WG == 0u || place < KEY_PLACES) {
             if (!MANY) {
-                ahead[i] = key_at(place, unit, first_key, last_key, first_four);
+                prefetched[i] = key_at(place, unit, first_key, last_key, first_four);
             }
-            stage[line_place(place / DEPTH, place % DEPTH)] = ahead[i];
+            stage[line_place(place / DEPTH, place % DEPTH)] = prefetched[i];
         }
     }
 }
 
-fn fetch_values(lane: u32, unit: Unit, first_key: u32, last_key: u32) {
+fn fetch_values(thread: u32, unit: Unit, first_key: u32, last_key: u32) {
     for (var i = 0u; i < VALUE_LOADS; i++) {
-        let place = lane + i * WG;
+        let place = thread + i * WG;
         let key = first_key + place / FOURS;
         let value = value_four(key_place(unit, min(key, last_key - 1u)), place % FOURS);
-        ahead[i] = select(vec4<f32>(), value, key < last_key);
+        prefetched[i] = select(vec4<f32>(), value, key < last_key);
     }
 }
 
-fn put_values(lane: u32) {
+fn stage_values(thread: u32) {
     for (var i = 0u; i < VALUE_LOADS; i++) {
-        let place = lane + i * WG;
+        let place = thread + i * WG;
         if (VALUE_PLACES % WG == 0u || place < VALUE_PLACES) {
-            stage[place] = ahead[i];
+            stage[place] = prefetched[i];
         }
     }
 }
@@ -114,7 +114,7 @@ fn put_values(lane: u32) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let index = group_index(group, grid);
     if (index >= params.units * params.splits) {
@@ -123,8 +123,8 @@ fn main(
     // Under a causal mask the last rows see most keys: they begin first.
     let work = params.units * params.splits - 1u - index;
     let unit = unit_at(work / params.splits);
-    let row_thread = lane / KEY_THREADS;
-    let key_thread = lane % KEY_THREADS;
+    let row_thread = thread / KEY_THREADS;
+    let key_thread = thread % KEY_THREADS;
     let first_row = unit.block * TILE_ROWS;
     let begin = work % params.splits * params.split_keys;
     var last_key = min(begin + params.split_keys, params.context);
@@ -134,32 +134,32 @@ fn main(
         last_key = min(last_key, params.position + last_row / params.group + 1u);
         seen_by_all = min(last_key, params.position + first_row / params.group + 1u);
     }
-    var sights: array<Sight, HELD>;
+    var visibles: array<Visible, HELD>;
     for (var r = 0u; r < HELD; r++) {
-        sights[r] = sight_of(unit, first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u);
+        visibles[r] = visible_to(unit, first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u);
     }
-    var top: Held;
+    var running_maximum: Held;
     for (var h = 0u; h < HELD_FOURS; h++) {
-        top[h] = vec4<f32>(LOWEST);
+        running_maximum[h] = vec4<f32>(LOWEST);
     }
-    var mass: Held; // of this thread's keys
+    var exp_sum: Held; // of this thread's keys
     var sums: array<vec4<f32>, SUMS>; // the rows of one column four, then of the next
     if (MANY && begin < last_key) {
-        fetch_keys(lane, unit, begin, last_key, 0u);
+        fetch_keys(thread, unit, begin, last_key, 0u);
     }
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
         var scores = array<vec4<f32>, SCORES>();
         for (var first_four = 0u; first_four < FOURS; first_four += DEPTH) {
             workgroupBarrier();
-            put_keys(lane, unit, first_key, last_key, first_four);
+            stage_keys(thread, unit, first_key, last_key, first_four);
             if (FOURS > DEPTH || first_key == begin) {
-                load_queries(lane, unit, first_four);
+                load_queries(thread, unit, first_four);
             }
             workgroupBarrier();
             if (MANY && first_four + DEPTH < FOURS) {
-                fetch_keys(lane, unit, first_key, last_key, first_four + DEPTH);
+                fetch_keys(thread, unit, first_key, last_key, first_four + DEPTH);
             } else if (MANY) {
-                fetch_values(lane, unit, first_key, last_key);
+                fetch_values(thread, unit, first_key, last_key);
             }
             for (var four = 0u; four < select(min(DEPTH, FOURS - first_four), DEPTH, FOURS % DEPTH == 0u); four++) {
                 var blocks: array<mat4x4<f32>, HELD_FOURS>; // an element of four queries in a column
@@ -191,31 +191,31 @@ fn main(
                 // A key past the end takes the mask of the last one, and is hidden.
                 let real = min(key, last_key - 1u);
                 for (var r = 0u; r < HELD; r++) {
-                    let score = masked(sights[r], real, scores[j * HELD_FOURS + r / 4u][r % 4u]);
+                    let score = masked(visibles[r], real, scores[j * HELD_FOURS + r / 4u][r % 4u]);
                     scores[j * HELD_FOURS + r / 4u][r % 4u] = select(params.hidden, score, key < last_key);
                 }
             }
         }
-        var highest = top;
+        var maximum = running_maximum;
         for (var h = 0u; h < HELD_FOURS; h++) {
             for (var j = 0u; j < THREAD_KEYS; j++) {
-                highest[h] = max(highest[h], scores[j * HELD_FOURS + h]);
+                maximum[h] = max(maximum[h], scores[j * HELD_FOURS + h]);
             }
         }
-        highest = highest_together(row_thread, key_thread, highest);
+        maximum = row_maximum(row_thread, key_thread, maximum);
         for (var h = 0u; h < HELD_FOURS; h++) {
-            let shrink = exp(top[h] - highest[h]);
-            top[h] = highest[h];
-            mass[h] *= shrink;
+            let correction = exp(running_maximum[h] - maximum[h]);
+            running_maximum[h] = maximum[h];
+            exp_sum[h] *= correction;
             for (var j = 0u; j < THREAD_KEYS; j++) {
                 let score = scores[j * HELD_FOURS + h];
-                let weight = select(exp(score - top[h]), vec4<f32>(), score < vec4<f32>(LOWEST));
-                mass[h] += weight;
+                let weight = select(exp(score - running_maximum[h]), vec4<f32>(), score < vec4<f32>(LOWEST));
+                exp_sum[h] += weight;
                 weights[weight_place(key_thread + j * KEY_THREADS, row_thread + h * ROW_THREADS)] = weight;
             }
             for (var c = 0u; c < COLUMNS; c++) {
                 for (var r = 0u; r < 4u; r++) {
-                    sums[c * HELD + h * 4u + r] *= shrink[r];
+                    sums[c * HELD + h * 4u + r] *= correction[r];
                 }
             }
         }
@@ -225,13 +225,13 @@ fn main(
                 workgroupBarrier();
             }
             if (MANY) {
-                put_values(lane);
+                stage_values(thread);
             }
             workgroupBarrier();
             if (MANY && first + PIECE < count) {
-                fetch_values(lane, unit, first_key + first + PIECE, last_key);
+                fetch_values(thread, unit, first_key + first + PIECE, last_key);
             } else if (MANY && first_key + KEYS < last_key) {
-                fetch_keys(lane, unit, first_key + KEYS, last_key, 0u);
+                fetch_keys(thread, unit, first_key + KEYS, last_key, 0u);
             }
             // Keys past the end have no weight and no value, so a step is always whole.
             for (var j = 0u; j < min(PIECE, count - first); j += STEP) {
@@ -257,19 +257,19 @@ fn main(
             }
         }
     }
-    mass = total_together(row_thread, key_thread, mass);
+    exp_sum = row_sum(row_thread, key_thread, exp_sum);
     for (var h = 0u; h < HELD_FOURS; h++) {
         for (var r = 0u; r < 4u; r++) {
             let tile_row = (row_thread + h * ROW_THREADS) * 4u + r;
-            let whole = mass[h][r];
+            let whole = exp_sum[h][r];
             for (var c = 0u; c < COLUMNS; c++) {
                 let four = key_thread + c * KEY_THREADS;
                 let sum = sums[c * HELD + h * 4u + r];
                 if (four < FOURS && first_row + tile_row < params.rows) {
                     if (params.splits > 1u) {
-                        put_part(work * TILE_ROWS + tile_row, four, sum, top[h][r], whole);
+                        store_split(work * TILE_ROWS + tile_row, four, sum, running_maximum[h][r], whole);
                     } else {
-                        put(query_place(unit, first_row + tile_row), four, sum / select(whole, 1.0, whole == 0.0));
+                        store(query_place(unit, first_row + tile_row), four, sum / select(whole, 1.0, whole == 0.0));
                     }
                 }
             }

@@ -15,7 +15,7 @@ var<workgroup> held: array<i32, WG>;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let span = group_index(group, grid);
     let start = span * params.span;
@@ -25,21 +25,21 @@ fn main(
     let end = min(start + params.span, params.count);
     var before = 0;
     for (var first = start; first < end; first += WG) {
-        let i = first + lane;
+        let i = first + thread;
         var total = 0;
         if (i < end) {
             total = sums[i];
         }
-        held[lane] = total;
+        held[thread] = total;
         for (var step = 1u; step < WG; step *= 2u) {
             workgroupBarrier();
             var below = 0;
-            if (lane >= step) {
-                below = held[lane - step];
+            if (thread >= step) {
+                below = held[thread - step];
             }
             workgroupBarrier();
             total += below;
-            held[lane] = total;
+            held[thread] = total;
         }
         workgroupBarrier();
         if (i < end) {
@@ -48,7 +48,7 @@ fn main(
         before += held[WG - 1u];
         workgroupBarrier();
     }
-    if (lane == 0u) {
+    if (thread == 0u) {
         totals[span] = before;
     }
 }

@@ -1,4 +1,5 @@
-// Of the runs of equal pairs: the element of x that each begins with, its place, its LENGTH, or the RUN of each element.
+// Of the runs of equal pairs: the element of x that each begins with, its place, its LENGTH, or the RUN of each
+// element.
 override WG: u32 = 64;
 override OP: u32 = VALUE;
 

@@ -1,5 +1,5 @@
 // out = OP(a, b) over the shape that a and b broadcast to, of complex numbers, one of which may be REAL.
-#choice REAL: neither, left, right
+#choice REAL: neither, real_left, real_right
 #include elementwise/broadcast
 override WG: u32 = 64;
 override OP: u32 = ADD;
@@ -16,12 +16,12 @@ struct Params {
     dims: array<vec4<u32>, 8>,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
-#if REAL == left
+#if REAL == real_left
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 #else
 @group(0) @binding(1) var<storage, read> a: array<vec2<f32>>;
 #endif
-#if REAL == right
+#if REAL == real_right
 @group(0) @binding(2) var<storage, read> b: array<f32>;
 #else
 @group(0) @binding(2) var<storage, read> b: array<vec2<f32>>;
@@ -29,7 +29,7 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 
 fn left_at(i: u32) -> vec2<f32> {
-#if REAL == left
+#if REAL == real_left
     return vec2<f32>(a[i], 0.0);
 #else
     return a[i];
@@ -37,7 +37,7 @@ fn left_at(i: u32) -> vec2<f32> {
 }
 
 fn right_at(i: u32) -> vec2<f32> {
-#if REAL == right
+#if REAL == real_right
     return vec2<f32>(b[i], 0.0);
 #else
     return b[i];

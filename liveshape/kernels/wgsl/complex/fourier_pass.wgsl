@@ -1,5 +1,6 @@
-// One pass of a Fourier transform along a dimension of `length`, whose elements lie `inner` apart. The passes before made
-// transforms of `done` elements each; this one makes one of each `radix` of them, in the order that the next pass needs.
+// One pass of a Fourier transform along a dimension of `length`, whose elements lie `inner` apart. The passes before
+// made transforms of `done` elements each; this one makes one of each `radix` of them, in the order that the next pass
+// needs.
 override WG: u32 = 64;
 
 struct Params {

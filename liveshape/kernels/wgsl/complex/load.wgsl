@@ -1,5 +1,5 @@
-// out = complex numbers along a dimension of `length`: REAL ones, WHOLE ones as they are, or those of which only the first
-// HALF is `given`, because the others are their conjugates.
+// out = complex numbers along a dimension of `length`: REAL ones, WHOLE ones as they are, or those of which only the
+// first HALF is `given`, because the others are their conjugates.
 override WG: u32 = 64;
 override OP: u32 = REAL;
 

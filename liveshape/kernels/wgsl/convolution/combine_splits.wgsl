@@ -1,4 +1,4 @@
-// The sums of tiles that shared the depth of a convolution, as one.
+// Split-K of a convolution: sums the partial sums of its splits.
 // T: f32, f16
 override WG: u32 = 64;
 override BIAS: bool = false;

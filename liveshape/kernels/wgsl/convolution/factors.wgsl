@@ -1,9 +1,10 @@
 // The tiles of a convolution: rows are output channels of a group, columns are pixels of the whole batch, and the depth
-// goes through the input channels of the group and the taps of the kernel. Nothing is unfolded: each pixel of a tile is
-// told where its window begins, each step of the depth where it lies in a window, and an element is where the two meet.
+// goes through the input channels of the group and the taps of the kernel. Implicit GEMM, without im2col: each pixel of
+// a tile is told where its window begins, each step of the depth where it lies in a window, and an element is where the
+// two meet.
 //
-// A transposed convolution is one for each phase of its stride: outputs `stride` apart are reached by the same taps, and
-// these walk the input one by one, backwards.
+// A transposed convolution is one for each phase of its stride: outputs `stride` apart are reached by the same taps,
+// and these walk the input one by one, backwards.
 // TOut: f32, f16
 override TRANSPOSED: bool = false;
 override BIAS: bool = false;
@@ -14,7 +15,7 @@ struct Params {
     rows: u32, // output channels of a group
     channels: u32, // input channels of a group
     columns: u32, // pixels of the batch, of the largest phase
-    splits: u32, // tiles that share the depth, each with sums of its own
+    splits: u32, // of the depth (split-K), each with partial sums of its own
     split_depth: u32,
     split_stride: u32, // elements between the sums of one and of the next
     extents: vec4<u32>, // of the input: depth, height, width, and all of them
@@ -117,8 +118,8 @@ fn place_in(extents: vec4<u32>, index: vec3<i32>) -> i32 {
     return (index.x * i32(extents.y) + index.y) * i32(extents.z) + index.z;
 }
 
-fn begin(lane: u32, tile: Tile) {
-    for (var i = lane; i < TILE_COLUMNS; i += WG) {
+fn begin(thread: u32, tile: Tile) {
+    for (var i = thread; i < TILE_COLUMNS; i += WG) {
         let column = tile.first_column + i;
         let across = column / tile.pixels.z;
         let along = across / tile.pixels.y;
@@ -138,12 +139,12 @@ fn begin(lane: u32, tile: Tile) {
         let place = plane * params.rows * params.outputs.w + u32(place_in(params.outputs, vec3<i32>(result)));
         places[i] = select(NOWHERE, place, exists);
     }
-    look_ahead(lane, tile, tile.first_k);
+    prefetch(thread, tile, tile.first_k);
     workgroupBarrier();
 }
 
-fn look_ahead(lane: u32, tile: Tile, first_k: u32) {
-    for (var i = lane; i < STEP; i += WG) {
+fn prefetch(thread: u32, tile: Tile, first_k: u32) {
+    for (var i = thread; i < STEP; i += WG) {
         let k = first_k + i;
         if (k >= tile.last_k) {
             steps[i] = vec4<i32>(OUTSIDE);
@@ -167,8 +168,8 @@ fn weight_one(i: u32) -> f32 {
     return V_at(V_math(weight[i / V_lanes]), i % V_lanes);
 }
 
-fn load_left(lane: u32, tile: Tile, first_k: u32) {
-    for (var i = lane; i < TILE_ROWS * FOURS; i += WG) {
+fn load_left(thread: u32, tile: Tile, first_k: u32) {
+    for (var i = thread; i < TILE_ROWS * FOURS; i += WG) {
         let row = tile.first_row + i / FOURS;
         let k = first_k + i % FOURS * 4u;
         var four = vec4<f32>();
@@ -194,8 +195,8 @@ fn load_left(lane: u32, tile: Tile, first_k: u32) {
     }
 }
 
-fn load_right(lane: u32, tile: Tile, first_k: u32) {
-    for (var i = lane; i < TILE_COLUMNS * FOURS; i += WG) {
+fn load_right(thread: u32, tile: Tile, first_k: u32) {
+    for (var i = thread; i < TILE_COLUMNS * FOURS; i += WG) {
         let column = i % TILE_COLUMNS;
         let four = i / TILE_COLUMNS;
         let window = windows[column];
@@ -216,7 +217,7 @@ fn element(at: vec4<i32>) -> f32 {
     return 0.0;
 }
 
-fn put_sum(tile: Tile, row: u32, column: u32, sum: f32) {
+fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
     let channel = tile.first_row + row;
     let place = places[column];
     if (channel >= params.rows || place == NOWHERE) {

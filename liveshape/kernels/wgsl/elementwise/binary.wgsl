@@ -23,9 +23,9 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = group_index(group, grid) * WG + lane;
+    let i = group_index(group, grid) * WG + thread;
     if (i > (params.count - 1u) / 4u) {
         return;
     }

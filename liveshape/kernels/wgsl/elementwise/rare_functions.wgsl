@@ -1,5 +1,6 @@
-// Functions of one tensor that few programs have, beside those of elementwise/unary_functions.wgsl: errors and gammas. Polynomials are
-// fitted in t, which goes from -1 to 1 where they hold; their errors are below two units in the last place.
+// Functions of one tensor that few programs have, beside those of elementwise/unary_functions.wgsl: errors and gammas.
+// Polynomials are fitted in t, which goes from -1 to 1 where they hold; their errors are below two units in the last
+// place.
 const IDENTITY: u32 = 0u;
 const ERFC: u32 = 1u;
 const ERFINV: u32 = 2u;

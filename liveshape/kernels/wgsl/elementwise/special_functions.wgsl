@@ -1,4 +1,5 @@
-// What WGSL lacks or leaves to the driver, which may be off by far: sin by 1e-4 and atan by 4096 units in the last place.
+// What WGSL lacks or leaves to the driver, which may be off by far: sin by 1e-4 and atan by 4096 units in the last
+// place.
 var<private> infinity_bits: u32 = 0x7f800000u; // a constant expression may not be infinite
 
 fn infinity() -> vec4<f32> {

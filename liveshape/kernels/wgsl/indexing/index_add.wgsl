@@ -1,5 +1,6 @@
-// out[outer, at, :] += the sum of values[outer, pick, :] over every pick that goes there, in order: one thread per element
-// of out, because WGSL adds floats atomically nowhere. The index was sorted, so that a thread finds its own by search.
+// out[outer, at, :] += the sum of values[outer, pick, :] over every pick that goes there, in order: one thread per
+// element of out, because WGSL adds floats atomically nowhere. The index was sorted, so that a thread finds its own by
+// search.
 override WG: u32 = 64;
 
 struct Params {

@@ -1,5 +1,5 @@
-// out = x, and where the index names an element of it, what OP makes of it and of all that the source has for it, in order.
-// Each line of the index was sorted, so an element finds its own by two searches, and nothing is written twice.
+// out = x, and where the index names an element of it, what OP makes of it and of all that the source has for it, in
+// order. Each line of the index was sorted, so an element finds its own by two searches, and nothing is written twice.
 // T: f32, f16, i32, u32
 override WG: u32 = 64;
 override OP: u32 = SET;

@@ -90,7 +90,7 @@ fn each(unit: u32) {
                 let at = channel[k] + c;
                 values[k] = rescaled(total_of(totals[c][k], at), at, f32(scales[at % params.scale_period]));
             }
-            put_four(first + c * pixels, params.elements, values);
+            store_four(first + c * pixels, params.elements, values);
         }
     }
 }

@@ -1,5 +1,5 @@
 // A linear layer with weights of eight bits, [N, K]: a unit is four neighbours of the output, of one row or of four,
-// and UNIT_THREADS threads share its depth. What x is and how products are summed is up to the operands.
+// and UNIT_THREADS threads split its depth. What x is and how products are summed is up to the operands.
 override WG: u32 = 128;
 override ROWS: u32 = 1; // 1 or 4
 override WHOLE: bool = true; // four neighbours always lie in one row; where they may not, ROWS is 1
@@ -26,10 +26,10 @@ fn combine(a: Total, b: Total) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let elements = params.rows * params.columns;
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     var rows = vec4<u32>();
     var columns = vec4<u32>();
     var units = (elements + 3u) / 4u;
@@ -44,7 +44,7 @@ fn main(
         rows = places / params.columns;
         columns = places % params.columns;
     }
-    let member = member_of(lane);
+    let member = member_of(thread);
     var mine: Total;
     for (var k = member * 4u; k < params.depth; k += COOPERATING * 4u) {
         let left = params.depth - k;
@@ -65,7 +65,7 @@ fn main(
             }
         }
     }
-    var total = reduce_unit(lane, mine);
+    var total = reduce_unit(thread, mine);
     if (member > 0u || unit >= units) {
         return;
     }
@@ -76,7 +76,7 @@ fn main(
             for (var c = 0u; c < 4u; c++) {
                 values[c] = value_of(total[r][c], columns[c]);
             }
-            put_four(first, elements, values);
+            store_four(first, elements, values);
         }
     }
 }

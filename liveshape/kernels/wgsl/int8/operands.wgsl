@@ -1,5 +1,5 @@
-#choice ACTIVATIONS: bytes, floats
-#if ACTIVATIONS == floats
+#choice INPUT: int8_input, float_input
+#if INPUT == float_input
 // Activations that are floats: the integers of the weight are multiplied as floats, and their scale comes last.
 // T: f32, f16
 // TScale: f32, f16

@@ -1,4 +1,4 @@
-// What a sum of products of integers stands for: one scale of the activations, one of each column of the weight.
+// Dequantizes a sum of products of integers: one scale of the activations, one of each column of the weight.
 override BIAS: bool = false;
 override RELU: bool = false;
 

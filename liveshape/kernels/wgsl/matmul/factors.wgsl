@@ -24,14 +24,14 @@ fn tile_at(index: u32) -> Tile {
     return tile;
 }
 
-// Matrices lie as they are read: there is nothing to prepare.
-fn begin(lane: u32, tile: Tile) {}
+// Matrices are read as they lie: there is nothing to prepare or to prefetch.
+fn begin(thread: u32, tile: Tile) {}
 
-fn look_ahead(lane: u32, tile: Tile, k: u32) {}
+fn prefetch(thread: u32, tile: Tile, k: u32) {}
 
-fn load_left(lane: u32, tile: Tile, first_k: u32) {
+fn load_left(thread: u32, tile: Tile, first_k: u32) {
     let start = tile.batch * params.x_stride;
-    for (var i = lane; i < TILE_ROWS * FOURS; i += WG) {
+    for (var i = thread; i < TILE_ROWS * FOURS; i += WG) {
         let row = tile.first_row + i / FOURS;
         let k = first_k + i % FOURS * 4u;
         var four = vec4<f32>();
@@ -42,17 +42,17 @@ fn load_left(lane: u32, tile: Tile, first_k: u32) {
     }
 }
 
-fn load_right(lane: u32, tile: Tile, first_k: u32) {
+fn load_right(thread: u32, tile: Tile, first_k: u32) {
     let start = tile.batch * params.weight_stride;
     if (TRANSPOSED) {
-        load_right_transposed(lane, start, tile.first_column, first_k);
+        load_right_transposed(thread, start, tile.first_column, first_k);
     } else {
-        load_right_plain(lane, start, tile.first_column, first_k);
+        load_right_plain(thread, start, tile.first_column, first_k);
     }
 }
 
-fn load_right_transposed(lane: u32, start: u32, first_column: u32, first_k: u32) {
-    for (var i = lane; i < TILE_COLUMNS * FOURS; i += WG) {
+fn load_right_transposed(thread: u32, start: u32, first_column: u32, first_k: u32) {
+    for (var i = thread; i < TILE_COLUMNS * FOURS; i += WG) {
         let column = first_column + i / FOURS;
         let k = first_k + i % FOURS * 4u;
         var four = vec4<f32>();
@@ -63,8 +63,8 @@ fn load_right_transposed(lane: u32, start: u32, first_column: u32, first_k: u32)
     }
 }
 
-fn load_right_plain(lane: u32, start: u32, first_column: u32, first_k: u32) {
-    for (var i = lane; i < COLUMN_THREADS * FOURS; i += WG) {
+fn load_right_plain(thread: u32, start: u32, first_column: u32, first_k: u32) {
+    for (var i = thread; i < COLUMN_THREADS * FOURS; i += WG) {
         let column = (i % COLUMN_THREADS) * 4u;
         let four = i / COLUMN_THREADS;
         let left = max(params.columns, first_column + column) - first_column - column;
@@ -83,6 +83,6 @@ fn load_right_plain(lane: u32, start: u32, first_column: u32, first_k: u32) {
     }
 }
 
-fn put_sum(tile: Tile, row: u32, column: u32, sum: f32) {
-    put(tile.batch, tile.first_row + row, tile.first_column + column, sum);
+fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
+    store(tile.batch, tile.first_row + row, tile.first_column + column, sum);
 }

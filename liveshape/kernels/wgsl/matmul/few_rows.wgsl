@@ -1,4 +1,5 @@
-// A product of few rows, bound by reading the right factor once: a unit is four columns, UNIT_THREADS threads share its depth.
+// GEMM of few rows, bound by reading the right factor once: a unit is four columns, UNIT_THREADS threads split its
+// depth.
 // T: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // at least params.rows
@@ -22,13 +23,13 @@ fn combine(a: Total, b: Total) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let per_batch = (params.columns + 3u) / 4u;
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let batch = min(unit / per_batch, params.batch - 1u);
     let column = (unit % per_batch) * 4u;
-    let member = member_of(lane);
+    let member = member_of(thread);
     let x_start = batch * params.x_stride;
     let weight_start = batch * params.weight_stride;
     var mine: Total;
@@ -60,11 +61,11 @@ fn main(
             }
         }
     }
-    var total = reduce_unit(lane, mine);
+    var total = reduce_unit(thread, mine);
     if (unit >= params.batch * per_batch) {
         return;
     }
     for (var i = member; i < ROWS * 4u; i += COOPERATING) {
-        put(batch, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
+        store(batch, i / 4u, column + i % 4u, total[i / 4u][i % 4u]);
     }
 }

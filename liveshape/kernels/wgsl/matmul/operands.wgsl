@@ -1,4 +1,4 @@
-// What the two matmul kernels share: four neighbours of either factor at a time, and the fused end.
+// What the two matmul kernels share: four neighbours of either factor at a time, and the epilogue.
 // The right factor is [N, K] where TRANSPOSED (the weight of a linear layer), else [K, N].
 #choice WEIGHT: floats, nibbles
 #if WEIGHT == nibbles
@@ -108,7 +108,7 @@ fn weight_within(i: u32, count: u32) -> vec4<f32> {
     return four;
 }
 
-fn put(batch: u32, row: u32, column: u32, product: f32) {
+fn store(batch: u32, row: u32, column: u32, product: f32) {
     if (row >= params.rows || column >= params.columns) {
         return;
     }

@@ -1,4 +1,4 @@
-// A product in tiles of TILE_ROWS by TILE_COLUMNS that a workgroup brings to its own memory, 16 of the depth at a time.
+// GEMM in tiles of TILE_ROWS by TILE_COLUMNS that a workgroup stages in its memory, 16 of the depth at a time.
 // Both tiles keep the depth innermost, in fours, so one thread's step is a vector times a 4 x 4 block.
 // The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
 #choice FACTORS: matrices, convolution
@@ -28,19 +28,19 @@ var<workgroup> tile_right: array<vec4<f32>, TILE_COLUMNS * PITCH>;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let tile = tile_at(group_index(group, grid));
     if (!tile.exists) {
         return;
     }
-    begin(lane, tile);
-    let column = lane % COLUMN_THREADS;
-    let row = lane / COLUMN_THREADS;
+    begin(thread, tile);
+    let column = thread % COLUMN_THREADS;
+    let row = thread / COLUMN_THREADS;
     var sums: array<vec4<f32>, THREAD_ROWS>;
     for (var k = tile.first_k; k < tile.last_k; k += STEP) {
-        load_left(lane, tile, k);
-        load_right(lane, tile, k);
+        load_left(thread, tile, k);
+        load_right(thread, tile, k);
         workgroupBarrier();
         for (var four = 0u; four < FOURS; four++) {
             let block = mat4x4<f32>(
@@ -53,14 +53,14 @@ fn main(
                 sums[r] = plus_product(sums[r], tile_left[(row + r * ROW_THREADS) * PITCH + four], block);
             }
         }
-        look_ahead(lane, tile, k + STEP);
+        prefetch(thread, tile, k + STEP);
         workgroupBarrier();
     }
     for (var r = 0u; r < THREAD_ROWS; r++) {
         let tile_row = row + r * ROW_THREADS;
         if (tile_row < TILE_ROWS) {
             for (var c = 0u; c < 4u; c++) {
-                put_sum(tile, tile_row, column + c * COLUMN_THREADS, sums[r][c]);
+                store_sum(tile, tile_row, column + c * COLUMN_THREADS, sums[r][c]);
             }
         }
     }

@@ -1,4 +1,5 @@
-// out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in vectors.
+// out[target_start + i . target_strides] = x[source_start + i . source_strides] for every index i of `sizes`, in
+// vectors.
 #choice ELEMENTS: real, complex
 #if ELEMENTS == real
 // live VEC: 1, 2, 4

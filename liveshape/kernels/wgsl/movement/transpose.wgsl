@@ -30,7 +30,7 @@ var<workgroup> tile: array<T, TILE * PITCH>;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     var rest = group_index(group, grid);
     if (rest >= params.tiles) {
@@ -42,7 +42,7 @@ fn main(
     rest = rest / tiles_across;
     let first_along = (rest % tiles_along) * TILE;
     let offsets = walk_both(rest / tiles_along);
-    for (var i = lane; i < TILE * TILE; i += WG) {
+    for (var i = thread; i < TILE * TILE; i += WG) {
         let across = first_across + i % TILE;
         let along = first_along + i / TILE;
         if (across < params.across && along < params.along) {
@@ -50,7 +50,7 @@ fn main(
         }
     }
     workgroupBarrier();
-    for (var i = lane; i < TILE * TILE; i += WG) {
+    for (var i = thread; i < TILE * TILE; i += WG) {
         let across = first_across + i / TILE;
         let along = first_along + i % TILE;
         if (across < params.across && along < params.along) {

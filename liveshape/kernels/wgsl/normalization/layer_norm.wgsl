@@ -33,23 +33,23 @@ fn combine(a: Total, b: Total) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let row = unit_of(group_index(group, grid), lane);
-    let member = member_of(lane);
+    let row = unit_of(group_index(group, grid), thread);
+    let member = member_of(thread);
     let start = min(row, params.rows - 1u) * params.width;
     let count = f32(params.width * V_lanes);
     var sums = V_math(0);
     for (var i = member; i < params.width; i += COOPERATING) {
         sums += V_math(x[start + i]);
     }
-    let mean = reduce_unit(lane, V_sum(sums)) / count;
+    let mean = reduce_unit(thread, V_sum(sums)) / count;
     var squares = V_math(0);
     for (var i = member; i < params.width; i += COOPERATING) {
         let difference = V_math(x[start + i]) - mean;
         squares += difference * difference;
     }
-    let scale = inverseSqrt(reduce_unit(lane, V_sum(squares)) / count + params.eps);
+    let scale = inverseSqrt(reduce_unit(thread, V_sum(squares)) / count + params.eps);
     if (row >= params.rows) {
         return;
     }

@@ -1,11 +1,11 @@
 // One workgroup per row: out = row * rsqrt(mean(row^2) + eps) * weight, summed in f32.
-// Its rows are those of a tensor, or of a sum that is a result as well; what it gives is numbers, or quantized.
+// Its rows are those of a tensor, or of a sum that is a result as well; its output is floats, or quantized.
 #choice ROWS: tensor, sum
-#choice OUTPUT: numbers, quantized
+#choice OUTPUT: floats, quantized
 // T: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override HELD: u32 = 0; // vectors that a thread keeps with their weights, and does not look at again; 0: it does
+override HELD: u32 = 0; // vectors that a thread keeps with their weights, in registers; 0: it reads them again
 
 struct Params {
     rows: u32,
@@ -30,22 +30,22 @@ struct Params {
 
 #if ROWS == sum
 // The sum is rounded before it is normalized, as by two operators.
-fn first_look(i: u32) -> V_math {
+fn load_first(i: u32) -> V_math {
     let value = V(V_math(a[i]) + V_math(b[i]));
     total[i] = value;
     return V_math(value);
 }
 
-// Each lane reads back only what it wrote itself.
-fn second_look(i: u32) -> V_math {
+// Each thread reads back only what it wrote itself.
+fn load_again(i: u32) -> V_math {
     return V_math(total[i]);
 }
 #else
-fn first_look(i: u32) -> V_math {
+fn load_first(i: u32) -> V_math {
     return V_math(x[i]);
 }
 
-fn second_look(i: u32) -> V_math {
+fn load_again(i: u32) -> V_math {
     return V_math(x[i]);
 }
 #endif
@@ -59,30 +59,30 @@ var<private> kept_weight: array<V_math, max(HELD, 1u)>;
 // For 4-bit layers of quantized rows: vectors are of four.
 #include quantization/quantize_group
 
-fn normed(start: u32, i: u32, scale: f32) -> vec4<f32> {
-    return second_look(start + i) * scale * V_math(weight[i]);
+fn normalized(start: u32, i: u32, scale: f32) -> vec4<f32> {
+    return load_again(start + i) * scale * V_math(weight[i]);
 }
 
-fn put_row(lane: u32, start: u32, scale: f32) {
-    for (var i = lane * 8u; i < params.width; i += WG * 8u) {
-        put_group((start + i) / 8u, Eight(
-            normed(start, i, scale), normed(start, i + 1u, scale),
-            normed(start, i + 2u, scale), normed(start, i + 3u, scale),
-            normed(start, i + 4u, scale), normed(start, i + 5u, scale),
-            normed(start, i + 6u, scale), normed(start, i + 7u, scale),
+fn store_row(thread: u32, start: u32, scale: f32) {
+    for (var i = thread * 8u; i < params.width; i += WG * 8u) {
+        store_quantized((start + i) / 8u, Eight(
+            normalized(start, i, scale), normalized(start, i + 1u, scale),
+            normalized(start, i + 2u, scale), normalized(start, i + 3u, scale),
+            normalized(start, i + 4u, scale), normalized(start, i + 5u, scale),
+            normalized(start, i + 6u, scale), normalized(start, i + 7u, scale),
         ));
     }
 }
 #else
-fn put_row(lane: u32, start: u32, scale: f32) {
+fn store_row(thread: u32, start: u32, scale: f32) {
     for (var h = 0u; h < HELD; h++) {
-        let i = lane + h * WG;
+        let i = thread + h * WG;
         if (i < params.width) {
             out[start + i] = V(kept[h] * scale * kept_weight[h]);
         }
     }
-    for (var i = lane; HELD == 0u && i < params.width; i += WG) {
-        out[start + i] = V(second_look(start + i) * scale * V_math(weight[i]));
+    for (var i = thread; HELD == 0u && i < params.width; i += WG) {
+        out[start + i] = V(load_again(start + i) * scale * V_math(weight[i]));
     }
 }
 #endif
@@ -91,7 +91,7 @@ fn put_row(lane: u32, start: u32, scale: f32) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let row = group_index(group, grid);
     if (row >= params.rows) {
@@ -101,20 +101,20 @@ fn main(
     var squares = V_math(0);
     if (HELD > 0u) {
         for (var h = 0u; h < HELD; h++) {
-            let i = lane + h * WG;
+            let i = thread + h * WG;
             if (i < params.width) {
-                kept[h] = first_look(start + i);
+                kept[h] = load_first(start + i);
                 kept_weight[h] = V_math(weight[i]);
                 squares += kept[h] * kept[h];
             }
         }
     } else {
-        for (var i = lane; i < params.width; i += WG) {
-            let value = first_look(start + i);
+        for (var i = thread; i < params.width; i += WG) {
+            let value = load_first(start + i);
             squares += value * value;
         }
     }
-    let total_of_squares = row_total(lane, V_sum(squares));
+    let total_of_squares = workgroup_sum(thread, V_sum(squares));
     let scale = inverseSqrt(total_of_squares / f32(params.width * V_lanes) + params.eps);
-    put_row(lane, start, scale);
+    store_row(thread, start, scale);
 }

@@ -35,15 +35,15 @@ override DIVISOR: u32 = INSIDE;
 
 alias Found = T_math;
 
-fn nothing(first: i32) -> Found {
+fn initial(first: i32) -> Found {
     return Found(0);
 }
 
-fn look(found: Found, value: T_math, index: i32) -> Found {
+fn accumulate(found: Found, value: T_math, index: i32) -> Found {
     return found + value;
 }
 
-fn put(i: u32, found: Found, inside: vec3<i32>, padded: vec3<i32>) {
+fn store(i: u32, found: Found, inside: vec3<i32>, padded: vec3<i32>) {
     let extent = select(inside, padded, DIVISOR == PADDED);
     let divisor = select(extent.x * extent.y * extent.z, params.divisor, DIVISOR == GIVEN);
     out[i] = T(found / T_math(divisor));
@@ -60,11 +60,11 @@ struct Found {
     index: i32,
 }
 
-fn nothing(first: i32) -> Found {
+fn initial(first: i32) -> Found {
     return Found(T_math(params.lowest), 0u, first);
 }
 
-fn look(found: Found, value: T_math, index: i32) -> Found {
+fn accumulate(found: Found, value: T_math, index: i32) -> Found {
     if (WHOLE) {
         if (value > found.value) {
             return Found(value, 0u, index);
@@ -78,7 +78,7 @@ fn look(found: Found, value: T_math, index: i32) -> Found {
     return found;
 }
 
-fn put(i: u32, found: Found, inside: vec3<i32>, padded: vec3<i32>) {
+fn store(i: u32, found: Found, inside: vec3<i32>, padded: vec3<i32>) {
     out[i] = T(found.value);
 #if POOL == maximum_and_index
     indices[i] = found.index;
@@ -101,16 +101,16 @@ fn each(i: u32) {
     }
     let first = low + max((dilation - 1 - low) / dilation, vec3<i32>(0)) * dilation;
     let last = min(high, sizes);
-    var found = nothing((first.x * sizes.y + first.y) * sizes.z + first.z);
+    var found = initial((first.x * sizes.y + first.y) * sizes.z + first.z);
     for (var d = first.x; d < last.x; d += dilation.x) {
         for (var h = first.y; h < last.y; h += dilation.y) {
             for (var w = first.z; w < last.z; w += dilation.z) {
                 let index = (d * sizes.y + h) * sizes.z + w;
-                found = look(found, T_math(x[plane + u32(index)]), index);
+                found = accumulate(found, T_math(x[plane + u32(index)]), index);
             }
         }
     }
-    put(i, found, last - first, min(high, sizes + padding) - low);
+    store(i, found, last - first, min(high, sizes + padding) - low);
 }
 
 #include common/each

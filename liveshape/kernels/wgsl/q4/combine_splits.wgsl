@@ -1,4 +1,4 @@
-// The sums of a 4-bit linear layer whose depth was shared: a thread adds the partial_sums of four columns of a row.
+// Split-K of a 4-bit linear layer: a thread sums the partial sums of four columns of a row, for the epilogue.
 // TOut: f32, f16
 // TScale: f32, f16
 // TBias: f32, f16
@@ -15,17 +15,17 @@ const PLACES: u32 = WG;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = group_index(group, grid) * WG + lane;
+    let i = group_index(group, grid) * WG + thread;
     let fours = (params.columns + 3u) / 4u;
     let row = i / fours;
     var total = vec4<f32>();
     if (row < params.rows) {
-        expect_four(row, i % fours * 4u);
+        prefetch_residual(row, i % fours * 4u);
         for (var split_index = 0u; split_index < params.splits; split_index++) {
             total += partial_sums[split_index * params.rows * fours + i];
         }
     }
-    put_unit(lane, i, lane, true, total);
+    store_unit(thread, i, thread, true, total);
 }

@@ -2,18 +2,19 @@
 // last bindings.
 #choice EPILOGUE: store, split_k, three, rotary, added, gated, added_quantized, gated_quantized
 #if EPILOGUE == split_k
-// The sums of one split of the depth, without more, for q4/combine_splits.wgsl to add to the others: rows are whole vectors.
+// The sums of one split of the depth, without more, for q4/combine_splits.wgsl to add to the others: rows are whole
+// vectors.
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn put_four(row: u32, column: u32, products: vec4<f32>) {
+fn store_four(row: u32, column: u32, products: vec4<f32>) {
     if (row < params.rows && column < params.columns) {
         out[(split * params.rows + row) * ((params.columns + 3u) / 4u) + column / 4u] = products;
     }
 }
 #elif EPILOGUE == gated_quantized
-// A gated unit of two layers of one input as quantized rows, for the layer that wants them: columns are a multiple of 64,
-// and those of 32 neighbours meet in one workgroup.
+// SwiGLU of two layers of one input, quantized for the layer that reads it: columns are a multiple of 64, and those of
+// 32 neighbours lie in one workgroup.
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<u32>>;
 @group(0) @binding(5) var<uniform> params: Params;
 
@@ -21,7 +22,7 @@ fn put_four(row: u32, column: u32, products: vec4<f32>) {
 #include quantization/quantize_group
 
 // 32 neighbours of a row, from the pairs at 16 places on.
-fn eight_at(place: u32) -> Eight {
+fn group_at(place: u32) -> Eight {
     return Eight(
         vec4<f32>(pair_at(place), pair_at(place + 1u)),
         vec4<f32>(pair_at(place + 2u), pair_at(place + 3u)),
@@ -35,7 +36,7 @@ fn eight_at(place: u32) -> Eight {
 }
 #elif EPILOGUE == added_quantized
 // The layer of one row, plus a residual. The sum is a result, and once more quantized for layers that read its RMSNorm:
-// times the weight of that, and with its sum of squares, from which those layers find the scale that is missing. Columns
+// times the weight of that, and with its sum of squares, from which those layers get the RMSNorm scale. Columns
 // are a multiple of 32.
 @group(0) @binding(4) var<storage, read> residual: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> norm_weight: array<vec4<f32>>;
@@ -45,13 +46,13 @@ fn eight_at(place: u32) -> Eight {
 
 #include quantization/quantize_group
 #elif EPILOGUE == gated
-// A gated unit of two layers of one input.
+// SwiGLU of two layers of one input.
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(5) var<uniform> params: Params;
 
 #include q4/gated
 
-fn put_four(row: u32, column: u32, products: vec4<f32>) {
+fn store_four(row: u32, column: u32, products: vec4<f32>) {
     if (row >= params.rows || column >= params.columns) {
         return;
     }
@@ -63,8 +64,8 @@ fn put_four(row: u32, column: u32, products: vec4<f32>) {
     }
 }
 #elif EPILOGUE == rotary
-// Queries, keys and values of one input, their columns behind each other in the weight: queries turn, keys turn on their
-// way to their cache, values go to theirs. The columns of a pair that turns together are neighbours in the weight.
+// Queries, keys and values of one input, their columns behind each other in the weight: rotary embedding of queries and
+// keys; keys and values are written to their caches. The columns of a rotated pair are neighbours in the weight.
 // TAngle: f32, f16
 // TKey: f32, f16
 override NEIGHBOURS: bool = true; // whether they are neighbours in the head, too; else half a head apart
@@ -81,7 +82,7 @@ override SECOND: u32 = 0; // of the keys, and of the values
 
 #include attention/rotate
 
-fn put_pair(row: u32, column: u32, products: vec2<f32>) {
+fn store_pair(row: u32, column: u32, products: vec2<f32>) {
     if (row >= params.rows || column >= params.columns) {
         return;
     }
@@ -96,7 +97,7 @@ fn put_pair(row: u32, column: u32, products: vec2<f32>) {
     let i = own % SIZE / 2u;
     let half = select(SIZE / 2u, 0u, NEIGHBOURS);
     let angle = (params.first_row + row) * (SIZE / 2u + half) + i;
-    let result = turned(pair, angle, angle + half);
+    let result = rotated(pair, angle, angle + half);
     let place = own - own % SIZE + select(i, 2u * i, NEIGHBOURS);
     let other = place + select(SIZE / 2u, 1u, NEIGHBOURS);
     if (column >= FIRST) {
@@ -109,9 +110,9 @@ fn put_pair(row: u32, column: u32, products: vec2<f32>) {
     }
 }
 
-fn put_four(row: u32, column: u32, products: vec4<f32>) {
-    put_pair(row, column, products.xy);
-    put_pair(row, column + 2u, products.zw);
+fn store_four(row: u32, column: u32, products: vec4<f32>) {
+    store_pair(row, column, products.xy);
+    store_pair(row, column + 2u, products.zw);
 }
 #else
 #if EPILOGUE == three
@@ -124,7 +125,7 @@ override SECOND: u32 = 0; // and of the second
 @group(0) @binding(6) var<storage, read_write> out_3: array<TOut>;
 @group(0) @binding(7) var<uniform> params: Params;
 
-fn put(row: u32, column: u32, product: f32) {
+fn store(row: u32, column: u32, product: f32) {
     if (row >= params.rows || column >= params.columns) {
         return;
     }
@@ -143,32 +144,32 @@ fn put(row: u32, column: u32, product: f32) {
 @group(0) @binding(5) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-fn put_onto(row: u32, column: u32, product: f32, other: f32) {
+fn store_added(row: u32, column: u32, product: f32, other: f32) {
     if (row < params.rows && column < params.columns) {
         out[row * params.columns + column] = TOut(other + f32(TOut(with_bias(column, product))));
     }
 }
 
-fn put(row: u32, column: u32, product: f32) {
+fn store(row: u32, column: u32, product: f32) {
     if (row < params.rows && column < params.columns) {
-        put_onto(row, column, product, f32(residual[row * params.columns + column]));
+        store_added(row, column, product, f32(residual[row * params.columns + column]));
     }
 }
 #else
 @group(0) @binding(4) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn put(row: u32, column: u32, product: f32) {
+fn store(row: u32, column: u32, product: f32) {
     if (row < params.rows && column < params.columns) {
         out[row * params.columns + column] = TOut(with_bias(column, product));
     }
 }
 #endif
 
-fn put_four(row: u32, column: u32, products: vec4<f32>) {
-    put(row, column, products.x);
-    put(row, column + 1u, products.y);
-    put(row, column + 2u, products.z);
-    put(row, column + 3u, products.w);
+fn store_four(row: u32, column: u32, products: vec4<f32>) {
+    store(row, column, products.x);
+    store(row, column + 1u, products.y);
+    store(row, column + 2u, products.z);
+    store(row, column + 3u, products.w);
 }
 #endif

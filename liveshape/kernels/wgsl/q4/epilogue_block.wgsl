@@ -1,14 +1,14 @@
 // The epilogue of a block of four rows by four columns.
 #if EPILOGUE == gated_quantized
-// A block of a tile whose threads are DOWN by ACROSS, a multiple of 16: of 16 neighbours the first four take a row each,
-// and make 32 neighbours of it bytes.
+// The threads of a tile are DOWN by ACROSS, a multiple of 16: of 16 neighbours the first four take a row each, and
+// quantize 32 neighbours of it.
 var<workgroup> pairs: array<vec2<f32>, WG * 4>;
 
 fn pair_at(place: u32) -> vec2<f32> {
     return pairs[place];
 }
 
-fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
+fn store_block(row: u32, column: u32, block: mat4x4<f32>) {
     let place = row / 4u % DOWN * ACROSS + column / 4u % ACROSS;
     let r = place % 16u;
     let inside = column < params.columns;
@@ -22,14 +22,14 @@ fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
     }
     workgroupBarrier();
     if (r < 4u && inside && row + r < params.rows) {
-        put_group((row + r) * (params.columns / 64u) + column / 64u, eight_at(WG * r + place - r));
+        store_quantized((row + r) * (params.columns / 64u) + column / 64u, group_at(WG * r + place - r));
     }
 }
 #else
-fn put_block(row: u32, column: u32, block: mat4x4<f32>) {
-    put_four(row, column, block[0]);
-    put_four(row + 1u, column, block[1]);
-    put_four(row + 2u, column, block[2]);
-    put_four(row + 3u, column, block[3]);
+fn store_block(row: u32, column: u32, block: mat4x4<f32>) {
+    store_four(row, column, block[0]);
+    store_four(row + 1u, column, block[1]);
+    store_four(row + 2u, column, block[2]);
+    store_four(row + 3u, column, block[3]);
 }
 #endif

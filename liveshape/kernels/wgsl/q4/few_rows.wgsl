@@ -1,6 +1,6 @@
-// A 4-bit linear layer of several rows, bound by reading the weight once: a unit is four columns of up to ROWS rows,
-// UNIT_THREADS threads share its depth, and each weight is made a number once for these rows. What a thread needs next is on its
-// way while it computes.
+// 4-bit linear layer of a few rows of floats, bound by reading the weight once: a unit is four columns of up to ROWS
+// rows, UNIT_THREADS threads split its depth, and each weight is dequantized once for these rows. The next words are
+// prefetched to registers.
 // T: f32, f16
 // TOut: f32, f16
 // TScale: f32, f16
@@ -19,21 +19,21 @@ override UNIT_THREADS: u32 = 1;
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let per_row = (params.columns + 3u) / 4u;
     let first_unit = group_index(group, grid) * GROUP_UNITS;
-    let unit = first_unit + lane / COOPERATING;
+    let unit = first_unit + thread / COOPERATING;
     let last = params.columns - 1u;
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
     let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
     let words = (params.depth + 7u) / 8u;
-    // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
+    // The sums of eight rows are two matrices: an array that is indexed in a loop may be spilled to memory.
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
-    var next = fetch(columns, min(lane % COOPERATING, words - 1u));
-    for (var i = lane % COOPERATING; i < words; i += COOPERATING) {
+    var next = fetch(columns, min(thread % COOPERATING, words - 1u));
+    for (var i = thread % COOPERATING; i < words; i += COOPERATING) {
         let numbers = numbers_of(next, column);
         next = fetch(columns, min(i + COOPERATING, words - 1u));
         upper[0] = plus_row(upper[0], numbers, row);
@@ -49,5 +49,5 @@ fn main(
             lower[3] = plus_row(lower[3], numbers, row + 7u);
         }
     }
-    put_sums(lane, first_unit, per_row, upper, lower);
+    store_sums(thread, first_unit, per_row, upper, lower);
 }

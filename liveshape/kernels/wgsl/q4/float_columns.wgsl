@@ -1,4 +1,4 @@
-// Eight places of the depth of four columns, on their way from memory, and their products with a row.
+// Eight places of the depth of four columns as they are loaded, and their products with a row of floats.
 override SCALED: u32 = 8; // how many neighbours of the depth surely share a scale: 8 or 1
 
 struct Eight {
@@ -25,13 +25,13 @@ fn fetch(columns: vec4<u32>, i: u32) -> Eight {
     return Eight(words, more, vec4<f32>(1.0), vec4<f32>(), i * 8u);
 }
 
-fn weighed_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
+fn dequantized_each(block: mat4x4<f32>, column: u32, k: u32) -> mat4x4<f32> {
     let places = transpose(block);
     return transpose(mat4x4<f32>(
-        weighed_at(places[0], column, k),
-        weighed_at(places[1], column, k + 1u),
-        weighed_at(places[2], column, k + 2u),
-        weighed_at(places[3], column, k + 3u),
+        dequantized_at(places[0], column, k),
+        dequantized_at(places[1], column, k + 1u),
+        dequantized_at(places[2], column, k + 2u),
+        dequantized_at(places[3], column, k + 3u),
     ));
 }
 
@@ -41,7 +41,7 @@ fn blocks_of_bytes(words: vec4<u32>) -> mat4x4<f32> {
     );
 }
 
-// The same places as numbers, which are made once for all rows.
+// The same places dequantized, once for all rows.
 struct Numbers {
     low: mat4x4<f32>,
     high: mat4x4<f32>,
@@ -65,8 +65,8 @@ fn numbers_of(eight: Eight, column: u32) -> Numbers {
         high = mat4x4<f32>(four_of(a >> 16u), four_of(b >> 16u), four_of(c >> 16u), four_of(d >> 16u));
     }
     if (SCALED == 1u) {
-        low = weighed_each(low, column, eight.k);
-        high = weighed_each(high, column, eight.k + 4u);
+        low = dequantized_each(low, column, eight.k);
+        high = dequantized_each(high, column, eight.k + 4u);
     }
     return Numbers(low, high, eight.scale, eight.minimum, eight.k);
 }

@@ -1,4 +1,4 @@
-// The rows of a 4-bit linear layer are numbers, and so become the nibbles or bytes of its weight.
+// Rows of floats: the nibbles or bytes of the weight are dequantized.
 override ALIGNED: bool = true; // whether a column's nibbles begin at a word
 override WHOLE: bool = true; // whether the depth is a multiple of 8
 
@@ -64,17 +64,17 @@ fn four_codes(column: u32, k: u32) -> vec4<f32> {
     return codes_of(four_at(column, k), k);
 }
 
-// Integers as the numbers that they stand for.
-fn weighed(codes: vec4<f32>, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<f32> {
+// Integers, dequantized.
+fn dequantized(codes: vec4<f32>, scale: vec4<f32>, minimum: vec4<f32>) -> vec4<f32> {
     if (MINIMA) {
         return fma(codes, scale, minimum);
     }
     return codes * scale;
 }
 
-fn weighed_at(codes: vec4<f32>, column: u32, k: u32) -> vec4<f32> {
+fn dequantized_at(codes: vec4<f32>, column: u32, k: u32) -> vec4<f32> {
     let existing = min(k, params.depth - 1u);
-    return weighed(codes, scale_four(column, existing), minimum_four(column, existing));
+    return dequantized(codes, scale_four(column, existing), minimum_four(column, existing));
 }
 
 fn x_one(i: u32) -> f32 {

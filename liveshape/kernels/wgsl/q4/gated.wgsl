@@ -1,4 +1,5 @@
-// Columns of a gate and of what it gates take turns in the weight: four of them are two numbers of a gated unit.
+// SwiGLU: columns of the gate and of what it gates are interleaved in the weight, so that four of them give two
+// elements.
 #include elementwise/special_functions
 #include elementwise/unary_functions
 override OP: u32 = SIGMOID;

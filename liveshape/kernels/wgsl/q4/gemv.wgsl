@@ -1,4 +1,5 @@
-// A 4-bit linear layer of one row, bound by reading the weight: a unit is four columns, and UNIT_THREADS threads share its depth.
+// 4-bit GEMV of one row of floats, bound by reading the weight: a unit is four columns, and UNIT_THREADS threads split
+// its depth.
 // subgroups up to 128 threads: more shuffle so much that memory is faster.
 // T: f32, f16
 // TOut: f32, f16
@@ -6,8 +7,8 @@
 // TBias: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override TURNS: u32 = 1; // how many eights of a column a thread asks for before it waits for the first: 1 or 4
-override TOGETHER: bool = false; // whether these are neighbours of one group, and begin at a vector
+override PREFETCHED: u32 = 1; // eights of a column that a thread loads before it waits for the first: 1 or 4
+override VECTORS: bool = false; // whether these are neighbours of one group, loaded as a vector
 
 alias Total = vec4<f32>; // the sums of four columns
 
@@ -27,8 +28,8 @@ fn plus(sums: vec4<f32>, eight: Eight, column: u32) -> vec4<f32> {
     return plus_row(sums, numbers_of(eight, column), 0u);
 }
 
-// What a thread asks for before it waits for the first of it.
-struct Turn {
+// What a thread prefetches.
+struct Prefetched {
     first: Eight,
     second: Eight,
     third: Eight,
@@ -51,20 +52,20 @@ fn words_from(given: Vectors, n: u32) -> vec4<u32> {
     return vec4<u32>(given.a[n], given.b[n], given.c[n], given.d[n]);
 }
 
-fn neighbours(columns: vec4<u32>, k: u32) -> Turn {
+fn neighbours(columns: vec4<u32>, k: u32) -> Prefetched {
     let scale = scale_four(columns.x, k);
     let minimum = minimum_four(columns.x, k);
     let low = vectors(columns, k, 0u);
     if (BITS == 8u) {
         let high = vectors(columns, k, 1u);
-        return Turn(
+        return Prefetched(
             Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
             Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
             Eight(words_from(high, 0u), words_from(high, 1u), scale, minimum, k + 16u),
             Eight(words_from(high, 2u), words_from(high, 3u), scale, minimum, k + 24u),
         );
     }
-    return Turn(
+    return Prefetched(
         Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
         Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
         Eight(words_from(low, 2u), vec4<u32>(), scale, minimum, k + 16u),
@@ -72,21 +73,26 @@ fn neighbours(columns: vec4<u32>, k: u32) -> Turn {
     );
 }
 
-fn ask(columns: vec4<u32>, i: u32) -> Turn {
-    if (TOGETHER) {
+fn prefetch(columns: vec4<u32>, i: u32) -> Prefetched {
+    if (VECTORS) {
         return neighbours(columns, i * 8u);
     }
     let first = fetch(columns, i);
-    if (TURNS == 4u) {
-        return Turn(first, fetch(columns, i + COOPERATING), fetch(columns, i + 2u * COOPERATING), fetch(columns, i + 3u * COOPERATING));
+    if (PREFETCHED == 4u) {
+        return Prefetched(
+            first,
+            fetch(columns, i + COOPERATING),
+            fetch(columns, i + 2u * COOPERATING),
+            fetch(columns, i + 3u * COOPERATING)
+        );
     }
-    return Turn(first, first, first, first);
+    return Prefetched(first, first, first, first);
 }
 
-fn plus_turn(sums: vec4<f32>, turn: Turn, column: u32) -> vec4<f32> {
-    let result = plus(sums, turn.first, column);
-    if (TURNS == 4u) {
-        return plus(plus(plus(result, turn.second, column), turn.third, column), turn.fourth, column);
+fn plus_prefetched(sums: vec4<f32>, prefetched: Prefetched, column: u32) -> vec4<f32> {
+    let result = plus(sums, prefetched.first, column);
+    if (PREFETCHED == 4u) {
+        return plus(plus(plus(result, prefetched.second, column), prefetched.third, column), prefetched.fourth, column);
     }
     return result;
 }
@@ -95,31 +101,31 @@ fn plus_turn(sums: vec4<f32>, turn: Turn, column: u32) -> vec4<f32> {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let last = params.columns - 1u;
     let column = min(unit * 4u, last);
     let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
-    let member = member_of(lane);
+    let member = member_of(thread);
     var sums = Total();
-    // There are fewer threads than words, so that each has a first turn; it is on its way while the row is taken.
-    var i = member * select(1u, TURNS, TOGETHER);
-    var turn = ask(columns, i);
+    // There are fewer threads than words, so that each has a first load; it is in flight while the row is loaded.
+    var i = member * select(1u, PREFETCHED, VECTORS);
+    var prefetched = prefetch(columns, i);
     if (member == 0u) {
-        expect_four(0u, column);
+        prefetch_residual(0u, column);
     }
-    take_row(lane);
+    load_row(thread);
     loop {
-        sums = plus_turn(sums, turn, column);
-        i += COOPERATING * TURNS;
+        sums = plus_prefetched(sums, prefetched, column);
+        i += COOPERATING * PREFETCHED;
         if (i * 8u >= params.depth) {
             break;
         }
-        turn = ask(columns, i);
+        prefetched = prefetch(columns, i);
     }
-    let total = reduce_unit(lane, sums);
+    let total = reduce_unit(thread, sums);
     if (member == 0u && unit * 4u < params.columns) {
-        put_expected(0u, unit * 4u, total);
+        store_prefetched(0u, unit * 4u, total);
     }
 }

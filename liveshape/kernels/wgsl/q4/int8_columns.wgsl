@@ -1,4 +1,4 @@
-// 32 places of the depth of four columns as they lie in memory, and their products with the bytes of a row.
+// 32 places of the depth of four columns as they lie in memory, and their products with a quantized row.
 struct Four {
     a: vec4<u32>,
     b: vec4<u32>,
@@ -39,7 +39,7 @@ fn dot_four(four: Four, even: vec4<u32>, odd: vec4<u32>) -> vec4<f32> {
     ));
 }
 
-// The sums of four columns more by the products of 32 places with a row: bytes, and the vector that goes with them.
+// The sums of four columns plus the products of 32 places with a quantized row: its integers, its step and zero point.
 fn plus_bytes(sums: vec4<f32>, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> vec4<f32> {
     var dots = dot_four(four, even, odd) - of_row.y;
     if (ASYMMETRIC) {

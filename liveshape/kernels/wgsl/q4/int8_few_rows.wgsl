@@ -1,5 +1,5 @@
-// A 4-bit linear layer of few rows of bytes, bound by reading the weight once: a unit is four columns of up to ROWS rows,
-// and UNIT_THREADS threads share its depth.
+// 4-bit linear layer of a few quantized rows, bound by reading the weight once: a unit is four columns of up to ROWS
+// rows, and UNIT_THREADS threads split its depth.
 // unchecked: rows, columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -22,15 +22,15 @@ fn plus_row(sums: vec4<f32>, four: Four, row: u32, group: u32) -> vec4<f32> {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let per_row = (params.columns + 3u) / 4u;
     let first_unit = group_index(group, grid) * GROUP_UNITS;
-    let unit = first_unit + lane / COOPERATING;
+    let unit = first_unit + thread / COOPERATING;
     let row = unit / per_row * ROWS;
     let column = unit % per_row * 4u;
-    let member = lane % COOPERATING;
-    // The sums of eight rows are two matrices: an array that is indexed in a loop may end up in memory.
+    let member = thread % COOPERATING;
+    // The sums of eight rows are two matrices: an array that is indexed in a loop may be spilled to memory.
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
     for (var i = member; i < groups(); i += COOPERATING) {
@@ -50,5 +50,5 @@ fn main(
             lower[3] = plus_row(lower[3], four, row + 7u, i);
         }
     }
-    put_sums(lane, first_unit, per_row, upper, lower);
+    store_sums(thread, first_unit, per_row, upper, lower);
 }

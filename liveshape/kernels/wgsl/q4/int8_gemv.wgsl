@@ -1,5 +1,5 @@
-// A 4-bit linear layer of one row of bytes: a unit is four columns, UNIT_THREADS threads share its depth. The sums are those of
-// q4/quantizing_gemv.wgsl to the last bit. They may wait for the factor of a norm.
+// 4-bit GEMV of one quantized row: a unit is four columns, UNIT_THREADS threads split its depth. The sums are those of
+// q4/quantizing_gemv.wgsl to the last bit. The RMSNorm scale may be applied in the epilogue.
 // unchecked: columns and groups are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -14,8 +14,8 @@ const PLACES: u32 = GROUP_UNITS;
 #include q4/int8_columns
 
 #if TOTAL == sums_and_squares
-// What a thread finds of one row of bytes before its RMS norm: the sums of four columns, and squares of the row, which tell
-// the factor that the sums wait for.
+// The row is quantized before its RMSNorm: partial sums of four columns, and of the squares of the row, which the
+// producer wrote beside it and which give the RMSNorm scale.
 override EPS: f32 = 0.0;
 
 struct Total {
@@ -35,7 +35,7 @@ fn sums_of(total: Total) -> vec4<f32> {
     return total.sums * inverseSqrt(total.squares / f32(params.depth) + EPS);
 }
 #else
-// What a thread finds of one row of bytes: the sums of four columns.
+// Partial sums of four columns.
 alias Total = vec4<f32>;
 
 fn combine(a: Total, b: Total) -> Total {
@@ -58,18 +58,18 @@ fn sums_of(total: Total) -> vec4<f32> {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let column = min(unit * 4u, params.columns - 1u);
-    let member = member_of(lane);
+    let member = member_of(thread);
     if (member == 0u) {
-        expect_four(0u, column);
+        prefetch_residual(0u, column);
     }
     var mine = Total();
     for (var i = member; i < groups(); i += COOPERATING) {
         mine = plus_group(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
     }
-    let total = reduce_unit(lane, mine);
-    put_unit(lane, unit, lane / COOPERATING, member == 0u, sums_of(total));
+    let total = reduce_unit(thread, mine);
+    store_unit(thread, unit, thread / COOPERATING, member == 0u, sums_of(total));
 }

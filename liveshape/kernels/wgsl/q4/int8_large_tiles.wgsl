@@ -1,7 +1,7 @@
-// A 4-bit linear layer of very many rows of bytes, for devices whose workgroups have 32 KB and 256 threads: like
-// q4/int8_tiles.wgsl, with tiles of 128 by 128, which are there twice, so that one barrier is enough for 32 places.
-// Of the threads that bring a tile some bring rows, some columns, some their factors. A block of 8 by 8 sums takes its
-// columns in two turns: integers of half a block are fewer registers.
+// 4-bit GEMM of quantized rows, for devices whose workgroups have 32 KB and 256 threads: like q4/int8_tiles.wgsl, with
+// tiles of 128 by 128, double-buffered, so that one barrier is enough for 32 places. Of the threads that load a tile
+// some load rows, some columns, some their scales. A block of 8 by 8 sums takes its columns in two halves: the integers
+// of half a block take fewer registers.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -13,12 +13,12 @@ const COLUMNS: u32 = 32;
 const STEP: u32 = 32; // of the depth
 const DOWN: u32 = 16; // threads
 const ACROSS: u32 = 16;
-const WORDS: u32 = 8; // of 32 places, which the text takes one by one: a loop costs more than what it loops over
+const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
 const BESIDE: u32 = 16; // fours between those that a thread takes
 const ROW_LOADERS: u32 = 64;
 const COLUMN_LOADERS: u32 = 128;
 const FIRST_FACTOR: u32 = ROW_LOADERS + COLUMN_LOADERS;
-// With these what is stored together lies in different banks.
+// Padded, so that what is stored together lies in different banks.
 const ROW_PITCH: u32 = ROWS + 1;
 const COLUMN_PITCH: u32 = COLUMNS + 2;
 const FIRST_COLUMN: u32 = WORDS * ROW_PITCH;
@@ -47,44 +47,44 @@ fn scale_of(column: u32, group: u32) -> vec4<f32> {
     return scale_four(min(column, params.columns - 1u), group * STEP) * 0.0625;
 }
 
-// What a thread brings of 32 places: words of four rows, or words and scales of four columns, or factors.
-fn fetch(lane: u32, first_row: u32, first_column: u32, group: u32) -> Words {
+// What a thread loads of 32 places: words of four rows, or words and scales of four columns, or scales.
+fn fetch(thread: u32, first_row: u32, first_column: u32, group: u32) -> Words {
     var next = Words();
-    if (lane < ROW_LOADERS) {
-        next = words_of_rows(first_row + lane / 2u * 4u, group, lane % 2u);
-    } else if (lane < FIRST_FACTOR) {
-        let block = lane - ROW_LOADERS;
+    if (thread < ROW_LOADERS) {
+        next = words_of_rows(first_row + thread / 2u * 4u, group, thread % 2u);
+    } else if (thread < FIRST_FACTOR) {
+        let block = thread - ROW_LOADERS;
         let column = first_column + block / 4u * 4u;
         next.a = words_of_columns(column, group, block % 4u);
         if (ASYMMETRIC) {
             next.b = bitcast<vec4<u32>>(scale_of(column, group));
         }
-    } else if (lane < FIRST_FACTOR + COLUMNS) {
-        next.a = bitcast<vec4<u32>>(scale_of(first_column + (lane - FIRST_FACTOR) * 4u, group));
+    } else if (thread < FIRST_FACTOR + COLUMNS) {
+        next.a = bitcast<vec4<u32>>(scale_of(first_column + (thread - FIRST_FACTOR) * 4u, group));
     } else if (!ASYMMETRIC) {
-        next.a = bitcast<vec4<u32>>(floats_of_rows(first_row + (lane - FIRST_FACTOR - COLUMNS) * 4u, group, 0u));
+        next.a = bitcast<vec4<u32>>(floats_of_rows(first_row + (thread - FIRST_FACTOR - COLUMNS) * 4u, group, 0u));
     }
     return next;
 }
 
-fn store(lane: u32, next: Words, buffer: u32) {
-    if (lane < ROW_LOADERS) {
-        let place = buffer * TILE + lane % 2u * 4u * ROW_PITCH + lane / 2u;
+fn stage(thread: u32, next: Words, buffer: u32) {
+    if (thread < ROW_LOADERS) {
+        let place = buffer * TILE + thread % 2u * 4u * ROW_PITCH + thread / 2u;
         tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
         tile[place + ROW_PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
         tile[place + 2u * ROW_PITCH] = vec4<u32>(next.a.z, next.b.z, next.c.z, next.d.z);
         tile[place + 3u * ROW_PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
-    } else if (lane < FIRST_FACTOR) {
-        let block = lane - ROW_LOADERS;
+    } else if (thread < FIRST_FACTOR) {
+        let block = thread - ROW_LOADERS;
         let place = buffer * TILE + FIRST_COLUMN + block % 4u * COLUMN_PITCH + block / 4u;
         tile[place] = even_bytes(next.a);
         tile[place + 4u * COLUMN_PITCH] = odd_bytes(next.a);
     } else {
-        factors[buffer * FACTORS + lane - FIRST_FACTOR] = bitcast<vec4<f32>>(next.a);
+        factors[buffer * FACTORS + thread - FIRST_FACTOR] = bitcast<vec4<f32>>(next.a);
     }
 }
 
-// The total of what a thread brought of the columns, for the zero points of the rows.
+// The sum of what a thread loaded of the columns, for the zero points of the rows.
 fn plus_total(total: vec4<f32>, next: Words) -> vec4<f32> {
     let found = dots(ONES, even_bytes(next.a)) + dots(ONES, odd_bytes(next.a));
     return fma(vec4<f32>(found), bitcast<vec4<f32>>(next.b), total);
@@ -113,7 +113,8 @@ fn plus_word(found: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
     );
 }
 
-// The sums more by integers, times the scale of their column and the step of their row if that is not for the whole row.
+// The sums plus integers, dequantized by the scale of their column, and by the step of their row if that is not for the
+// whole row.
 fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, step: vec4<f32>) -> mat4x4<f32> {
     let nothing = vec4<f32>(NOTHING);
     var steps = step;
@@ -148,67 +149,67 @@ fn plus_group(sums: Sums, buffer: u32, row: u32, column: u32) -> Sums {
     );
 }
 
-// What four threads found of the total of four columns.
+// The sum of four columns, from the partial sums of four threads.
 fn total_of(column: u32) -> vec4<f32> {
     let i = column * 4u;
     return bitcast<vec4<f32>>(tile[i]) + bitcast<vec4<f32>>(tile[i + 1u])
         + bitcast<vec4<f32>>(tile[i + 2u]) + bitcast<vec4<f32>>(tile[i + 3u]);
 }
 
-fn put_sums(row: u32, column: u32, sums: mat4x4<f32>, total: vec4<f32>) {
+fn store_sums(row: u32, column: u32, sums: mat4x4<f32>, total: vec4<f32>) {
     if (ASYMMETRIC) {
         let step = floats_of_rows(row, 0u, 0u);
         let zero = floats_of_rows(row, 0u, 2u);
-        put_block(row, column, mat4x4<f32>(
+        store_block(row, column, mat4x4<f32>(
             step.x * (sums[0] - zero.x * total),
             step.y * (sums[1] - zero.y * total),
             step.z * (sums[2] - zero.z * total),
             step.w * (sums[3] - zero.w * total),
         ));
     } else {
-        put_block(row, column, sums);
+        store_block(row, column, sums);
     }
 }
 
-fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
-    let column = lane % ACROSS;
-    let row = lane / ACROSS;
+fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
+    let column = thread % ACROSS;
+    let row = thread / ACROSS;
     var left = Sums();
     var right = Sums();
     var total = vec4<f32>();
     var buffer = 0u;
-    var next = fetch(lane, first_row, first_column, min(first_group, groups() - 1u));
-    store(lane, next, buffer);
+    var next = fetch(thread, first_row, first_column, min(first_group, groups() - 1u));
+    stage(thread, next, buffer);
     workgroupBarrier();
     for (var group = first_group; group < last_group; group++) {
         if (ASYMMETRIC) {
             total = plus_total(total, next);
         }
-        next = fetch(lane, first_row, first_column, min(group + 1u, groups() - 1u));
+        next = fetch(thread, first_row, first_column, min(group + 1u, groups() - 1u));
         left = plus_group(left, buffer, row, column);
         right = plus_group(right, buffer, row, column + BESIDE);
         buffer = 1u - buffer;
-        store(lane, next, buffer);
+        stage(thread, next, buffer);
         workgroupBarrier();
     }
     var of_left = vec4<f32>();
     var of_right = vec4<f32>();
     if (ASYMMETRIC) {
-        if (lane >= ROW_LOADERS && lane < FIRST_FACTOR) {
-            tile[lane - ROW_LOADERS] = bitcast<vec4<u32>>(total);
+        if (thread >= ROW_LOADERS && thread < FIRST_FACTOR) {
+            tile[thread - ROW_LOADERS] = bitcast<vec4<u32>>(total);
         }
         workgroupBarrier();
         of_left = total_of(column);
         of_right = total_of(column + BESIDE);
-        // The next tile takes this place.
+        // The next tile takes this buffer.
         workgroupBarrier();
     }
     let top = first_row + row * 4u;
     let start = first_column + column * 4u;
-    put_sums(top, start, left.upper, of_left);
-    put_sums(top, start + BESIDE * 4u, right.upper, of_right);
-    put_sums(top + BESIDE * 4u, start, left.lower, of_left);
-    put_sums(top + BESIDE * 4u, start + BESIDE * 4u, right.lower, of_right);
+    store_sums(top, start, left.upper, of_left);
+    store_sums(top, start + BESIDE * 4u, right.upper, of_right);
+    store_sums(top + BESIDE * 4u, start, left.lower, of_left);
+    store_sums(top + BESIDE * 4u, start + BESIDE * 4u, right.lower, of_right);
 }
 
 #include q4/tile_grid

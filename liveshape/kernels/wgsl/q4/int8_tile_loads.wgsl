@@ -1,4 +1,4 @@
-// Words of rows and of columns on their way to a tile, 32 places of the depth at a time, and their dot products.
+// Words of rows and of columns as they are loaded for a tile, 32 places of the depth at a time, and their dot products.
 // Four words of four rows.
 struct Words {
     a: vec4<u32>,

@@ -1,6 +1,6 @@
-// A 4-bit linear layer of many rows of bytes: a workgroup brings 32 places of the depth of a tile of both factors to its
-// own memory, words outermost, and a thread keeps a block of sums of integers, which the scales then make numbers.
-// What the next 32 places need is on its way while these are computed.
+// 4-bit GEMM of quantized rows: a workgroup stages a tile of both factors in its memory, 32 places of the depth at a
+// time and words outermost; a thread keeps a block of integer sums, which are dequantized after each 32 places. The
+// next 32 are prefetched to registers while these are computed.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -15,7 +15,7 @@ const ACROSS: u32 = WG / DOWN;
 const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
 const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
 const STEP: u32 = 32; // of the depth
-const WORDS: u32 = 8; // of 32 places, which the text takes one by one: a loop costs more than what it loops over
+const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
 const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
 const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
@@ -36,11 +36,11 @@ var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their b
 
 // Nibbles less their offset, as signed bytes.
 fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
-    let turned = nibbles ^ vec4<u32>(0x08080808u);
-    return turned | ((turned & vec4<u32>(0x08080808u)) * 30u);
+    let flipped = nibbles ^ vec4<u32>(0x08080808u);
+    return flipped | ((flipped & vec4<u32>(0x08080808u)) * 30u);
 }
 
-// What a thread finds of 32 places: integers of its blocks, the lower and those beside if it has them.
+// Integer sums of 32 places: of the thread's block, and of those below and beside if it has them.
 struct Found {
     upper: Integers,
     lower: Integers,
@@ -75,7 +75,7 @@ fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
     return found;
 }
 
-// The sums more by integers, times the scale of their column and the step of their row.
+// The sums plus integers, dequantized by the scale of their column and the step of their row.
 fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32) -> mat4x4<f32> {
     let scale = scale_of_columns[column];
     let step = step_of_rows[row];
@@ -103,9 +103,9 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
     return scaled;
 }
 
-fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
-    let column = lane % ACROSS;
-    let row = lane / ACROSS;
+fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
+    let column = thread % ACROSS;
+    let row = thread / ACROSS;
     var sums_0 = mat4x4<f32>();
     var sums_1 = mat4x4<f32>();
     var sums_2 = mat4x4<f32>();
@@ -118,7 +118,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
     for (var group = first_group; group <= last_group; group++) {
         if (group > first_group) {
             for (var i = 0u; i < ROW_LOADS; i++) {
-                let block = lane + i * WG;
+                let block = thread + i * WG;
                 if (block < ROWS * 2u) {
                     let place = block % 2u * 4u * PITCH + COLUMNS + block / 2u;
                     let next = next_rows[i];
@@ -129,7 +129,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
                 }
             }
             for (var i = 0u; i < COLUMN_LOADS; i++) {
-                let block = lane + i * WG;
+                let block = thread + i * WG;
                 if (block < COLUMNS * 4u) {
                     let place = block % 4u * PITCH + block / 4u;
                     tile[place] = signed_bytes(evens(next_columns[i]));
@@ -137,7 +137,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
                 }
             }
             for (var i = 0u; i < FACTOR_LOADS; i++) {
-                let four = lane + i * WG;
+                let four = thread + i * WG;
                 if (four < COLUMNS) {
                     scale_of_columns[four] = next_factors[i];
                     if (MINIMA) {
@@ -157,19 +157,19 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
         }
         if (group < last_group) {
             for (var i = 0u; i < ROW_LOADS; i++) {
-                let block = lane + i * WG;
+                let block = thread + i * WG;
                 if (block < ROWS * 2u) {
                     next_rows[i] = words_of_rows(first_row + block / 2u * 4u, group, block % 2u);
                 }
             }
             for (var i = 0u; i < COLUMN_LOADS; i++) {
-                let block = lane + i * WG;
+                let block = thread + i * WG;
                 if (block < COLUMNS * 4u) {
                     next_columns[i] = words_of_columns(first_column + block / 4u * 4u, group, block % 4u);
                 }
             }
             for (var i = 0u; i < FACTOR_LOADS; i++) {
-                let four = lane + i * WG;
+                let four = thread + i * WG;
                 if (four < COLUMNS) {
                     let of_column = min(first_column + four * 4u, params.columns - 1u);
                     next_factors[i] = scale_four(of_column, group * 32u);
@@ -209,14 +209,14 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_group: u32, last_
             workgroupBarrier();
         }
     }
-    put_block(first_row + row * 4u, first_column + column * 4u, sums_0);
+    store_block(first_row + row * 4u, first_column + column * 4u, sums_0);
     if (ROW_FOURS == 2u) {
-        put_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, sums_1);
+        store_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, sums_1);
     }
     if (COLUMN_FOURS == 2u) {
-        put_block(first_row + row * 4u, first_column + (column + ACROSS) * 4u, sums_2);
+        store_block(first_row + row * 4u, first_column + (column + ACROSS) * 4u, sums_2);
         if (ROW_FOURS == 2u) {
-            put_block(first_row + (row + DOWN) * 4u, first_column + (column + ACROSS) * 4u, sums_3);
+            store_block(first_row + (row + DOWN) * 4u, first_column + (column + ACROSS) * 4u, sums_3);
         }
     }
 }

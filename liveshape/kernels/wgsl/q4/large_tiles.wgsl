@@ -1,7 +1,6 @@
-// A 4-bit linear layer of very many rows, for devices whose workgroups have 256 threads: like q4/tiles.wgsl, with tiles of
-// 128 by 128 and blocks of 8 by 8. Nothing is on its way to registers while a tile is computed: without that, two
-// workgroups fit where one did, and one of them computes while the other waits.
-// The depth is a multiple of 16, and four neighbours of it share a scale.
+// 4-bit GEMM of rows of floats, for devices whose workgroups have 256 threads: like q4/tiles.wgsl, with tiles of 128 by
+// 128 and blocks of 8 by 8. No register prefetch, so two workgroups fit per multiprocessor: one computes while the
+// other waits for memory. The depth is a multiple of 16, and four neighbours of it share a scale.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // T: f32, f16
 // TOut: f32, f16
@@ -65,25 +64,25 @@ fn columns_at(first: u32, k: u32) -> Columns {
     return Columns(words, scale_four(column, k), minimum_four(column, k));
 }
 
-// Fours of neighbours of the depth lie in turned order, so that those which are stored together are in different banks.
-fn turned_by(four: u32) -> u32 {
+// Swizzled: fours of neighbours of the depth that are stored together lie in different banks.
+fn swizzle(four: u32) -> u32 {
     return four % 4u * 2u;
 }
 
-fn store(place: u32, block: mat4x4<f32>) {
+fn stage(place: u32, block: mat4x4<f32>) {
     tile[place] = block[0];
     tile[place + PITCH] = block[1];
     tile[place + 2u * PITCH] = block[2];
     tile[place + 3u * PITCH] = block[3];
 }
 
-fn store_rows(place: u32, rows: Rows) {
-    store(place, transpose(mat4x4<f32>(
+fn stage_rows(place: u32, rows: Rows) {
+    stage(place, transpose(mat4x4<f32>(
         vec4<f32>(V_math(rows.a)), vec4<f32>(V_math(rows.b)), vec4<f32>(V_math(rows.c)), vec4<f32>(V_math(rows.d)),
     )));
 }
 
-fn store_columns(place: u32, columns: Columns, k: u32) {
+fn stage_columns(place: u32, columns: Columns, k: u32) {
     let codes = transpose(mat4x4<f32>(
         codes_of(columns.words.x, k),
         codes_of(columns.words.y, k),
@@ -92,9 +91,9 @@ fn store_columns(place: u32, columns: Columns, k: u32) {
     ));
     let scale = columns.scale;
     let minimum = columns.minimum;
-    store(place + ROWS, mat4x4<f32>(
-        weighed(codes[0], scale, minimum), weighed(codes[1], scale, minimum),
-        weighed(codes[2], scale, minimum), weighed(codes[3], scale, minimum),
+    stage(place + ROWS, mat4x4<f32>(
+        dequantized(codes[0], scale, minimum), dequantized(codes[1], scale, minimum),
+        dequantized(codes[2], scale, minimum), dequantized(codes[3], scale, minimum),
     ));
 }
 
@@ -112,30 +111,30 @@ fn plus_one(sums: Sums, row: u32, column: u32) -> Sums {
 }
 
 fn plus_four(sums: Sums, first: u32, row: u32, column: u32, four: u32) -> Sums {
-    let of_row = first + four * 4u * PITCH + (row ^ turned_by(four));
-    let of_column = first + four * 4u * PITCH + ROWS + (column ^ turned_by(four));
+    let of_row = first + four * 4u * PITCH + (row ^ swizzle(four));
+    let of_column = first + four * 4u * PITCH + ROWS + (column ^ swizzle(four));
     let one = plus_one(sums, of_row, of_column);
     let two = plus_one(one, of_row + PITCH, of_column + PITCH);
     let three = plus_one(two, of_row + 2u * PITCH, of_column + 2u * PITCH);
     return plus_one(three, of_row + 3u * PITCH, of_column + 3u * PITCH);
 }
 
-fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
-    // 32 neighbours take 4 by 8 blocks: fewer numbers of the tile for all of them than in a line.
-    let column = lane / 32u % 2u * 8u + lane % 8u;
-    let row = lane / 64u * 4u + lane % 32u / 8u;
+fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
+    // The threads of a subgroup take 4 by 8 blocks: fewer reads of the tile for all of them than in a line.
+    let column = thread / 32u % 2u * 8u + thread % 8u;
+    let row = thread / 64u * 4u + thread % 32u / 8u;
     let last_k = params.depth - STEP;
-    let brings_rows = lane < LOADERS;
-    let four = lane % LOADERS / 4u;
-    let inner_k = lane % 4u * 4u;
-    let place = inner_k * PITCH + (four ^ turned_by(lane));
+    let loads_rows = thread < LOADERS;
+    let four = thread % LOADERS / 4u;
+    let inner_k = thread % 4u * 4u;
+    let place = inner_k * PITCH + (four ^ swizzle(thread));
     var sums = Sums();
     for (var step = first_step; step < last_step; step++) {
         let k = min(step * STEP, last_k) + inner_k;
-        if (brings_rows) {
-            store_rows(place, rows_at(first_row + four * 4u, k));
+        if (loads_rows) {
+            stage_rows(place, rows_at(first_row + four * 4u, k));
         } else {
-            store_columns(place, columns_at(first_column + four * 4u, k), inner_k);
+            stage_columns(place, columns_at(first_column + four * 4u, k), inner_k);
         }
         workgroupBarrier();
         sums = plus_four(sums, 0u, row, column, 0u);
@@ -146,10 +145,10 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_s
     }
     let top = first_row + row * 4u;
     let left = first_column + column * 4u;
-    put_block(top, left, sums.upper_left);
-    put_block(top, left + BESIDE * 4u, sums.upper_right);
-    put_block(top + BESIDE * 4u, left, sums.lower_left);
-    put_block(top + BESIDE * 4u, left + BESIDE * 4u, sums.lower_right);
+    store_block(top, left, sums.upper_left);
+    store_block(top, left + BESIDE * 4u, sums.upper_right);
+    store_block(top + BESIDE * 4u, left, sums.lower_left);
+    store_block(top + BESIDE * 4u, left + BESIDE * 4u, sums.lower_right);
 }
 
 #include q4/tile_grid

@@ -1,4 +1,4 @@
-// What every kernel of a 4-bit linear layer has: the weight is [N, K] in nibbles, eight to a word, offset by 8, or in
+// What all kernels of a 4-bit linear layer share: the weight is [N, K] in nibbles, eight to a word, offset by 8, or in
 // bytes with a sign; a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N], or in
 // [K / GROUP, 2, N] with the minimum that is added to each of these.
 override BITS: u32 = 4; // of a weight, 4 or 8
@@ -15,7 +15,7 @@ struct Params {
     column_bytes: u32, // of the weight
     weight_words: u32,
     scale_stride: u32, // from group to group
-    splits: u32, // of the depth, for workgroups of their own
+    splits: u32, // of the depth (split-K)
 #if EPILOGUE == rotary
     first_row: u32, // of the tables
     cache_start: u32, // elements of a cache before the first new row
@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> scales: array<vec4<TScale>>;
 @group(0) @binding(3) var<storage, read> bias: array<TBias>;
 
-var<private> split: u32; // that the sums which are put are of
+var<private> split: u32; // of the depth, that the sums are of
 
 fn scale_one(i: u32) -> f32 {
     return f32(scales[i / 4u][i % 4u]);

@@ -1,5 +1,5 @@
 // The nibbles of a word, four even places of the depth and four odd ones, each as the bytes of a word.
-override ASYMMETRIC: bool = false; // whether the bytes of the other factor have a zero point
+override ASYMMETRIC: bool = false; // whether quantized rows have a zero point
 
 const ONES: u32 = 0x01010101u;
 const NIBBLES: vec4<u32> = vec4<u32>(0x0f0f0f0fu);

@@ -1,5 +1,6 @@
-// A 4-bit linear layer of one row, which every workgroup makes bytes for itself: a dispatch of its own would take longer.
-// A unit is four columns, UNIT_THREADS threads share its depth; what they need first is on its way while the row is rounded.
+// 4-bit GEMV of one row of floats that every workgroup quantizes for itself: a dispatch for that would take longer.
+// A unit is four columns, UNIT_THREADS threads split its depth; their first weights are prefetched while the row is
+// quantized.
 #choice NORM: none, rms
 // unchecked: columns and groups are held below the sizes that planning checked.
 // T: f32, f16
@@ -34,13 +35,13 @@ fn combine(a: Total, b: Total) -> Total {
 #include quantization/step
 
 #if NORM == rms
-// The row is taken by its RMS norm, whose weight lies behind the bias, or where that would be. What all of it is scaled by does not change the
-// bytes: the sums are multiplied with it in the end.
+// The RMSNorm of the row is quantized. Its weight lies behind the bias, or where that would be; its scale does not
+// change the integers, and is applied to the sums in the epilogue.
 override EPS: f32 = 0.0;
 
 #include reduction/across_workgroup
 
-fn taken(i: u32) -> vec4<f32> {
+fn input_four(i: u32) -> vec4<f32> {
     let at = select(0u, params.columns, BIAS) + i * 4u;
     return vec4<f32>(x[i]) * vec4<f32>(f32(bias[at]), f32(bias[at + 1u]), f32(bias[at + 2u]), f32(bias[at + 3u]));
 }
@@ -50,12 +51,12 @@ fn squares_of(i: u32) -> f32 {
     return dot(four, four);
 }
 
-fn factor_of(lane: u32, squares: f32) -> f32 {
-    return inverseSqrt(row_total(lane, squares) / f32(params.depth) + EPS);
+fn norm_scale(thread: u32, squares: f32) -> f32 {
+    return inverseSqrt(workgroup_sum(thread, squares) / f32(params.depth) + EPS);
 }
 #else
-// The row is taken as it is.
-fn taken(i: u32) -> vec4<f32> {
+// The row is quantized as it is.
+fn input_four(i: u32) -> vec4<f32> {
     return vec4<f32>(x[i]);
 }
 
@@ -63,19 +64,19 @@ fn squares_of(i: u32) -> f32 {
     return 0.0;
 }
 
-// What the sums are to be multiplied with; what the workgroup wrote before is there after.
-fn factor_of(lane: u32, squares: f32) -> f32 {
+// What the sums are scaled by. It is a barrier for what the workgroup wrote before.
+fn norm_scale(thread: u32, squares: f32) -> f32 {
     workgroupBarrier();
     return 1.0;
 }
 #endif
 
-fn step_of_group(group: u32) -> Step {
+fn step_of_quantized(group: u32) -> Step {
     let first = group * 4u;
     return step_by(max(max(peaks[first], peaks[first + 1u]), max(peaks[first + 2u], peaks[first + 3u])));
 }
 
-fn word_of(a: vec4<f32>) -> u32 {
+fn quantized_word(a: vec4<f32>) -> u32 {
     return pack4xI8(vec4<i32>(round(a)));
 }
 
@@ -88,28 +89,28 @@ fn total_of(words: vec4<u32>) -> i32 {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let column = min(unit * 4u, params.columns - 1u);
-    let member = member_of(lane);
+    let member = member_of(thread);
     if (member == 0u) {
-        expect_four(0u, column);
+        prefetch_residual(0u, column);
     }
     var four = fetch(column, min(member, HELD - 1u));
     var squares = 0.0;
-    for (var i = lane; i < WORDS; i += WG) {
-        let sizes = max(bits(taken(i * 2u)), bits(taken(i * 2u + 1u)));
+    for (var i = thread; i < WORDS; i += WG) {
+        let sizes = max(bits(input_four(i * 2u)), bits(input_four(i * 2u + 1u)));
         peaks[i] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
         squares += squares_of(i * 2u) + squares_of(i * 2u + 1u);
     }
-    let factor = factor_of(lane, squares);
-    for (var i = lane; i < WORDS; i += WG) {
-        let inverse = step_of_group(i / 4u).inverse;
-        let a = taken(i * 2u) * inverse;
-        let b = taken(i * 2u + 1u) * inverse;
-        even_words[i] = word_of(vec4<f32>(a.xz, b.xz));
-        odd_words[i] = word_of(vec4<f32>(a.yw, b.yw));
+    let factor = norm_scale(thread, squares);
+    for (var i = thread; i < WORDS; i += WG) {
+        let inverse = step_of_quantized(i / 4u).inverse;
+        let a = input_four(i * 2u) * inverse;
+        let b = input_four(i * 2u + 1u) * inverse;
+        even_words[i] = quantized_word(vec4<f32>(a.xz, b.xz));
+        odd_words[i] = quantized_word(vec4<f32>(a.yw, b.yw));
     }
     workgroupBarrier();
     var mine = Total();
@@ -120,10 +121,10 @@ fn main(
         let first = i * 4u;
         let even = vec4<u32>(even_words[first], even_words[first + 1u], even_words[first + 2u], even_words[first + 3u]);
         let odd = vec4<u32>(odd_words[first], odd_words[first + 1u], odd_words[first + 2u], odd_words[first + 3u]);
-        let step = step_of_group(i).size;
+        let step = step_of_quantized(i).size;
         let total = f32(total_of(even) + total_of(odd));
         mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
-    let total = reduce_unit(lane, mine);
-    put_unit(lane, unit, lane / COOPERATING, member == 0u, total * factor);
+    let total = reduce_unit(thread, mine);
+    store_unit(thread, unit, thread / COOPERATING, member == 0u, total * factor);
 }

@@ -1,29 +1,29 @@
 // The residual that the epilogue adds is prefetched while the sums of a unit are made.
 #if EPILOGUE == added
-var<private> expected: vec4<f32>;
+var<private> residual_ahead: vec4<f32>;
 
-fn added_to(row: u32, column: u32) -> f32 {
+fn residual_at(row: u32, column: u32) -> f32 {
     return f32(residual[row * params.columns + min(column, params.columns - 1u)]);
 }
 
-fn expect_four(row: u32, column: u32) {
-    expected = vec4<f32>(
-        added_to(row, column), added_to(row, column + 1u),
-        added_to(row, column + 2u), added_to(row, column + 3u),
+fn prefetch_residual(row: u32, column: u32) {
+    residual_ahead = vec4<f32>(
+        residual_at(row, column), residual_at(row, column + 1u),
+        residual_at(row, column + 2u), residual_at(row, column + 3u),
     );
 }
 
-fn put_expected(row: u32, column: u32, products: vec4<f32>) {
-    put_onto(row, column, products.x, expected.x);
-    put_onto(row, column + 1u, products.y, expected.y);
-    put_onto(row, column + 2u, products.z, expected.z);
-    put_onto(row, column + 3u, products.w, expected.w);
+fn store_prefetched(row: u32, column: u32, products: vec4<f32>) {
+    store_added(row, column, products.x, residual_ahead.x);
+    store_added(row, column + 1u, products.y, residual_ahead.y);
+    store_added(row, column + 2u, products.z, residual_ahead.z);
+    store_added(row, column + 3u, products.w, residual_ahead.w);
 }
 #else
-fn expect_four(row: u32, column: u32) {
+fn prefetch_residual(row: u32, column: u32) {
 }
 
-fn put_expected(row: u32, column: u32, products: vec4<f32>) {
-    put_four(row, column, products);
+fn store_prefetched(row: u32, column: u32, products: vec4<f32>) {
+    store_four(row, column, products);
 }
 #endif

@@ -1,9 +1,9 @@
-// A tile of ROWS by COLUMNS, both in fours, for every workgroup: `compute` takes the steps of its share of the depth.
+// A tile of ROWS by COLUMNS, both in fours, for every workgroup: `compute` takes its split of the depth (split-K).
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let row_tiles = (params.rows + ROWS * 4u - 1u) / (ROWS * 4u);
     let column_tiles = (params.columns + COLUMNS * 4u - 1u) / (COLUMNS * 4u);
@@ -16,6 +16,6 @@ fn main(
         let place = i % (row_tiles * column_tiles);
         let first = min(split * share, steps);
         let last = min(first + share, steps);
-        compute(lane, place % row_tiles * ROWS * 4u, place / row_tiles * COLUMNS * 4u, first, last);
+        compute(thread, place % row_tiles * ROWS * 4u, place / row_tiles * COLUMNS * 4u, first, last);
     }
 }

@@ -1,6 +1,6 @@
-// A 4-bit linear layer of many rows: a workgroup brings a tile of both factors to its own memory as floats, a piece of
-// the depth at a time and the depth outermost, and a thread keeps a block of sums, so that it uses each number often.
-// What the next step needs is on its way while this one is computed.
+// 4-bit GEMM of rows of floats: a workgroup stages a tile of both factors in its memory, dequantized, a step of the
+// depth at a time and the depth outermost, and a thread keeps a block of sums in registers. The next step is prefetched
+// to registers while this one is computed.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // T: f32, f16
 // TOut: f32, f16
@@ -55,15 +55,15 @@ fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
             let scale = scale_four(column, k);
             let minimum = minimum_four(column, k);
             block = mat4x4<f32>(
-                weighed(block[0], scale, minimum), weighed(block[1], scale, minimum),
-                weighed(block[2], scale, minimum), weighed(block[3], scale, minimum),
+                dequantized(block[0], scale, minimum), dequantized(block[1], scale, minimum),
+                dequantized(block[2], scale, minimum), dequantized(block[3], scale, minimum),
             );
         } else {
             block = mat4x4<f32>(
-                weighed_at(block[0], column, k),
-                weighed_at(block[1], column, k + 1u),
-                weighed_at(block[2], column, k + 2u),
-                weighed_at(block[3], column, k + 3u),
+                dequantized_at(block[0], column, k),
+                dequantized_at(block[1], column, k + 1u),
+                dequantized_at(block[2], column, k + 2u),
+                dequantized_at(block[3], column, k + 3u),
             );
         }
     }
@@ -79,20 +79,20 @@ fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u3
     return block_of_x(first_row + (four - COLUMNS) * 4u, k, last_k);
 }
 
-fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
+fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
     let first_k = first_step * STEP;
     let last_k = min(last_step * STEP, params.depth);
-    let column = lane % COLUMNS;
-    let row = lane / COLUMNS;
+    let column = thread % COLUMNS;
+    let row = thread / COLUMNS;
     var upper = mat4x4<f32>();
     var lower = mat4x4<f32>();
     var next: array<mat4x4<f32>, LOADS>;
     for (var i = 0u; i < LOADS; i++) {
-        next[i] = fetch(lane + i * WG, first_row, first_column, first_k, last_k);
+        next[i] = fetch(thread + i * WG, first_row, first_column, first_k, last_k);
     }
     for (var k = first_k; k < last_k; k += STEP) {
         for (var i = 0u; i < LOADS; i++) {
-            let block = lane + i * WG;
+            let block = thread + i * WG;
             if (block < BLOCKS) {
                 let place = block % DEPTH * 4u * PITCH + block / DEPTH;
                 tile[place] = next[i][0];
@@ -103,7 +103,7 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_s
         }
         workgroupBarrier();
         for (var i = 0u; i < LOADS; i++) {
-            next[i] = fetch(lane + i * WG, first_row, first_column, k + STEP, last_k);
+            next[i] = fetch(thread + i * WG, first_row, first_column, k + STEP, last_k);
         }
         for (var i = 0u; i < STEP * PITCH; i += PITCH) {
             let four = tile[i + column];
@@ -114,9 +114,9 @@ fn compute(lane: u32, first_row: u32, first_column: u32, first_step: u32, last_s
         }
         workgroupBarrier();
     }
-    put_block(first_row + row * 4u, first_column + column * 4u, upper);
+    store_block(first_row + row * 4u, first_column + column * 4u, upper);
     if (ROW_FOURS == 2u) {
-        put_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, lower);
+        store_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, lower);
     }
 }
 

@@ -1,4 +1,4 @@
-// A number as an integer of a range: how many steps it is from the zero point, halves to the even one. Where the zero
+// Affine quantization: how many steps a value is from the zero point, halves to even. Where the zero
 // point is added first (ZERO_FIRST) it decides which one is even.
 override ZERO_FIRST: bool = false;
 

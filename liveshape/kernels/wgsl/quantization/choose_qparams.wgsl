@@ -1,6 +1,6 @@
 // For each block of x, the scale and the zero point of a range of integers; a workgroup takes ROWS blocks, because the
 // zero points of four may be the bytes of one word.
-#choice ZERO_POINTS: packed, numbers
+#choice ZERO_POINTS: packed, unpacked
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 128;
@@ -25,7 +25,7 @@ struct Params {
     strides: array<vec4<u32>, 4>,
 }
 @group(0) @binding(0) var<storage, read_write> scale: array<TScale>;
-#if ZERO_POINTS == numbers
+#if ZERO_POINTS == unpacked
 // TZero: i32, f32, f16
 @group(0) @binding(1) var<storage, read_write> zero_point: array<TZero>;
 #else
@@ -73,8 +73,8 @@ fn zero_of(least: f32, most: f32, step: f32) -> f32 {
     return round(clamp(select(params.high - above, params.low - below, by_low), params.low, params.high));
 }
 
-fn put_zeros(first: u32, zeros: vec4<f32>) {
-#if ZERO_POINTS == numbers
+fn store_zero_points(first: u32, zeros: vec4<f32>) {
+#if ZERO_POINTS == unpacked
     for (var j = 0u; j < ROWS; j++) {
         if (first + j < params.units) {
             zero_point[first + j] = TZero(zeros[j]);
@@ -89,7 +89,7 @@ fn put_zeros(first: u32, zeros: vec4<f32>) {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let first = group_index(group, grid) * ROWS;
     var starts = vec4<u32>();
@@ -97,7 +97,7 @@ fn main(
         starts[j] = start_of(min(first + j, params.units - 1u));
     }
     var mine = Total();
-    for (var i = lane; i < params.count; i += WG) {
+    for (var i = thread; i < params.count; i += WG) {
         let place = walk(i);
         for (var j = 0u; j < ROWS; j++) {
             let four = V_math(x[starts[j] + place]);
@@ -109,8 +109,8 @@ fn main(
             }
         }
     }
-    var total = reduce_unit(lane, mine);
-    if (lane > 0u || first >= params.units) {
+    var total = reduce_unit(thread, mine);
+    if (thread > 0u || first >= params.units) {
         return;
     }
     var zeros = vec4<f32>();
@@ -125,5 +125,5 @@ fn main(
             }
         }
     }
-    put_zeros(first, zeros);
+    store_zero_points(first, zeros);
 }

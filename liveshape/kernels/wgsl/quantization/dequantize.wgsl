@@ -1,4 +1,4 @@
-// out = the numbers that integers of eight bits stand for; a thread reads a word of four.
+// Dequantizes integers of eight bits; a thread reads a word of four.
 // TOut: f32, f16
 override WG: u32 = 64;
 override LANES: bool = false; // four neighbours may belong to different scales, so each is looked up by itself

@@ -1,5 +1,6 @@
 // out[pick, :] = the row index[pick] of a table of integers of BITS bits, some to a byte, less the zero points of its
-// groups and times their scales, or times these and more by the minima of its groups; an index outside of the table gives `invalid` and reads nothing.
+// groups and times their scales, or times these and more by the minima of its groups; an index outside of the table
+// gives `invalid` and reads nothing.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 64;

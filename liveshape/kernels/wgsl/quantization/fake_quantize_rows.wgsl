@@ -1,4 +1,4 @@
-// out = x as eight bits with a scale and a zero point per row can hold it, as numbers again.
+// Quantizes and dequantizes x by a scale and a zero point per row.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 64;

@@ -1,5 +1,6 @@
-// The scales and zero points of quantized elements: one of each that the program names, or tensors of them, of which those
-// at an element's place along `strides` are its own. Zero points are numbers, or packed as four signed bytes to a word.
+// The scales and zero points of quantized elements: one of each that the program names, or tensors of them, of which
+// those at an element's place along `strides` are its own. Zero points are numbers, or packed as four signed bytes to a
+// word.
 #choice QPARAMS: given, tensors, packed_tensors
 #if QPARAMS == given
 struct Params {

@@ -1,4 +1,4 @@
-// out = x as integers of eight bits; a thread writes a word of four.
+// Quantizes x to integers of eight bits; a thread writes a word of four.
 // T: f32, f16
 override WG: u32 = 64;
 override LANES: bool = false; // four neighbours may belong to different scales, so each is looked up by itself

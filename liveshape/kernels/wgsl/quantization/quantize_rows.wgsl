@@ -1,5 +1,5 @@
-// Rows of numbers as eight-bit integers, in the order in which the nibbles of a weight want them. The steps are
-// those of 32 neighbours, found here, or given for each row.
+// Quantizes rows of activations to int8, in the order of the nibbles of a 4-bit weight. Steps are found here for every
+// 32 neighbours, or given for each row.
 // T: f32, f16
 override WG: u32 = 64;
 
@@ -9,7 +9,7 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<T>>;
-#if STEPS == of_rows
+#if STEPS == given_steps
 // TScale: f32, f16
 @group(0) @binding(2) var<storage, read> scale: array<TScale>;
 @group(0) @binding(3) var<storage, read> zero_point: array<u32>;
@@ -21,7 +21,7 @@ struct Params {
 #include quantization/quantize_group
 
 fn each(i: u32) {
-    put_group(i, Eight(
+    store_quantized(i, Eight(
         vec4<f32>(x[i * 8u]), vec4<f32>(x[i * 8u + 1u]), vec4<f32>(x[i * 8u + 2u]), vec4<f32>(x[i * 8u + 3u]),
         vec4<f32>(x[i * 8u + 4u]), vec4<f32>(x[i * 8u + 5u]), vec4<f32>(x[i * 8u + 6u]), vec4<f32>(x[i * 8u + 7u]),
     ));

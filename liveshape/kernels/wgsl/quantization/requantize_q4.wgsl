@@ -1,5 +1,6 @@
-// Weights [N, K] as nibbles with an offset of 8, two neighbours to a byte and the first of them low, by scales
-// [K / group, N] that stay as they are; a thread makes the four bytes of a word. A group with scale zero is all zeros.
+// Quantizes weights [N, K] to nibbles with an offset of 8, two neighbours to a byte and the first of them low, by
+// scales [K / group, N] that stay as they are; a thread makes the four bytes of a word. A group with scale zero is all
+// zeros.
 // T: f32, f16
 // TScale: f32, f16
 override WG: u32 = 64;

@@ -1,4 +1,4 @@
-// A reduction over COOPERATING threads that cooperate on one unit of work. The includer says what a `Total` is and how two
+// Reduction over the threads that cooperate on one unit of work. The includer says what a `Total` is and how two
 // `combine`. Neighbouring threads are of one unit (INNER), or of neighbouring units, whichever reads neighbouring
 // memory. Partial results meet in workgroup memory, or by shuffles inside of a subgroup.
 #choice TOTAL: value, sums_and_squares
@@ -9,12 +9,12 @@ const COOPERATING: u32 = min(UNIT_THREADS, WG); // a device may clamp the workgr
 const GROUP_UNITS: u32 = WG / COOPERATING;
 const STEP: u32 = select(GROUP_UNITS, 1u, INNER);
 
-fn member_of(lane: u32) -> u32 {
-    return (lane / STEP) % COOPERATING;
+fn member_of(thread: u32) -> u32 {
+    return (thread / STEP) % COOPERATING;
 }
 
-fn unit_of(group: u32, lane: u32) -> u32 {
-    return group * GROUP_UNITS + select(lane % GROUP_UNITS, lane / COOPERATING, INNER);
+fn unit_of(group: u32, thread: u32) -> u32 {
+    return group * GROUP_UNITS + select(thread % GROUP_UNITS, thread / COOPERATING, INNER);
 }
 
 #if SUBGROUP
@@ -33,7 +33,7 @@ fn shuffled(total: Total, step: u32) -> Total {
 }
 
 // The total of a unit, known to each of its threads.
-fn reduce_unit(lane: u32, mine: Total) -> Total {
+fn reduce_unit(thread: u32, mine: Total) -> Total {
     var total = mine;
     for (var step = 1u; step < SHUFFLED; step *= 2u) {
         total = combine(total, shuffled(total, step * STEP));
@@ -41,8 +41,8 @@ fn reduce_unit(lane: u32, mine: Total) -> Total {
     if (SUBGROUPS == 1u) {
         return total;
     }
-    let member = member_of(lane);
-    let first = unit_of(0u, lane) * SUBGROUPS;
+    let member = member_of(thread);
+    let first = unit_of(0u, thread) * SUBGROUPS;
     if (member % SHUFFLED == 0u) {
         partial_totals[first + member / SHUFFLED] = total;
     }
@@ -58,17 +58,17 @@ fn reduce_unit(lane: u32, mine: Total) -> Total {
 var<workgroup> partial_totals: array<Total, WG>;
 
 // The total of a unit, known to each of its threads.
-fn reduce_unit(lane: u32, mine: Total) -> Total {
-    let member = member_of(lane);
-    partial_totals[lane] = mine;
+fn reduce_unit(thread: u32, mine: Total) -> Total {
+    let member = member_of(thread);
+    partial_totals[thread] = mine;
     for (var half = COOPERATING / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (member < half) {
-            partial_totals[lane] = combine(partial_totals[lane], partial_totals[lane + half * STEP]);
+            partial_totals[thread] = combine(partial_totals[thread], partial_totals[thread + half * STEP]);
         }
     }
     workgroupBarrier();
-    let total = partial_totals[lane - member * STEP];
+    let total = partial_totals[thread - member * STEP];
     workgroupBarrier();
     return total;
 }

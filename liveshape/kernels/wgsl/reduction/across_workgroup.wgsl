@@ -1,21 +1,21 @@
-// The sum over the workgroup of what each of its threads has; every thread gets it.
+// Sum reduction over the workgroup; every thread gets it. By shuffles inside of subgroups where there are such.
 #if SUBGROUP
-const TELLING: u32 = min(SUBGROUP, WG); // that hand each other values
-const MEETING: u32 = WG / TELLING; // in memory
+const GROUP_SHUFFLED: u32 = min(SUBGROUP, WG); // threads of a subgroup
+const GROUP_SUBGROUPS: u32 = WG / GROUP_SHUFFLED; // whose partial sums meet in memory
 
-var<workgroup> sums: array<f32, MEETING>;
+var<workgroup> sums: array<f32, GROUP_SUBGROUPS>;
 
-fn row_total(lane: u32, mine: f32) -> f32 {
+fn workgroup_sum(thread: u32, mine: f32) -> f32 {
     var total = mine;
-    for (var step = 1u; step < TELLING; step *= 2u) {
+    for (var step = 1u; step < GROUP_SHUFFLED; step *= 2u) {
         total += subgroupShuffleXor(total, step);
     }
-    if (lane % TELLING == 0u) {
-        sums[lane / TELLING] = total;
+    if (thread % GROUP_SHUFFLED == 0u) {
+        sums[thread / GROUP_SHUFFLED] = total;
     }
     workgroupBarrier();
     total = sums[0];
-    for (var i = 1u; i < MEETING; i++) {
+    for (var i = 1u; i < GROUP_SUBGROUPS; i++) {
         total += sums[i];
     }
     return total;
@@ -23,12 +23,12 @@ fn row_total(lane: u32, mine: f32) -> f32 {
 #else
 var<workgroup> sums: array<f32, WG>;
 
-fn row_total(lane: u32, mine: f32) -> f32 {
-    sums[lane] = mine;
+fn workgroup_sum(thread: u32, mine: f32) -> f32 {
+    sums[thread] = mine;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
-        if (lane < half) {
-            sums[lane] += sums[lane + half];
+        if (thread < half) {
+            sums[thread] += sums[thread + half];
         }
     }
     workgroupBarrier();

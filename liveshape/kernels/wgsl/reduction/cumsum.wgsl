@@ -1,4 +1,5 @@
-// One thread per line: the running total, or product, of elements that lie `inner` apart, in the wide type of the output.
+// One thread per line: the running total, or product, of elements that lie `inner` apart, in the wide type of the
+// output.
 override WG: u32 = 64;
 override PRODUCT: bool = false;
 

@@ -1,4 +1,5 @@
-// out[batch, i, j] = the p-norm of a[batch, i, :] - b[batch, j, :]; of PAIRS only those with i < j, one after the other.
+// out[batch, i, j] = the p-norm of a[batch, i, :] - b[batch, j, :]; of PAIRS only those with i < j, one after the
+// other.
 // T: f32, f16
 override WG: u32 = 64;
 override NORM: u32 = OTHER;

@@ -32,16 +32,16 @@ fn combine(a: Total, b: Total) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let start = start_of(min(unit, params.units - 1u));
     var best = Total(0u, 0xffffffffu);
-    for (var j = member_of(lane); j < params.count; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.count; j += COOPERATING) {
         best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), LEAST), j));
     }
-    best = reduce_unit(lane, best);
-    if (unit < params.units && member_of(lane) == 0u) {
+    best = reduce_unit(thread, best);
+    if (unit < params.units && member_of(thread) == 0u) {
         if (INDEX) {
             out[unit] = TOut(best.y);
         } else {

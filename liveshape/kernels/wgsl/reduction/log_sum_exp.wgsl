@@ -1,4 +1,4 @@
-// The sum of exponentials that does not overflow, as a Total of reduction/across_threads.wgsl.
+// Log-sum-exp that does not overflow (online softmax), as a Total of reduction/across_threads.wgsl.
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
 const NOTHING: Total = Total(LOWEST, 0.0);
 

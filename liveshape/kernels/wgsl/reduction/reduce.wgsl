@@ -62,28 +62,28 @@ fn element(i: u32) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let unit = unit_of(group_index(group, grid), lane);
+    let unit = unit_of(group_index(group, grid), thread);
     let start = start_of(min(unit, params.units - 1u));
     var total = select(Total(0), Total(1), OP == PRODUCT || OP == ALL);
-    for (var j = member_of(lane); j < params.count; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.count; j += COOPERATING) {
         total = combine(total, element(start + walk(j)));
     }
-    total = reduce_unit(lane, total);
+    total = reduce_unit(thread, total);
     if (OP == VARIANCE) {
         let mean = total / Total(params.count);
         var squares = Total(0);
-        for (var j = member_of(lane); j < params.count; j += COOPERATING) {
+        for (var j = member_of(thread); j < params.count; j += COOPERATING) {
             let difference = element(start + walk(j)) - mean;
             squares += difference * difference;
         }
-        total = reduce_unit(lane, squares);
+        total = reduce_unit(thread, squares);
     }
     if (OP == MEAN || OP == VARIANCE) {
         total = total / Total(params.divisor);
     }
-    if (unit < params.units && member_of(lane) == 0u) {
+    if (unit < params.units && member_of(thread) == 0u) {
         out[unit] = TOut(total);
     }
 }

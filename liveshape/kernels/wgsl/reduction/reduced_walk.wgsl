@@ -1,5 +1,5 @@
-// Where the elements of a reduction lie: `start_of` an output, then `walk` to its j-th element. The first eight sizes and
-// strides are of the dimensions that are kept, the other eight of those that are reduced.
+// Where the elements of a reduction lie: `start_of` an output, then `walk` to its j-th element. The first eight sizes
+// and strides are of the dimensions that are kept, the other eight of those that are reduced.
 fn offset_of(i: u32, first: u32, rank: u32) -> u32 {
     var rest = i;
     var offset = 0u;

@@ -20,20 +20,20 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let row = unit_of(group_index(group, grid), lane);
+    let row = unit_of(group_index(group, grid), thread);
     let live = min(row, params.rows - 1u);
     let start = (live / params.inner) * params.length * params.inner + live % params.inner;
     var mine = NOTHING;
-    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j * params.inner]), 1.0));
     }
-    let total = reduce_unit(lane, mine);
+    let total = reduce_unit(thread, mine);
     if (row >= params.rows) {
         return;
     }
-    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         let shifted = f32(x[start + j * params.inner]) - total.x;
         if (LOG) {
             out[start + j * params.inner] = TOut(shifted - log(total.y));

@@ -1,5 +1,6 @@
-// Per workgroup the best token of its span of a row: the highest logit, the first of equals and a NaN above all; or with DRAW the
-// highest score plus Gumbel noise among the scores that reach the limit, which is a draw from their softmax.
+// Per workgroup the best token of its span of a row: the highest logit, the first of equals and a NaN above all; or
+// with DRAW the highest score plus Gumbel noise among the scores that reach the limit, which is a draw from their
+// softmax.
 // T: f32, f16
 override WG: u32 = 256;
 override SPAN: u32 = 4096;
@@ -36,7 +37,7 @@ fn gumbel(position: u32, token: u32) -> f32 {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let index = group_index(group, grid);
     let row = index / params.spans;
@@ -47,7 +48,7 @@ fn main(
     let start = params.start + row * params.count;
     let end = min((span + 1u) * SPAN, params.count);
     var mine = NONE;
-    for (var i = span * SPAN + lane; i < end; i += WG) {
+    for (var i = span * SPAN + thread; i < end; i += WG) {
         let value = f32(x[start + i]);
         if (!DRAW) {
             mine = combine(mine, Total(key_of(value), i));
@@ -55,8 +56,8 @@ fn main(
             mine = combine(mine, Total(key_of(value + gumbel(params.position + row, i)), i));
         }
     }
-    let total = reduce_unit(lane, mine);
-    if (lane == 0u) {
+    let total = reduce_unit(thread, mine);
+    if (thread == 0u) {
         best[index] = bitcast<vec2<i32>>(total);
     }
 }

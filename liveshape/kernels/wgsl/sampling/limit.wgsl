@@ -1,8 +1,8 @@
 // Per row, of a workgroup each: the key of the lowest score that top-k, top-p and min-p let through, without sorting.
 // A score passes while the tokens above it are fewer than k, and while their share of what top-k left is below p; equal
 // scores pass together. Tokens are first counted in bins by their distance from the peak, which finds the bin that the
-// limit lies in; its tokens are then told apart by the digits of their keys. Probabilities are counted in units of 2^-31,
-// so that the order of additions does not matter and the same seed gives the same text.
+// limit lies in; its tokens are then told apart by the digits of their keys. Probabilities are counted in units of
+// 2^-31, so that the order of additions does not matter and the same seed gives the same text.
 override WG: u32 = 1024;
 
 const BINS = 1024u;
@@ -49,8 +49,8 @@ var<private> row: u32;
 var<private> start: u32; // of the row in scores
 
 // (peak, sum of exp(score - peak)) of all scores.
-fn softmax_of(lane: u32) -> vec2<f32> {
-    for (var place = lane; place < FEW; place += WG) {
+fn softmax_of(thread: u32) -> vec2<f32> {
+    for (var place = thread; place < FEW; place += WG) {
         var mine = vec2<f32>(NEVER, 0.0);
         for (var i = place; i < params.spans; i += FEW) {
             mine = joined(mine, masses[row * params.spans + i]);
@@ -86,10 +86,10 @@ fn amount_in(bin: u32, coarse: bool) -> Amount {
 }
 
 // The first bin by whose end the needed tokens (kind 0) or the needed mass (kind 1) are together.
-fn find(lane: u32, coarse: bool, before: Amount, need: u32, kind: u32) -> Place {
+fn find(thread: u32, coarse: bool, before: Amount, need: u32, kind: u32) -> Place {
     let each = select(DIGITS, BINS, coarse) / RUN;
     workgroupBarrier();
-    for (var run = lane; run < RUN; run += WG) {
+    for (var run = thread; run < RUN; run += WG) {
         var sum = Amount(0u, 0u);
         for (var i = 0u; i < each; i++) {
             sum += amount_in(run * each + i, coarse);
@@ -97,7 +97,7 @@ fn find(lane: u32, coarse: bool, before: Amount, need: u32, kind: u32) -> Place 
         runs[run] = sum;
     }
     workgroupBarrier();
-    if (lane == 0u) {
+    if (thread == 0u) {
         var above = before;
         var run = 0u;
         while (run < RUN - 1u && above[kind] + runs[run][kind] < need) {
@@ -116,12 +116,12 @@ fn find(lane: u32, coarse: bool, before: Amount, need: u32, kind: u32) -> Place 
 }
 
 // The tokens of one bin, listed.
-fn choose(lane: u32, bin: u32, whole: vec2<f32>) -> u32 {
-    if (lane == 0u) {
+fn choose(thread: u32, bin: u32, whole: vec2<f32>) -> u32 {
+    if (thread == 0u) {
         atomicStore(&chosen_count, 0u);
     }
     workgroupBarrier();
-    for (var i = lane; i < params.count; i += WG) {
+    for (var i = thread; i < params.count; i += WG) {
         let score = scores[start + i];
         if (score > NEVER && bin_of(score, whole) == bin) {
             chosen[start + atomicAdd(&chosen_count, 1u)] = i32(i);
@@ -133,19 +133,19 @@ fn choose(lane: u32, bin: u32, whole: vec2<f32>) -> u32 {
 }
 
 // The key at which `need` is reached, digit by digit from the highest, and what lies at or above it.
-fn refine(lane: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> vec2<u32> {
-    let count = choose(lane, coarse.bin, whole);
+fn refine(thread: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> vec2<u32> {
+    let count = choose(thread, coarse.bin, whole);
     var before = coarse.before;
     var inside = coarse.inside;
     var key = 0u;
     for (var shift = 24i; shift >= 0i; shift -= 8i) {
         let low = u32(shift);
-        for (var i = lane; i < DIGITS; i += WG) {
+        for (var i = thread; i < DIGITS; i += WG) {
             atomicStore(&digit_tokens[i], 0u);
             atomicStore(&digit_mass[i], 0u);
         }
         workgroupBarrier();
-        for (var i = lane; i < count; i += WG) {
+        for (var i = thread; i < count; i += WG) {
             let score = scores[start + u32(chosen[start + i])];
             let its = key_of(score);
             if (((its ^ key) >> low) < DIGITS) {
@@ -154,7 +154,7 @@ fn refine(lane: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> v
                 atomicAdd(&digit_mass[digit], mass_of(score, whole));
             }
         }
-        let place = find(lane, false, before, need, kind);
+        let place = find(thread, false, before, need, kind);
         key |= (DIGITS - 1u - place.bin) << low;
         before = place.before;
         inside = place.inside;
@@ -166,22 +166,22 @@ fn refine(lane: u32, coarse: Place, whole: vec2<f32>, need: u32, kind: u32) -> v
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     row = group_index(group, grid);
     if (row >= params.rows) {
         return;
     }
     start = row * params.count;
-    let whole = softmax_of(lane);
+    let whole = softmax_of(thread);
     var key = 0u;
     if (params.top_k > 0u || params.top_p < 1.0) {
-        for (var i = lane; i < BINS; i += WG) {
+        for (var i = thread; i < BINS; i += WG) {
             atomicStore(&bin_tokens[i], 0u);
             atomicStore(&bin_mass[i], 0u);
         }
         workgroupBarrier();
-        for (var i = lane; i < params.count; i += WG) {
+        for (var i = thread; i < params.count; i += WG) {
             let score = scores[start + i];
             if (score > NEVER) {
                 let bin = bin_of(score, whole);
@@ -191,21 +191,21 @@ fn main(
         }
         var kept = u32(ONE);
         if (params.top_k > 0u) {
-            let place = find(lane, true, Amount(0u, 0u), params.top_k, 0u);
-            let reached = refine(lane, place, whole, params.top_k, 0u);
+            let place = find(thread, true, Amount(0u, 0u), params.top_k, 0u);
+            let reached = refine(thread, place, whole, params.top_k, 0u);
             key = reached.x;
             kept = reached.y;
         }
         if (params.top_p < 1.0) {
             let need = max(u32(params.top_p * f32(kept)), 1u);
-            let place = find(lane, true, Amount(0u, 0u), need, 1u);
-            key = max(key, refine(lane, place, whole, need, 1u).x);
+            let place = find(thread, true, Amount(0u, 0u), need, 1u);
+            key = max(key, refine(thread, place, whole, need, 1u).x);
         }
     }
     if (params.min_p > 0.0) {
         key = max(key, key_of(whole.x + log(params.min_p)));
     }
-    if (lane == 0u) {
+    if (thread == 0u) {
         limit[row] = bitcast<i32>(key);
     }
 }

@@ -26,7 +26,7 @@ fn combine(a: Total, b: Total) -> Total {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let index = group_index(group, grid);
     let row = index / params.spans;
@@ -37,7 +37,7 @@ fn main(
     let start = row * params.count;
     let end = min((span + 1u) * SPAN, params.count);
     var mine = Total(NEVER, 0.0);
-    for (var i = span * SPAN + lane; i < end; i += WG) {
+    for (var i = span * SPAN + thread; i < end; i += WG) {
         let score = scores[start + i];
         if (score > mine.x) {
             mine = Total(score, mine.y * exp(mine.x - score) + 1.0);
@@ -45,8 +45,8 @@ fn main(
             mine.y += exp(score - mine.x);
         }
     }
-    let total = reduce_unit(lane, mine);
-    if (lane == 0u) {
+    let total = reduce_unit(thread, mine);
+    if (thread == 0u) {
         masses[index] = total;
     }
 }

@@ -1,5 +1,6 @@
-// The scores of tokens that were there already, less likely by the penalty. Each is made from its logit, so a token that
-// was there twice is written twice, to the same. The last row has the longest history, each before it one token less.
+// The scores of tokens that were there already, less likely by the penalty. Each is made from its logit, so a token
+// that was there twice is written twice, to the same. The last row has the longest history, each before it one token
+// less.
 // T: f32, f16
 override WG: u32 = 64;
 

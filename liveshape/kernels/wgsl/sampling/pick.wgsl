@@ -17,18 +17,18 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let row = group_index(group, grid);
     if (row >= params.rows) {
         return;
     }
     var mine = NONE;
-    for (var i = lane; i < params.spans; i += WG) {
+    for (var i = thread; i < params.spans; i += WG) {
         mine = combine(mine, bitcast<vec2<u32>>(best[row * params.spans + i]));
     }
-    let total = reduce_unit(lane, mine);
-    if (lane == 0u) {
+    let total = reduce_unit(thread, mine);
+    if (thread == 0u) {
         out[row] = i32(total.y);
     }
 }

@@ -1,6 +1,6 @@
 // pairs[row, i] = (key, index along the row) of the elements of x that lie `inner` apart, each `block` of neighbours in
-// order. Runs of 1, 2, 4, ... merge in shared memory: an element goes behind those of the run beside it that belong before
-// it, and equals keep their order. Short rows share a workgroup.
+// order. Runs of 1, 2, 4, ... merge in shared memory: an element goes behind those of the run beside it that belong
+// before it, and equals keep their order. Short rows share a workgroup.
 // T: f32, f16, i32, u32
 override WG: u32 = 256;
 override DESCENDING: bool = false;
@@ -32,13 +32,13 @@ fn key_at(i: u32) -> u32 {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
     let first = group_index(group, grid) * (CHUNK / params.block);
     if (first >= params.blocks) {
         return;
     }
-    for (var slot = lane; slot < CHUNK; slot += WG) {
+    for (var slot = thread; slot < CHUNK; slot += WG) {
         let block = first + slot / params.block;
         let row = block / params.row_blocks;
         let i = (block % params.row_blocks) * params.block + slot % params.block;
@@ -53,7 +53,7 @@ fn main(
     var source = 0u;
     for (var width = 1u; width < params.block; width *= 2u) {
         workgroupBarrier();
-        for (var slot = lane; slot < CHUNK; slot += WG) {
+        for (var slot = thread; slot < CHUNK; slot += WG) {
             let own = slot % width;
             let run = slot - own;
             let right = (slot / width) % 2u;
@@ -65,7 +65,7 @@ fn main(
         source = CHUNK - source;
     }
     workgroupBarrier();
-    for (var slot = lane; slot < CHUNK; slot += WG) {
+    for (var slot = thread; slot < CHUNK; slot += WG) {
         let block = first + slot / params.block;
         let i = (block % params.row_blocks) * params.block + slot % params.block;
         if (block < params.blocks && i < params.length) {

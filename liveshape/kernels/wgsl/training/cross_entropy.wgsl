@@ -22,25 +22,25 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) thread: u32,
 ) {
-    let row = unit_of(group_index(group, grid), lane);
+    let row = unit_of(group_index(group, grid), thread);
     let start = min(row, params.rows - 1u) * params.length;
     var mine = NOTHING;
-    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j]), 1.0));
     }
-    let total = reduce_unit(lane, mine);
+    let total = reduce_unit(thread, mine);
     if (row >= params.rows) {
         return;
     }
     let label = labels[row];
-    for (var j = member_of(lane); j < params.length; j += COOPERATING) {
+    for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         let hit = select(0.0, 1.0, i32(j) == label);
         let slope = (exp(f32(x[start + j]) - total.x) / total.y - hit) / params.n_valid;
         gradient[start + j] = T(select(slope, 0.0, label < 0));
     }
-    if (member_of(lane) == 0u) {
+    if (member_of(thread) == 0u) {
         var loss = 0.0;
         if (label >= i32(params.length)) {
             loss = params.not_a_number;
