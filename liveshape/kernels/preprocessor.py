@@ -269,13 +269,15 @@ def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
     >>> resolve(parse("sample", "#if ROWS == 2\nfn two() {}\n#endif\n").pieces, {"ROWS": "2u"})
     'fn two() {}\\n'
     """
-    text = ""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    found: list[str] = []
     for piece in pieces:
-        if isinstance(piece, Conditional):
+        if isinstance(piece, str):
+            found.append(piece)
+        elif isinstance(piece, Conditional):
             for condition, body in piece.branches:
                 if condition is None or condition.holds(str(constants[condition.name])):
-                    text += resolve(body, constants)
+                    found.append(resolve(body, constants))
                     break
-        elif isinstance(piece, str):
-            text += piece
-    return text
+    return "".join(found)
