@@ -15,7 +15,7 @@ from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
 COMPLEX_UNARY = Kernel.load("complex/unary")
-COMPLEX_MEASURE = Kernel.load("complex/measure")
+COMPLEX_MAGNITUDE = Kernel.load("complex/magnitude")
 COMPLEX_PAIR = Kernel.load("complex/pair")
 COMPLEX_BINARY = Kernel.load("complex/binary")
 COMPLEX_BY_REAL = Kernel.load("complex/binary", REAL="real_right")
@@ -28,7 +28,7 @@ def complex_unary(function: str, x: LiveTensor, out: LiveTensor) -> Iterator[Dis
     count = x.numel
     if function in ("ABS", "ANGLE"):
         vectors = ceil_div(count, 4)
-        yield COMPLEX_MEASURE(out, x, count=vectors, elements=count, ANGLE=function == "ANGLE", threads=vectors)
+        yield COMPLEX_MAGNITUDE(out, x, count=vectors, elements=count, ANGLE=function == "ANGLE", threads=vectors)
     else:
         yield COMPLEX_UNARY(out, x, count=count, OP=function, threads=count)
 

@@ -15,7 +15,7 @@ from liveshape.ops.shapes import ceil_div, merge_dims, strides_of
 
 CONVERT = Kernel.load("elementwise/convert")
 PACK, UNPACK = Kernel.load("movement/pack"), Kernel.load("movement/unpack")
-COMPLEX_FROM = Kernel.load("complex/from_real")
+COMPLEX_FROM_REAL = Kernel.load("complex/from_real")
 PACKED_COPY = Kernel.load("movement/packed_copy")
 PACKED_PART = Kernel.load("movement/packed_part")
 STRIDED_COPY = Kernel.load("movement/strided_copy")
@@ -36,7 +36,7 @@ def copy_values(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 def _copy_flat(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
     vectors = ceil_div(count, 4)
     if is_complex(out.dtype) and not (is_packed(x.dtype) or is_complex(x.dtype)):
-        return COMPLEX_FROM(out, x, count=count, threads=count)
+        return COMPLEX_FROM_REAL(out, x, count=count, threads=count)
     if is_complex(x.dtype) or is_complex(out.dtype):
         if x.dtype != out.dtype:
             advice = "take its parts by view_as_real" if is_complex(x.dtype) else "cast to float32 first"

@@ -26,12 +26,12 @@ from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_walk, sorted_pa
 
 FLAGS = Kernel.load("compaction/flags")
 CHANGES = Kernel.load("compaction/changes")
-RUNNING_TOTALS = Kernel.load("compaction/running_totals")
+PREFIX_SUMS = Kernel.load("compaction/prefix_sums")
 LOCATED = Kernel.load("compaction/located")
 COORDINATES = Kernel.load("compaction/coordinates")
 SELECTED = Kernel.load("compaction/selected")
-MASKED_PUT = Kernel.load("compaction/masked_put")
-UNIQUE_PUT = Kernel.load("compaction/unique_put")
+MASKED_SCATTER = Kernel.load("compaction/masked_scatter")
+UNIQUE_RUNS = Kernel.load("compaction/unique_runs")
 ROW_CHANGES = Kernel.load("sorting/row_changes")
 SPAN = 4096  # elements that one workgroup adds up
 
@@ -50,8 +50,8 @@ class Counts:
     def add_up(self) -> Iterator[Dispatch]:
         """Running totals in every span, then over the spans."""
         spans = ceil_div(self.size, SPAN)
-        yield RUNNING_TOTALS(self.sums, self.totals, count=self.size, span=SPAN, groups=spans)
-        yield RUNNING_TOTALS(self.totals, self.whole, count=spans, span=spans, groups=1 if spans else 0)
+        yield PREFIX_SUMS(self.sums, self.totals, count=self.size, span=SPAN, groups=spans)
+        yield PREFIX_SUMS(self.totals, self.whole, count=spans, span=spans, groups=1 if spans else 0)
 
     def total(self, bound: int) -> Generator[Read, Any, int]:
         """All that was counted, which must not be more than the `bound` of its result."""
@@ -156,7 +156,7 @@ def _put(
 ) -> Dispatch:
     """Values, taken as the shape `given` and broadcast to one with `picks` places; nothing where there are none."""
     sizes, (strides,) = merge_dims(shape, broadcast_strides(given, shape))
-    return MASKED_PUT(
+    return MASKED_SCATTER(
         out, values, counts.sums, counts.totals, count=out.numel, picks=picks, inner=inner, rank=len(sizes),
         sizes=sizes, strides=strides, **counts.numbers, threads=out.numel if picks else 0,
     )  # fmt: skip
@@ -234,7 +234,7 @@ def _described(
 
 
 def _of_runs(what: str, out: LiveTensor, x: LiveTensor, pairs: LiveTensor, counts: Counts, count: int) -> Dispatch:
-    return UNIQUE_PUT(out, x, pairs, counts.sums, counts.totals, count=count, OP=what, **counts.numbers, threads=count)
+    return UNIQUE_RUNS(out, x, pairs, counts.sums, counts.totals, count=count, OP=what, **counts.numbers, threads=count)
 
 
 @op("aten._unique2.default", "aten::_unique2.out", reads_data=True)

@@ -20,8 +20,8 @@ from liveshape.ops.registry import Ints, op
 from liveshape.ops.shapes import axis_of
 
 COMPLEX_LOAD = Kernel.load("complex/load")
-COMPLEX_PUT = Kernel.load("complex/store")
-FOURIER_TURNS = Kernel.load("complex/twiddles")
+COMPLEX_STORE = Kernel.load("complex/store")
+TWIDDLES = Kernel.load("complex/twiddles")
 FOURIER_PASS = Kernel.load("complex/fourier_pass")
 _FACTOR = 16  # beyond which a pass costs more than another one
 
@@ -63,7 +63,7 @@ class _Memory:
     def transform(self, shape: Shape, axis: int, clockwise: bool) -> Iterator[Dispatch]:
         """Along one dimension of what lies here."""
         length, done = shape[axis], 1
-        yield FOURIER_TURNS(self.turns, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
+        yield TWIDDLES(self.turns, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
         for radix in factors_of(length):
             yield FOURIER_PASS(
                 self.there, self.here, self.turns, count=prod(shape), length=length, inner=prod(shape[axis + 1 :]),
@@ -98,7 +98,7 @@ def _scale(normalization: int, shape: Shape, axes: Ints) -> float:
 def _put(out: LiveTensor, x: LiveTensor, length: int, axis: int, scale: float, **choices: bool) -> Dispatch:
     shape = out.shape or (1,)
     count = prod(shape)
-    return COMPLEX_PUT(
+    return COMPLEX_STORE(
         out, x, count=count, length=length, kept=shape[axis], inner=prod(shape[axis + 1 :]), scale=scale, **choices,
         threads=count,
     )  # fmt: skip
@@ -164,4 +164,4 @@ def view_as_complex_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 
 
 def _parts(x: LiveTensor, out: LiveTensor, count: int) -> Dispatch:
-    return COMPLEX_PUT(out, x, count=count, length=count, kept=count, inner=1, scale=1.0, threads=count)
+    return COMPLEX_STORE(out, x, count=count, length=count, kept=count, inner=1, scale=1.0, threads=count)

@@ -19,7 +19,7 @@ from liveshape.ops.shapes import ceil_div
 from liveshape.ops.unary import unary
 
 RMS_NORM = Kernel.load("normalization/rms_norm")
-RMS_NORM_BYTES = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
+RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
 LAYER_NORM = Kernel.load("normalization/layer_norm")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
@@ -44,7 +44,7 @@ def rms_norm(
     row = rows_of(x, weight, eps)
     if out.dtype in BYTES:
         out.shape = bytes_shape(x.shape)
-        yield RMS_NORM_BYTES(out, weight, x, **row)
+        yield RMS_NORM_QUANTIZED(out, weight, x, **row)
         return
     out.shape = x.shape
     limits: Limits = yield Allowed()

@@ -49,9 +49,9 @@ class Norm(NamedTuple):
     eps: float
 
 
-ROUNDED_ROWS = Kernel.load("quantization/fake_quantize_rows")
-ROW_BYTES = Kernel.load("quantization/quantize_rows")
-ROW_BYTES_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
+FAKE_QUANTIZE_ROWS = Kernel.load("quantization/fake_quantize_rows")
+QUANTIZE_ROWS = Kernel.load("quantization/quantize_rows")
+QUANTIZE_ROWS_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
 ONE_GROUP = 1 << 30
 NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
@@ -112,7 +112,7 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
     rows = prod(lead)
     _check_steps(rows, scale, zero_point)
     out.shape = x.shape
-    yield ROUNDED_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
+    yield FAKE_QUANTIZE_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
 
 
 @op("liveshape.row_bytes")
@@ -127,10 +127,10 @@ def row_bytes(
     count = prod(x.shape[:-1]) * groups
     out.shape = bytes_shape(x.shape)
     if scale is None or zero_point is None:
-        yield ROW_BYTES(out, x, count=count, per_row=groups, threads=count)
+        yield QUANTIZE_ROWS(out, x, count=count, per_row=groups, threads=count)
     else:
         _check_steps(prod(x.shape[:-1]), scale, zero_point)
-        yield ROW_BYTES_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
+        yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
 def takes_bytes(depth: int, group: int, weight: Shape) -> bool:

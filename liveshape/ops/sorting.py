@@ -22,8 +22,8 @@ from liveshape.ops.shapes import axis_of, ceil_div
 
 SORT_CHUNKS = Kernel.load("sorting/chunks")
 SORT_MERGE = Kernel.load("sorting/merge")
-SORT_PUT = Kernel.load("sorting/store")
-ROWS_MERGE = Kernel.load("sorting/merge_rows")
+SORT_STORE = Kernel.load("sorting/store")
+MERGE_ROWS = Kernel.load("sorting/merge_rows")
 CHUNK = 512  # of sorting/chunks.wgsl
 
 Steps = Generator[Dispatch | Scratch, Any, None]
@@ -75,7 +75,7 @@ def ordered_rows(x: LiveTensor, axis: int, *, in_order: bool) -> Generator[Dispa
     walk = row_walk(x, axis)
     rows, width = walk["rows"], 0
     while width == 0 or (in_order and width < rows):
-        yield ROWS_MERGE(spare, pairs, x, count=rows, width=width, **walk, threads=rows)
+        yield MERGE_ROWS(spare, pairs, x, count=rows, width=width, **walk, threads=rows)
         pairs, spare, width = spare, pairs, width * 2 if width else 1
     return pairs
 
@@ -114,7 +114,7 @@ def _put(
     count = x.numel // length * take if length else 0
     for place, out in enumerate(outputs):
         if out is not None:
-            yield SORT_PUT(
+            yield SORT_STORE(
                 out, pairs, x, count=count, take=take, first=first, length=length, inner=inner, INDEX=place == 1,
                 NAN_FIRST=nan_first, KIND=KINDS[x.dtype], threads=count,
             )  # fmt: skip

@@ -17,9 +17,9 @@ from liveshape.ops.reduction import SUM, reduce, share_parts
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
-FUSED_CE = Kernel.load("training/cross_entropy")
+CROSS_ENTROPY = Kernel.load("training/cross_entropy")
 ADAMW = Kernel.load("training/adamw")
-Q4_REQUANT = Kernel.load("quantization/requantize_q4")
+REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
 NIBBLES = Products.of_weight("nibbles")
 
 Steps = Generator[Dispatch | Scratch, Any, None]
@@ -37,7 +37,7 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
         raise ShapeError(f"scores {logits.shape} have no class that a label could name")
     gradient.shape = logits.shape
     losses.shape = (rows,)
-    yield FUSED_CE(
+    yield CROSS_ENTROPY(
         losses, gradient, logits, labels, rows=rows, length=length, n_valid=n_valid, not_a_number=math.nan,
         **share_parts(rows, length, True),
     )  # fmt: skip
@@ -114,7 +114,7 @@ def q4gsw_requant(latent: LiveTensor, scales: LiveTensor, group_size: int, out: 
         raise UnsupportedError(f"4-bit codes go to bytes of uint8, not to {out.dtype}")
     out.shape = (rows, ceil_div(width, 2))
     words = ceil_div(out.numel, 4)
-    yield Q4_REQUANT(
+    yield REQUANTIZE_Q4(
         out, latent, scales, count=words, bytes=out.numel, row_bytes=out.shape[1], width=width, group=group_size,
         scale_stride=scales.shape[1], threads=words,
     )  # fmt: skip

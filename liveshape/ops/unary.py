@@ -30,7 +30,7 @@ _PLAIN = (
     *("sigmoid", "silu", "hardswish", "hardsigmoid"),
 )
 
-# And each of these is one of complex/unary.wgsl or complex/measure.wgsl as well.
+# And each of these is one of complex/unary.wgsl or complex/magnitude.wgsl as well.
 # Each is a case of elementwise/rare_functions.wgsl.
 _RARE = ("erfc", "erfinv", "lgamma", "digamma", "i0")
 _OF_COMPLEX = ("abs", "angle", "neg", "square", "reciprocal", "exp")

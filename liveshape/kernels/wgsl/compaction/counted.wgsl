@@ -1,4 +1,4 @@
-// What compaction/running_totals.wgsl counted among `size` elements, in spans of `span`.
+// What the prefix sums of compaction/prefix_sums.wgsl counted among `size` elements, in spans of `span`.
 fn counted(i: u32) -> u32 {
     let span = i / params.span;
     var before = 0;

@@ -12,7 +12,7 @@ struct Params {
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
 @group(0) @binding(1) var<storage, read> x: array<vec2<f32>>;
-@group(0) @binding(2) var<storage, read> turns: array<vec2<f32>>;
+@group(0) @binding(2) var<storage, read> twiddles: array<vec2<f32>>;
 @group(0) @binding(3) var<uniform> params: Params;
 
 fn each(i: u32) {
@@ -27,7 +27,7 @@ fn each(i: u32) {
     var turn = 0u; // step * within, modulo span
     for (var step = 0u; step < params.radix; step++) {
         let value = x[start + (first + step * apart) * params.inner];
-        let factor = turns[turn * (params.length / span)];
+        let factor = twiddles[turn * (params.length / span)];
         total += vec2<f32>(value.x * factor.x - value.y * factor.y, value.x * factor.y + value.y * factor.x);
         turn = (turn + within) % span;
     }

@@ -1,5 +1,5 @@
-// out = complex numbers of two real ones over the shape that these broadcast to: a real and an imaginary part, or how
-// far from zero and at which angle where POLAR says so.
+// out = complex numbers of two real ones over the shape that these broadcast to: a real and an imaginary part, or a
+// magnitude and an angle where POLAR says so.
 #include elementwise/broadcast
 #include elementwise/special_functions
 override WG: u32 = 64;

@@ -1,4 +1,4 @@
-// How fast memory is: every word is read once and written once.
+// Memory bandwidth: every word is read once and written once.
 // T: f32
 override WG: u32 = 256;
 override EACH: u32 = 8; // vectors of a thread

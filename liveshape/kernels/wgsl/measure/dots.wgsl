@@ -1,4 +1,4 @@
-// How fast 8-bit integers are multiplied and added, four to a word: each turn is 128 operations, in eight chains.
+// Throughput of dot products of 8-bit integers, four to a word: each turn is 128 operations, in eight chains.
 override WG: u32 = 256;
 
 struct Params {

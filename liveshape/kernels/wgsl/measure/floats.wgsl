@@ -1,4 +1,4 @@
-// How fast floats are multiplied and added: each turn is 128 operations, in sixteen chains that wait for nobody else.
+// Throughput of float multiply-adds: each turn is 128 operations, in sixteen chains that wait for nobody else.
 // T: f32, f16
 override WG: u32 = 256;
 

@@ -1,4 +1,4 @@
-// Where each thread of a workgroup lies in its subgroup, and how many neighbours, itself among them, it gets values of.
+// The lane of each thread of a workgroup in its subgroup, and how many neighbours, itself among them, its shuffles reach.
 override WG: u32 = 256;
 
 @group(0) @binding(0) var<storage, read_write> found: array<vec2<u32>>;

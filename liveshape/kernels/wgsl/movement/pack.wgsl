@@ -1,4 +1,4 @@
-// Numbers as integers of eight bits, four to a word: of their whole parts the lowest bits, as a cast in C has it.
+// Casts to integers of eight bits, packed four to a word: the lowest bits of the whole part, as a cast in C has it.
 // TIn: f32, f16, i32, u32
 override WG: u32 = 64;
 

@@ -1,4 +1,4 @@
-// A strided copy where x is contiguous across and out is contiguous along: square tiles turn in shared memory, so that
+// A strided copy where x is contiguous across and out is contiguous along: square tiles are transposed in workgroup memory, so that
 // both sides move whole rows. One workgroup per tile; `sizes` are the other dimensions.
 override WG: u32 = 256;
 

@@ -1,4 +1,4 @@
-// Integers of eight bits, four to a word, as numbers of another type.
+// Casts integers of eight bits, packed four to a word, to another type.
 // TOut: f32, f16, i32, u32
 override WG: u32 = 64;
 override SIGNED: bool = true;

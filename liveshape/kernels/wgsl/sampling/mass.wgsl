@@ -1,4 +1,4 @@
-// Per workgroup the highest score m of its span of a row, and the sum of exp(score - m) over it.
+// Per workgroup the log-sum-exp of its span of a row: the highest score m, and the sum of exp(score - m).
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 override SPAN: u32 = 4096;

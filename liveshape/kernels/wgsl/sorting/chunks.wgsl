@@ -1,5 +1,5 @@
 // pairs[row, i] = (key, index along the row) of the elements of x that lie `inner` apart, each `block` of neighbours in
-// order. Runs of 1, 2, 4, ... merge in shared memory: an element goes behind those of the run beside it that belong
+// order. Runs of 1, 2, 4, ... merge in workgroup memory: an element goes behind those of the run beside it that belong
 // before it, and equals keep their order. Short rows share a workgroup.
 // T: f32, f16, i32, u32
 override WG: u32 = 256;

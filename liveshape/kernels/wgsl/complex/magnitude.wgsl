@@ -1,4 +1,4 @@
-// out = how far from zero complex numbers are, or at which ANGLE; four elements a thread.
+// out = the magnitude of complex numbers, or their ANGLE; four elements a thread.
 #include elementwise/special_functions
 override WG: u32 = 64;
 override ANGLE: bool = false;

@@ -1,4 +1,4 @@
-// sums[i] = the running total of the counts of its span, in place; totals[span] = that of the whole span.
+// sums[i] = the inclusive prefix sum of the counts of its span, in place; totals[span] = the sum of the whole span.
 override WG: u32 = 256;
 
 struct Params {
