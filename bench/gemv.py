@@ -16,7 +16,7 @@ from bench.gpu_time import gpu_seconds
 from liveshape import ops
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, Tensor
-from liveshape.ops.quantized import bytes_shape
+from liveshape.ops.quantized import quantized_shape
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
@@ -32,7 +32,7 @@ WEIGHTS = ("4", "minima", "8")  # bits, or 4 bits whose groups have a minimum
 
 
 def row_of_layers(
-    layers: int, rows: int, depth: int, columns: int, group: int, in_bytes: bool = False, weights: str = "4"
+    layers: int, rows: int, depth: int, columns: int, group: int, int8: bool = False, weights: str = "4"
 ) -> Graph:
     """The same input into one layer after the other, each with a weight of its own."""
     generator = np.random.default_rng(0)
@@ -51,8 +51,8 @@ def row_of_layers(
     values: list[Tensor] = [x]
     nodes = []
     taken = x
-    if in_bytes:
-        taken = Tensor("bytes", "int8", bytes_shape((rows, depth)))
+    if int8:
+        taken = Tensor("bytes", "int8", quantized_shape((rows, depth)))
         values.append(taken)
         nodes.append(ops.OPS["liveshape.row_bytes"].bind(0, "row_bytes", (x, None, None, taken)))
     for index in range(len(nodes), layers + len(nodes)):
@@ -97,8 +97,8 @@ def main() -> None:
         nbytes = columns * depth // options.group * per_group[options.weights]
         layers = 2 if software else max(2, min(64, CACHE // nbytes))
         x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
-        in_bytes = options.activations == "int8"
-        graph = row_of_layers(layers, rows, depth, columns, options.group, in_bytes, options.weights)
+        int8 = options.activations == "int8"
+        graph = row_of_layers(layers, rows, depth, columns, options.group, int8, options.weights)
         each = seconds(Executor(compile(graph, device.limits), device), x, options.tries)
         work = 2 * rows * depth * columns
         table.add_row(shape, f"{each * 1e3:.3f}", f"{nbytes / each / 1e9:.1f}", f"{work / each / 1e12:.3f}")

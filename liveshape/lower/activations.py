@@ -13,8 +13,8 @@ from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.q4_patterns import ADDED, MANY_THREADS, NORM, NORMED
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
-from liveshape.ops.quantized import BYTES, FOR_BYTES, bytes_shape, takes_bytes
-from liveshape.ops.quantized_ways import BYTES_TOGETHER
+from liveshape.ops.quantized import BYTES, FOR_BYTES, can_quantize_rows, quantized_shape
+from liveshape.ops.quantized_ways import STEP_PLACES
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
@@ -64,7 +64,7 @@ def _bytes_between(graph: Graph) -> Graph:
             continue
         readers = search.readers.get(rows, [])
         if readers and all(_reads_bytes(reader, rows) for reader in readers):
-            between[rows] = Tensor(f"{rows.name} in 8 bits", BYTES[0], bytes_shape(rows.max_shape))
+            between[rows] = Tensor(f"{rows.name} in 8 bits", BYTES[0], quantized_shape(rows.max_shape))
     if not between:
         return graph
     return _with_values(graph, [replace(node, args=renamed(node.args, between)) for node in graph.nodes], between)
@@ -87,10 +87,10 @@ def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replac
     if added is None or added.name != ADDED or not (_of_bytes(added) and _of_bytes(layer)):
         return ()
     rows, weight, scales, group, bias, residual, total = added.args
-    rounded = Tensor(f"{total.name} before its norm in 8 bits", BYTES[0], bytes_shape(total.max_shape))
+    rounded = Tensor(f"{total.name} before its norm in 8 bits", BYTES[0], quantized_shape(total.max_shape))
     bound = (rows, weight, scales, rows if bias is None else bias, residual, factors, total, rounded)
     steady = search.once(total) and factors.constant is not None and not search.writes[factors]
-    whole = total.max_shape[-1] % BYTES_TOGETHER == 0 and factors.max_shape == total.max_shape[-1:]
+    whole = total.max_shape[-1] % STEP_PLACES == 0 and factors.max_shape == total.max_shape[-1:]
     many = limits.max_cooperating_threads >= MANY_THREADS
     if not (many and steady and whole and exact(residual, total, factors) and fit(bound, limits)):
         return ()
@@ -138,4 +138,4 @@ def _weight(node: Node) -> Tensor | None:
     ):
         return None
     known = x.dtype == "float32" or weight.dtype == FOR_BYTES
-    return weight if known and takes_bytes(x.max_shape[-1], group, weight.max_shape) else None
+    return weight if known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape) else None

@@ -13,7 +13,7 @@ from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.ops.quantized import BYTES, bytes_shape, takes_bytes
+from liveshape.ops.quantized import BYTES, can_quantize_rows, quantized_shape
 
 _LAYER = "et_vk.linear_dq8ca_q4gsw.default"
 _ROUNDED = "liveshape.rounded_rows"
@@ -69,10 +69,10 @@ def _parts(node: Node, made: list[Tensor]) -> list[Node]:
     if node.name != _LAYER:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
-    in_bytes = takes_bytes(x.max_shape[-1], group, weight.max_shape)
-    dtype, shape = (BYTES[1], bytes_shape(x.max_shape)) if in_bytes else ("float32", x.max_shape)
+    int8 = can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
+    dtype, shape = (BYTES[1], quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
     made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
-    rounding = _BYTES if in_bytes else _ROUNDED
+    rounding = _BYTES if int8 else _ROUNDED
     return [
         ops.OPS[rounding].bind(node.index, node.label, (x, scale, zero_point, made[-1])),
         ops.OPS["et_vk.linear_q4gsw.default"].bind(

@@ -14,8 +14,8 @@ from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, THREE
-from liveshape.ops.quantized import BYTES, Norm, Steps, bytes_shape, q4_product, row_bytes
-from liveshape.ops.quantized_ways import GATED_BYTE_ROWS, GATED_UNITS, PUT_THREADS
+from liveshape.ops.quantized import BYTES, Norm, Steps, q4_product, quantized_shape, row_bytes
+from liveshape.ops.quantized_ways import GATED_INT8_ROWS, GATED_UNITS, QUANTIZING_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.shapes import ceil_div
@@ -93,12 +93,12 @@ def gated_product(
         out.shape = shape
         yield from q4_product(x, weight, scales, group, bias, (out,), GATED, norm)
         return
-    out.shape = bytes_shape(shape)
+    out.shape = quantized_shape(shape)
     limits: Limits = yield Allowed()
-    puts = limits.max_invocations >= PUT_THREADS
-    if not puts or prod(x.max_shape[:-1]) > GATED_BYTE_ROWS:
+    puts = limits.max_invocations >= QUANTIZING_THREADS
+    if not puts or prod(x.max_shape[:-1]) > GATED_INT8_ROWS:
         numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
-    if puts and prod(x.shape[:-1]) <= GATED_BYTE_ROWS:
+    if puts and prod(x.shape[:-1]) <= GATED_INT8_ROWS:
         yield from q4_product(x, weight, scales, group, bias, (out,), GATED_QUANTIZED, norm, together=GATED_UNITS)
         return
     numbers.shape = shape

@@ -18,12 +18,12 @@ from liveshape.ops.quantized import (
     BYTES,
     Norm,
     Steps,
-    bytes_shape,
     linear_q4gsw,
     q4_product,
+    quantized_shape,
     rounds,
 )
-from liveshape.ops.quantized_ways import ADDED_UNITS, norms_later
+from liveshape.ops.quantized_ways import ADDED_UNITS, defers_norm
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 
@@ -60,7 +60,7 @@ def rounded_added_linear_q4gsw(
     """
     total, rounded = outputs
     yield from _added_product(x, weight, scales, group_size, bias, residual, total, (norm_weight, rounded))
-    rounded.shape = bytes_shape(total.shape)
+    rounded.shape = quantized_shape(total.shape)
 
 
 def _added_product(
@@ -81,7 +81,7 @@ def _added_product(
         return
     out.shape = shape
     limits: Limits = yield Allowed()
-    if later is not None and norms_later(prod(x.shape[:-1]), limits):
+    if later is not None and defers_norm(prod(x.shape[:-1]), limits):
         norm_weight, rounded = later
         outs = (residual, norm_weight, out, rounded)
         yield from q4_product(x, weight, scales, group, bias, outs, ADDED_QUANTIZED, together=ADDED_UNITS)
@@ -172,13 +172,13 @@ def _normed(
 
     One row may have been `rounded` where it was made.
     """
-    in_bytes = rounds(x, weight, group)
+    int8 = rounds(x, weight, group)
     normed: LiveTensor = (
-        yield Scratch(BYTES[0], bytes_shape(x.max_shape)) if in_bytes else Scratch(x.dtype, x.max_shape)
+        yield Scratch(BYTES[0], quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
     )
     limits: Limits = yield Allowed()
     rows = rows_of(x, norm_weight, norm.eps)["rows"]
-    if rounded is not None and norms_later(rows, limits):
+    if rounded is not None and defers_norm(rows, limits):
         yield from layer(rounded, Norm(None, norm.eps))
     elif rounded is None and rows == 1:
         yield from layer(x, norm)

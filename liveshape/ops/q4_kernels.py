@@ -44,7 +44,7 @@ class Q4Kernels(NamedTuple):
             normed_int8_gemv=load("int8_gemv", TOTAL="sums_and_squares"),
             int8_few_rows=load("int8_few_rows"),
             int8_tiles=load("int8_tiles"),
-            # Large tiles quantize nothing: see GATED_BYTE_ROWS.
+            # Large tiles quantize nothing: see GATED_INT8_ROWS in quantized_ways.py.
             int8_large_tiles=floats.int8_large_tiles if floats else load("int8_large_tiles"),
             quantizing_gemv=load("quantizing_gemv"),
             normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),

@@ -1,4 +1,4 @@
-"""Linear layers with 4-bit weights, of rows of numbers or of bytes.
+"""Linear layers with 4-bit weights, of rows of floats or quantized rows.
 
 A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
 The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
@@ -21,15 +21,15 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
 from liveshape.ops.quantized_ways import (
-    BYTES_TOGETHER,
     MANY_THREADS,
-    byte_tiles_of,
+    STEP_PLACES,
+    int8_tiles_of,
     is_few,
     is_large,
     large_tiles_of,
     partial_sums_bound,
-    shares_of_byte_row,
-    shares_of_byte_rows,
+    shares_of_int8_row,
+    shares_of_int8_rows,
     shares_of_row,
     shares_of_rows,
     splits_of,
@@ -40,9 +40,9 @@ from liveshape.ops.shapes import ceil_div
 
 
 class Norm(NamedTuple):
-    """The RMS norm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
+    """The RMSNorm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
 
-    None where the row is bytes, with the weight in them, which wait for their factor.
+    None where the row was quantized with that weight, and only the RMSNorm scale is still to be applied.
     """
 
     terms: LiveTensor | None
@@ -57,10 +57,10 @@ ONE_GROUP = 1 << 30
 NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
 WITH_MINIMA_RANK = 3  # of scales
 
-BYTES = ("int8", "uint8")  # dtypes of rows as bytes: with a step for 32 neighbours, or one and a zero point for a row
-FOR_BYTES = "int8"  # the dtype of a weight that rows of bytes are for; else it is that of a file, uint8
-BYTE_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see quantization/quantize_group.wgsl
-KEPT_BYTES = 8192  # of a row, that a workgroup of any device can keep with what it needs to make them
+BYTES = ("int8", "uint8")  # dtypes of quantized rows: a step for 32 neighbours, or one and a zero point for a row
+FOR_BYTES = "int8"  # the dtype of a weight whose rows are quantized; else it is that of a file, uint8
+STEP_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see quantization/quantize_group.wgsl
+KEPT_BYTES = 8192  # of a row: it and the scratch to quantize it fit in the workgroup memory of any device
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
@@ -95,14 +95,14 @@ def linear_dq8ca_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """The rows of x as eight bits can hold them, times the weight: products of integers, and sums of their groups."""
-    if not takes_bytes(x.max_shape[-1], group_size, weight.max_shape):
+    if not can_quantize_rows(x.max_shape[-1], group_size, weight.max_shape):
         rounded: LiveTensor = yield Scratch("float32", x.max_shape)
         yield from rounded_rows(x, input_scale, input_zero_point, rounded)
         yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
         return
-    in_bytes: LiveTensor = yield Scratch(BYTES[1], bytes_shape(x.max_shape))
-    yield from row_bytes(x, input_scale, input_zero_point, in_bytes)
-    yield from linear_q4gsw(in_bytes, weight, scales, group_size, bias, out)
+    quantized: LiveTensor = yield Scratch(BYTES[1], quantized_shape(x.max_shape))
+    yield from row_bytes(x, input_scale, input_zero_point, quantized)
+    yield from linear_q4gsw(quantized, weight, scales, group_size, bias, out)
 
 
 @op("liveshape.rounded_rows")
@@ -123,9 +123,9 @@ def row_bytes(
 
     With a step and a zero point per row (`out` is uint8), or with a step for every 32 neighbours (int8).
     """
-    groups = x.shape[-1] // BYTES_TOGETHER
+    groups = x.shape[-1] // STEP_PLACES
     count = prod(x.shape[:-1]) * groups
-    out.shape = bytes_shape(x.shape)
+    out.shape = quantized_shape(x.shape)
     if scale is None or zero_point is None:
         yield QUANTIZE_ROWS(out, x, count=count, per_row=groups, threads=count)
     else:
@@ -133,21 +133,21 @@ def row_bytes(
         yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
-def takes_bytes(depth: int, group: int, weight: Shape) -> bool:
-    """Whether a layer has a road for rows of bytes: scales are for whole vectors of nibbles, and no padding."""
-    whole = depth % BYTES_TOGETHER == 0 and group % BYTES_TOGETHER == 0
+def can_quantize_rows(depth: int, group: int, weight: Shape) -> bool:
+    """Whether a layer can take quantized rows: scales are for whole vectors of nibbles, and no padding."""
+    whole = depth % STEP_PLACES == 0 and group % STEP_PLACES == 0
     return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and whole
 
 
 def rounds(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
-    """Whether a layer makes rows of numbers bytes."""
+    """Whether a layer quantizes rows of floats."""
     known = x.dtype not in BYTES and weight.dtype == FOR_BYTES
-    return known and takes_bytes(x.max_shape[-1], group, weight.max_shape)
+    return known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
 
 
-def bytes_shape(shape: Shape) -> Shape:
-    """The shape of rows of this shape as bytes."""
-    return (*shape[:-1], shape[-1] // BYTES_TOGETHER * BYTE_VECTORS * 16)
+def quantized_shape(shape: Shape) -> Shape:
+    """The shape of rows of this shape when they are quantized."""
+    return (*shape[:-1], shape[-1] // STEP_PLACES * STEP_VECTORS * 16)
 
 
 def _check_steps(rows: int, scale: LiveTensor, zero_point: LiveTensor) -> None:
@@ -180,7 +180,7 @@ def q4_product(
     depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
     quantized: LiveTensor | None = None
     if quantizes and norm is None:
-        quantized = yield Scratch(BYTES[0], bytes_shape(x.max_shape))
+        quantized = yield Scratch(BYTES[0], quantized_shape(x.max_shape))
     limits: Limits = yield Allowed()
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     partial_sums: LiveTensor = yield Scratch("float32", room)
@@ -267,21 +267,21 @@ class Product(NamedTuple):
 def _quantizing_gemv(product: Product) -> Dispatch:
     """One row of floats, quantized by every workgroup: a dispatch for that would take longer."""
     _, columns, depth = product.sizes()
-    shares = shares_of_byte_row(columns, depth, product.together, product.limits)
-    shares["HELD"] = product.x.max_shape[-1] // BYTES_TOGETHER
+    shares = shares_of_int8_row(columns, depth, product.together, product.limits)
+    shares["HELD"] = product.x.max_shape[-1] // STEP_PLACES
     if product.norm is None:
         return product.dispatch(product.kernels.quantizing_gemv, **shares)
     return product.dispatch(product.kernels.normed_quantizing_gemv, **shares, EPS=product.norm.eps)
 
 
 def _int8_few_rows(product: Product) -> Dispatch:
-    """Up to FEW_BYTE_ROWS quantized rows, bound by reading the weight."""
+    """Up to FEW_INT8_ROWS quantized rows, bound by reading the weight."""
     rows, columns, depth = product.sizes()
     factors = product.int8_factors()
     if rows != 1:
-        shares = shares_of_byte_rows(rows, columns, depth, product.together > 0)
+        shares = shares_of_int8_rows(rows, columns, depth, product.together > 0)
         return product.dispatch(product.kernels.int8_few_rows, **factors, **shares)
-    shares = shares_of_byte_row(columns, depth, product.together, product.limits)
+    shares = shares_of_int8_row(columns, depth, product.together, product.limits)
     if product.norm is None:
         return product.dispatch(product.kernels.int8_gemv, **factors, **shares)
     return product.dispatch(product.kernels.normed_int8_gemv, **factors, **shares, EPS=product.norm.eps)
@@ -313,7 +313,7 @@ def _tiles(product: Product, partial_sums: LiveTensor, int8: bool) -> Iterator[D
         tiles = large_tiles_of(rows, columns)
         whole, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
     else:
-        tiles = byte_tiles_of(rows, columns) if int8 else tiles_of(rows, columns, layer["GROUP"])
+        tiles = int8_tiles_of(rows, columns) if int8 else tiles_of(rows, columns, layer["GROUP"])
         whole, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
     splits = splits_of(rows, columns, depth, int8, limits)
     if splits == 1:
@@ -325,9 +325,9 @@ def _tiles(product: Product, partial_sums: LiveTensor, int8: bool) -> Iterator[D
     yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
-def _depth(width: int, in_bytes: bool) -> int:
+def _depth(width: int, int8: bool) -> int:
     """The depth of rows that are `width` wide."""
-    return width // (BYTE_VECTORS * 16) * BYTES_TOGETHER if in_bytes else width
+    return width // (STEP_VECTORS * 16) * STEP_PLACES if int8 else width
 
 
 def _check(

@@ -107,10 +107,10 @@ def inputs_of_many_sizes() -> None:
 def rows_by_the_billion() -> None:
     """Every 64 rows were asked for the splits of a depth; of so many there are none."""
     for columns, depth in ((64, 64), (4096, 1 << 15), (1 << 15, 512)):
-        for in_bytes in (False, True):
-            most = partial_sums_bound(1 << 31, columns, depth, in_bytes, GPU)
-            assert most == partial_sums_bound(1 << 20, columns, depth, in_bytes, GPU)
-            assert splits_of(1 << 31, columns, depth, in_bytes, GPU) == 1
+        for int8 in (False, True):
+            most = partial_sums_bound(1 << 31, columns, depth, int8, GPU)
+            assert most == partial_sums_bound(1 << 20, columns, depth, int8, GPU)
+            assert splits_of(1 << 31, columns, depth, int8, GPU) == 1
 
 
 def numbers_made_of_themselves() -> None:

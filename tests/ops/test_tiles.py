@@ -74,13 +74,13 @@ def test_a_device_that_has_less_takes_other_tiles(less: dict[str, int]) -> None:
     assert splits_of(512, 2048, 2048, False, replace(GPU, **less)) == 1
 
 
-@pytest.mark.parametrize("in_bytes", [False, True])
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize(("depth", "columns"), LAYERS)
-def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int, in_bytes: bool) -> None:
+def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int, int8: bool) -> None:
     """What a device could do in the time of a layer is little more than the layer, and more rows never take less."""
     times = []
     for rows in range(128, 2049, 128):
-        tiles, splits = rows // LARGE * -(-columns // LARGE), splits_of(rows, columns, depth, in_bytes, GPU)
+        tiles, splits = rows // LARGE * -(-columns // LARGE), splits_of(rows, columns, depth, int8, GPU)
         times.append(-(-tiles * splits // AT_ONCE) * -(-depth // splits))
         assert splits == 1 or splits * rows * columns <= MOST_SUMS
         if tiles * depth > AT_ONCE * 1024:
@@ -91,10 +91,10 @@ def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int, in_bytes
 @pytest.mark.parametrize(("depth", "columns"), [*LAYERS, (576, 130), (2048, 5)])
 def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> None:
     for bound in (1, 64, 65, 200, 512):
-        for in_bytes in (False, True):
-            (room,) = partial_sums_bound(bound, columns, depth, in_bytes, GPU)
+        for int8 in (False, True):
+            (room,) = partial_sums_bound(bound, columns, depth, int8, GPU)
             for rows in range(1, bound + 1):
-                splits = splits_of(rows, columns, depth, in_bytes, GPU)
+                splits = splits_of(rows, columns, depth, int8, GPU)
                 assert splits == 1 or splits * rows * -(-columns // 4) * 4 <= room
 
 
@@ -102,5 +102,5 @@ def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> 
 def test_what_is_compiled_at_load_serves_all_rows_between_powers_of_two(depth: int, columns: int) -> None:
     for power in range(6, 12):
         counts = range((1 << power) + 1, (2 << power) + 1, 17)
-        for in_bytes in (False, True):
-            assert len({splits_of(rows, columns, depth, in_bytes, GPU) > 1 for rows in counts}) == 1
+        for int8 in (False, True):
+            assert len({splits_of(rows, columns, depth, int8, GPU) > 1 for rows in counts}) == 1
