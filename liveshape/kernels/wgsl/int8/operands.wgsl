@@ -1,3 +1,4 @@
+// The activations of an 8-bit linear layer, how they are multiplied with a weight, and what the sums become.
 #choice INPUT: int8_input, float_input
 #if INPUT == float_input
 // Activations that are floats: the integers of the weight are multiplied as floats, and their scale comes last.

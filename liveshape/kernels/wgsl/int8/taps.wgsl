@@ -1,3 +1,4 @@
+// What a tap of the kernel of an 8-bit convolution adds to the sums.
 #choice CHANNELWISE: dense, depthwise
 #if CHANNELWISE == depthwise
 // A place of the kernel over the one channel of a group: x is [N, C, H, W], the weight [kernel, C], its rows padded.

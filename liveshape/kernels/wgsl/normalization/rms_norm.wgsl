@@ -23,12 +23,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> a: array<V>;
 @group(0) @binding(4) var<storage, read> b: array<V>;
 @group(0) @binding(5) var<uniform> params: Params;
-#else
-@group(0) @binding(2) var<storage, read> x: array<V>;
-@group(0) @binding(3) var<uniform> params: Params;
-#endif
 
-#if ROWS == sum
 // The sum is rounded before it is normalized, as by two operators.
 fn load_first(i: u32) -> V_math {
     let value = V(V_math(a[i]) + V_math(b[i]));
@@ -41,6 +36,9 @@ fn load_again(i: u32) -> V_math {
     return V_math(total[i]);
 }
 #else
+@group(0) @binding(2) var<storage, read> x: array<V>;
+@group(0) @binding(3) var<uniform> params: Params;
+
 fn load_first(i: u32) -> V_math {
     return V_math(x[i]);
 }

@@ -1,3 +1,4 @@
+// The rows of floats of a 4-bit linear layer, as they are or normalized.
 #choice NORM: none, rms
 #if NORM == rms
 // The RMSNorm of the only row of x, fused: every workgroup computes it, summed in the order of rms_norm.wgsl, and keeps

@@ -1,3 +1,4 @@
+// The reduction over the threads of a unit, and its epilogue, where a unit has several rows.
 #if EPILOGUE == gated_quantized
 // Sums the partial sums of the UNIT_THREADS threads of a unit, four columns of ROWS rows; 16 units are 32 neighbours of
 // a gated row, which are quantized. Few rows at a time: scratch for the partial sums must fit in workgroup memory.
