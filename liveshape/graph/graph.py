@@ -6,7 +6,7 @@ graph can be planned in several ways and run by several users at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
 from liveshape.graph.elements import padded, storage_bytes
+from liveshape.graph.traits import NOTHING_KNOWN, Source, Traits
 
 Shape = tuple[int, ...]
 
@@ -94,9 +95,35 @@ class Node:
     control: bool = False
     mutates: tuple[int, ...] = ()
     gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
-    along: tuple[tuple[int, int], ...] = ()  # (position in args, axis): touched up to the newest row alone
-    begins: int | None = None  # position in args: the row that the first new one becomes
     host: bool = False  # no kernel computes it: the host does, from all that it reads
+    parameters: tuple[str, ...] = ()  # the names of its arguments; none where the host computes it
+    traits: Traits = NOTHING_KNOWN
+    sources: tuple[Source, ...] = ()  # the nodes of the file that it stands for
+
+    @cached_property
+    def named(self) -> Mapping[str, Argument]:
+        """Its arguments by the names of the operator's parameters."""
+        return dict(zip(self.parameters, self.args, strict=False))
+
+    @cached_property
+    def cache_axes(self) -> Mapping[int, int]:
+        """The positions in args of caches, with their axis of positions: touched up to the newest row alone."""
+        cache = self.traits.cache
+        if cache is None or not cache.holds(self.named):
+            return {}
+        return {self.parameters.index(name): axis for name, axis in cache.axes.items()}
+
+    @property
+    def cache_start(self) -> Argument:
+        """The row of its caches that the first new one becomes, a number or a live scalar; None if it has none."""
+        start = None if self.traits.cache is None else self.traits.cache.start
+        return None if start is None else self.named[start]
+
+    def carried(self, rows: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
+        """What it gives that carries rows, given what it reads that does; None where rows may mix: see `RowRule`."""
+        rule = self.traits.rows
+        read = {value: axis for value, axis in rows.items() if value in self.inputs}
+        return None if rule is None or self.mutates or not read else rule(self, read)
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:

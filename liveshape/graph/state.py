@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from liveshape.graph.graph import Graph, Node, SymInt, Tensor
-
-_SLICES = ("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out")
-_SUMS = ("add", "executorch_prim::add.Scalar")
-_SIZES = ("sym_size.int", "aten::sym_size.int")
+from liveshape.graph.traits import Role
 
 
 @dataclass(frozen=True)
@@ -51,35 +48,35 @@ def _state(graph: Graph, tensor: Tensor) -> State:
     (axis,) = axes if len(axes) == 1 and not opaque else (None,)
     if axis is None:
         return State(tensor)
-    return State(
-        tensor, axis, tuple(dict.fromkeys(node.args[node.begins] for node in nodes if node.begins is not None))
-    )
+    starts = (node.cache_start for node in nodes)
+    return State(tensor, axis, tuple(dict.fromkeys(start for start in starts if start is not None)))
 
 
 def _axes(node: Node, tensor: Tensor) -> set[int | None]:
     """The axis that a node declares for each place that it takes a tensor at; None where it declares none."""
-    declared = dict(node.along)
     places = (
         place
         for place, argument in enumerate(node.args)
         if argument is tensor or (isinstance(argument, tuple) and tensor in argument)
     )
-    return {declared.get(place) for place in places}
+    return {node.cache_axes.get(place) for place in places}
 
 
 def _rows_so_far(graph: Graph, node: Node, writer: Node) -> set[int | None]:
     """The axis of a slice that ends with the new rows of the node that wrote them, which says so in live scalars."""
-    if node.name not in _SLICES or writer.begins is None:
+    start = writer.cache_start
+    if node.traits.role is not Role.SLICE or start is None:
         return set()
-    _, axis, _, end, *_ = node.args
-    add = _maker(graph, end)
-    if add is None or add.name not in _SUMS or writer.args[writer.begins] not in add.args[:2]:
+    axis = node.named["dim"]
+    add = _maker(graph, node.named["end"])
+    if add is None or add.traits.role is not Role.SUM or start not in (terms := (add.named["a"], add.named["b"])):
         return set()
     new = [value for value in writer.inputs if value not in writer.written]
-    for count in add.args[:2]:
+    for count in terms:
         size = _maker(graph, count)
         # As many as a tensor has that is written: its rows lie along the same axis.
-        if size is not None and size.name in _SIZES and size.args[0] in new and size.args[1] == axis:
+        counts = size is not None and size.traits.role is Role.SIZE
+        if counts and size.named["x"] in new and size.named["dim"] == axis:
             return {axis}
     return set()
 

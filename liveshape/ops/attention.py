@@ -8,14 +8,17 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Limits, Shape
+from liveshape.graph import Limits, Node, Shape
 from liveshape.graph.elements import stored_alike
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import CacheRows, Carried, Product, Role
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops import attention_ways as ways
 from liveshape.ops.copies import copy_strided
+from liveshape.ops.operations import attended, attended_causally
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import nothing_but, outputs_along
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
 CACHE_UPDATE = Kernel.load("attention/cache_update")
@@ -209,10 +212,9 @@ def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None
     "sdpa_with_kv_cache.default",
     "llama::sdpa_with_kv_cache.out",
     mutates=("k_cache", "v_cache"),
-    along={"k_cache": 1, "v_cache": 1},
-    begins="input_pos",
-    unless="attn_mask",
-    still="is_causal",
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos", unless_masked="attn_mask", causal="is_causal"),
+    role=Role.ATTENTION,
+    product=Product(attended_causally("input_pos")),
 )
 def sdpa_with_kv_cache(
     q: LiveTensor,
@@ -253,10 +255,9 @@ def new_rows(
 @op(
     "custom_sdpa.default",
     "llama::custom_sdpa.out",
-    along={"k_cache": 1, "v_cache": 1},
-    begins="start_pos",
-    unless="attn_mask",
-    still="is_causal",
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "start_pos", unless_masked="attn_mask", causal="is_causal"),
+    role=Role.ATTENTION,
+    product=Product(attended_causally("start_pos")),
 )
 def custom_sdpa(
     q: LiveTensor,
@@ -309,8 +310,7 @@ def _attend_to_cache(
     "update_cache.default",
     "llama::update_cache.out",
     mutates=("cache",),
-    along={"cache": 1, "out": 1},
-    begins="start_pos",
+    cache=CacheRows({"cache": 1, "out": 1}, "start_pos"),
 )
 def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: LiveTensor) -> Steps:
     """The result is one element without meaning, or the cache itself, which it may name: there is nothing to write."""
@@ -323,7 +323,21 @@ def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: Live
     )  # fmt: skip
 
 
-@op("et_vk.sdpa.default")
+def _queried(node: Node, carried: Carried) -> Carried | None:
+    """Attention [B, H, S, D] of rows of queries to the same keys, or of members of a batch each to its own."""
+    q, k, v, mask = (node.named[name] for name in ("q", "k", "v", "attn_mask"))
+    axis = carried.get(q)
+    if axis == 2 and nothing_but(carried, q, mask):
+        place = 0 if mask is None else mask.rank - 2
+        rows = None if mask is None else carried.get(mask)
+        alike = mask is None or rows == place or (rows is None and (place < 0 or mask.max_shape[place] == 1))
+        return outputs_along(node, 2) if alike else None
+    batched = axis == 0 and carried.get(k) == carried.get(v) == 0 and nothing_but(carried, q, k, v)
+    shared = mask is None or mask.rank < 4 or mask.max_shape[0] == 1
+    return outputs_along(node, 0) if batched and shared else None
+
+
+@op("et_vk.sdpa.default", rows=_queried, role=Role.ATTENTION, product=Product(attended))
 def sdpa(
     q: LiveTensor, k: LiveTensor, v: LiveTensor, attn_mask: LiveTensor | None, scale: float | None, out: LiveTensor
 ) -> Steps:

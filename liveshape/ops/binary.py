@@ -11,6 +11,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.complexes import complex_binary
 from liveshape.ops.registry import Number, op
+from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
@@ -69,128 +70,128 @@ def _division(rounding_mode: str | None) -> str:
     return names[rounding_mode]
 
 
-@op("aten.add.Tensor", "aten::add.out")
+@op("aten.add.Tensor", "aten::add.out", rows=elementwise(), any_size=True)
 def add(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from arithmetic("ADD", a, b, out, alpha)
 
 
-@op("aten.add.Scalar", "aten::add.Scalar_out")
+@op("aten.add.Scalar", "aten::add.Scalar_out", rows=elementwise())
 def add_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("ADD", x, value * alpha, out)
 
 
-@op("aten.sub.Tensor", "aten::sub.out")
+@op("aten.sub.Tensor", "aten::sub.out", rows=elementwise(), any_size=True)
 def sub(a: LiveTensor, b: LiveTensor, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from arithmetic("SUB", a, b, out, alpha)
 
 
-@op("aten.sub.Scalar", "aten::sub.Scalar_out")
+@op("aten.sub.Scalar", "aten::sub.Scalar_out", rows=elementwise())
 def sub_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("SUB", x, value * alpha, out)
 
 
-@op("aten.rsub.Scalar", "aten::rsub.Scalar_out")
+@op("aten.rsub.Scalar", "aten::rsub.Scalar_out", rows=elementwise())
 def rsub_scalar(x: LiveTensor, value: Number, alpha: Number, out: LiveTensor) -> Iterator[Dispatch]:
     if alpha != 1:
         raise UnsupportedError(f"rsub with alpha {alpha}; only 1 is supported")
     yield from binary_scalar("SUB", x, value, out, swap=True)
 
 
-@op("aten.mul.Tensor", "aten::mul.out")
+@op("aten.mul.Tensor", "aten::mul.out", rows=elementwise(), any_size=True)
 def mul(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from arithmetic("MUL", a, b, out)
 
 
-@op("aten.mul.Scalar", "aten::mul.Scalar_out")
+@op("aten.mul.Scalar", "aten::mul.Scalar_out", rows=elementwise())
 def mul_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("MUL", x, value, out)
 
 
-@op("aten.div.Tensor", "aten::div.out")
+@op("aten.div.Tensor", "aten::div.out", rows=elementwise(), any_size=True)
 def div(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from arithmetic("DIV", a, b, out)
 
 
-@op("aten.div.Scalar", "aten::div.Scalar_out")
+@op("aten.div.Scalar", "aten::div.Scalar_out", rows=elementwise())
 def div_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("DIV", x, value, out)
 
 
-@op("aten.div.Tensor_mode", "aten::div.out_mode")
+@op("aten.div.Tensor_mode", "aten::div.out_mode", rows=elementwise())
 def div_mode(a: LiveTensor, b: LiveTensor, rounding_mode: str | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary(_division(rounding_mode), a, b, out)
 
 
-@op("aten.div.Scalar_mode", "aten::div.Scalar_mode_out")
+@op("aten.div.Scalar_mode", "aten::div.Scalar_mode_out", rows=elementwise())
 def div_scalar_mode(x: LiveTensor, value: Number, rounding_mode: str | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar(_division(rounding_mode), x, value, out)
 
 
-@op("aten.floor_divide.default", "aten::floor_divide.out")
+@op("aten.floor_divide.default", "aten::floor_divide.out", rows=elementwise())
 def floor_divide(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("FLOOR_DIVIDE", a, b, out)
 
 
-@op("aten.remainder.Tensor", "aten::remainder.Tensor_out")
+@op("aten.remainder.Tensor", "aten::remainder.Tensor_out", rows=elementwise())
 def remainder(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("REMAINDER", a, b, out)
 
 
-@op("aten.remainder.Scalar", "aten::remainder.Scalar_out")
+@op("aten.remainder.Scalar", "aten::remainder.Scalar_out", rows=elementwise())
 def remainder_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("REMAINDER", x, value, out)
 
 
-@op("aten.fmod.Tensor", "aten::fmod.Tensor_out")
+@op("aten.fmod.Tensor", "aten::fmod.Tensor_out", rows=elementwise())
 def fmod(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("FMOD", a, b, out)
 
 
-@op("aten.fmod.Scalar", "aten::fmod.Scalar_out")
+@op("aten.fmod.Scalar", "aten::fmod.Scalar_out", rows=elementwise())
 def fmod_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("FMOD", x, value, out)
 
 
-@op("aten.minimum.default", "aten::minimum.out")
+@op("aten.minimum.default", "aten::minimum.out", rows=elementwise())
 def minimum(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("MINIMUM", a, b, out)
 
 
-@op("aten.maximum.default", "aten::maximum.out")
+@op("aten.maximum.default", "aten::maximum.out", rows=elementwise())
 def maximum(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("MAXIMUM", a, b, out)
 
 
-@op("aten.atan2.default", "aten::atan2.out")
+@op("aten.atan2.default", "aten::atan2.out", rows=elementwise())
 def atan2(y: LiveTensor, x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("ATAN2", y, x, out)
 
 
-@op("aten.hypot.default", "aten::hypot.out")
+@op("aten.hypot.default", "aten::hypot.out", rows=elementwise())
 def hypot(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("HYPOT", a, b, out)
 
 
-@op("aten.copysign.Tensor", "aten::copysign.out")
+@op("aten.copysign.Tensor", "aten::copysign.out", rows=elementwise())
 def copysign(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("COPYSIGN", a, b, out)
 
 
-@op("aten.copysign.Scalar", "aten::copysign.Scalar_out")
+@op("aten.copysign.Scalar", "aten::copysign.Scalar_out", rows=elementwise())
 def copysign_scalar(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("COPYSIGN", x, value, out)
 
 
-@op("aten.pow.Tensor_Tensor", "aten::pow.Tensor_Tensor_out")
+@op("aten.pow.Tensor_Tensor", "aten::pow.Tensor_Tensor_out", rows=elementwise())
 def pow_tensor_tensor(base: LiveTensor, exponent: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary("POWER", base, exponent, out)
 
 
-@op("aten.pow.Tensor_Scalar", "aten::pow.Tensor_Scalar_out")
+@op("aten.pow.Tensor_Scalar", "aten::pow.Tensor_Scalar_out", rows=elementwise())
 def pow_tensor_scalar(base: LiveTensor, exponent: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("POWER", base, exponent, out)
 
 
-@op("aten.pow.Scalar", "aten::pow.Scalar_out")
+@op("aten.pow.Scalar", "aten::pow.Scalar_out", rows=elementwise())
 def pow_scalar(base: Number, exponent: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from binary_scalar("POWER", exponent, base, out, swap=True)

@@ -11,6 +11,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
 from liveshape.ops.registry import Number, op
+from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
@@ -47,18 +48,18 @@ def complex_binary(
 
 
 @op("aten._conj_physical.default", "aten::_conj_physical.out", "aten.conj_physical.default", "aten::conj_physical.out",
-    "aten._conj_copy.default", "aten::_conj_copy.out")  # fmt: skip
+    "aten._conj_copy.default", "aten::_conj_copy.out", rows=elementwise())  # fmt: skip
 def conj_physical(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from complex_unary("CONJUGATE", x, out)
 
 
-@op("aten.complex.default", "aten::complex.out")
+@op("aten.complex.default", "aten::complex.out", rows=elementwise())
 def complex_of(real: LiveTensor, imaginary: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = shape = broadcast_shapes(real.shape, imaginary.shape)
     yield COMPLEX_PAIR(out, real, imaginary, POLAR=False, **_walk(shape, real.shape, imaginary.shape))
 
 
-@op("aten.polar.default", "aten::polar.out")
+@op("aten.polar.default", "aten::polar.out", rows=elementwise())
 def polar(distance: LiveTensor, angle: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = shape = broadcast_shapes(distance.shape, angle.shape)
     yield COMPLEX_PAIR(out, distance, angle, POLAR=True, **_walk(shape, distance.shape, angle.shape))

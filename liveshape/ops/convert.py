@@ -9,6 +9,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import elementwise
 
 
 def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
@@ -17,7 +18,13 @@ def converted(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_values(x, out)
 
 
-@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default", alias=True)
+@op(
+    "aten._to_copy.default",
+    "dim_order_ops._to_dim_order_copy.default",
+    alias=True,
+    rows=elementwise(),
+    reads_as_written=True,
+)
 def to_copy(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, non_blocking: Any, order: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -30,6 +37,8 @@ def to_copy(
     "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_clone_dim_order.out",
     alias=True,
+    rows=elementwise(),
+    reads_as_written=True,
 )
 def to_copy_out(x: LiveTensor, non_blocking: Any, order: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from converted(x, out)

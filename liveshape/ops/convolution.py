@@ -15,10 +15,13 @@ from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, product, tiling
+from liveshape.ops.operations import convolved
 from liveshape.ops.registry import Ints, Number, op
+from liveshape.ops.row_rules import first_axis
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
@@ -107,7 +110,9 @@ class Layer(NamedTuple):
         return self.weight if self.bias is None else self.bias
 
 
-@op("aten.convolution.default", "aten::convolution.out")
+@op(
+    "aten.convolution.default", "aten::convolution.out", rows=first_axis("x", rank="weight"), product=Product(convolved)
+)
 def convolution(
     x: LiveTensor,
     weight: LiveTensor,
@@ -125,7 +130,7 @@ def convolution(
     )
 
 
-@op("et_vk.conv_with_clamp.default")
+@op("et_vk.conv_with_clamp.default", rows=first_axis("x", rank="weight"), product=Product(convolved))
 def conv_with_clamp(
     x: LiveTensor,
     weight: LiveTensor,

@@ -13,6 +13,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided
 from liveshape.ops.registry import Ints, Number, op
+from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import are_whole, float_of, whole_of
 from liveshape.ops.shapes import ceil_div, strides_of
 
@@ -48,7 +49,7 @@ def full_out(size: Ints, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, value, out)
 
 
-@op("aten.full_like.default")
+@op("aten.full_like.default", rows=elementwise("x"))
 def full_like(
     x: LiveTensor,
     value: Number,
@@ -62,17 +63,17 @@ def full_like(
     yield from fill(x.shape, value, out)
 
 
-@op("aten::full_like.out")
+@op("aten::full_like.out", rows=elementwise("x"))
 def full_like_out(x: LiveTensor, value: Number, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
-@op("aten::fill.Scalar_out")
+@op("aten::fill.Scalar_out", rows=elementwise("x"))
 def fill_out(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(x.shape, value, out)
 
 
-@op("aten.fill.Tensor", "aten::fill.Tensor_out")
+@op("aten.fill.Tensor", "aten::fill.Tensor_out", rows=elementwise("x"))
 def fill_tensor(x: LiveTensor, value: LiveTensor, out: LiveTensor) -> Generator[Dispatch | Scratch, Any, None]:
     if value.numel != 1:
         raise ShapeError(f"a tensor is filled with one element, {value.shape} was given")
@@ -91,7 +92,7 @@ def zeros_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 0, out)
 
 
-@op("aten.zeros_like.default")
+@op("aten.zeros_like.default", rows=elementwise("x"))
 def zeros_like(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -108,7 +109,7 @@ def ones_out(size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill(size, 1, out)
 
 
-@op("aten.ones_like.default")
+@op("aten.ones_like.default", rows=elementwise("x"))
 def ones_like(
     x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, memory_format: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -133,7 +134,7 @@ def scalar_tensor_out(value: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from fill((), value, out)
 
 
-@op("aten.arange.start_step")
+@op("aten.arange.start_step", any_size=True)
 def arange(
     start: Number, end: Number, step: Number, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:

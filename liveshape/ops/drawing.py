@@ -13,13 +13,14 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch, Turn
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.compare import where
 from liveshape.ops.copies import copy_values
 from liveshape.ops.creation import fill
-from liveshape.ops.registry import OPS, Ints, Tensors, op
+from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.sorting import argsort
 
 DRAW = Kernel.load("elementwise/draw")
@@ -48,21 +49,21 @@ def _draw(
 
 
 def _register(name: str, function: str) -> None:
-    @op(f"aten.{name}.default", reads_data=True)
+    @op(f"aten.{name}.default", reads_data=True, role=Role.DRAW)
     def drawn(size: Ints, dtype: Any, layout: Any, device: Any, pin_memory: Any, out: LiveTensor) -> Steps:
         yield from _draw(function, size, out)
 
-    @op(f"aten::{name}.out", reads_data=True)
+    @op(f"aten::{name}.out", reads_data=True, role=Role.DRAW)
     def drawn_out(size: Ints, out: LiveTensor) -> Steps:
         yield from _draw(function, size, out)
 
-    @op(f"aten.{name}_like.default", reads_data=True)
+    @op(f"aten.{name}_like.default", reads_data=True, role=Role.DRAW)
     def like(
         x: LiveTensor, dtype: Any, layout: Any, device: Any, pin_memory: Any, order: Any, out: LiveTensor
     ) -> Steps:
         yield from _draw(function, x.shape, out)
 
-    @op(f"aten::{name}_like.out", reads_data=True)
+    @op(f"aten::{name}_like.out", reads_data=True, role=Role.DRAW)
     def like_out(x: LiveTensor, order: Any, out: LiveTensor) -> Steps:
         yield from _draw(function, x.shape, out)
 
@@ -71,19 +72,19 @@ _register("rand", "UNIFORM")
 _register("randn", "NORMAL")
 
 
-@op("aten::randint.low_out", reads_data=True)
+@op("aten::randint.low_out", reads_data=True, role=Role.DRAW)
 def randint(low: int, high: int, size: Ints, out: LiveTensor) -> Steps:
     if not low < high:
         raise ShapeError(f"randint from {low} up to {high}: there is no number between them")
     yield from _draw("WHOLE", size, out, low, high - low)
 
 
-@op("aten::randint.out", reads_data=True)
+@op("aten::randint.out", reads_data=True, role=Role.DRAW)
 def randint_below(high: int, size: Ints, out: LiveTensor) -> Steps:
     yield from randint(0, high, size, out)
 
 
-@op("aten::randperm.out", reads_data=True)
+@op("aten::randperm.out", reads_data=True, role=Role.DRAW)
 def randperm(n: int, out: LiveTensor) -> Steps:
     """The order of as many random numbers."""
     keys: LiveTensor = yield Scratch("int32", out.max_shape)
@@ -91,7 +92,7 @@ def randperm(n: int, out: LiveTensor) -> Steps:
     yield from argsort(keys, 0, False, out)
 
 
-@op("aten.native_dropout.default", "aten::native_dropout.out", reads_data=True)
+@op("aten.native_dropout.default", "aten::native_dropout.out", reads_data=True, role=Role.DRAW)
 def native_dropout(x: LiveTensor, p: float, train: bool | None, out: Tensors) -> Steps:
     """Outside of training, which is when it is told so, x itself and a mask of ones."""
     result, mask = out
@@ -110,6 +111,3 @@ def native_dropout(x: LiveTensor, p: float, train: bool | None, out: Tensors) ->
 def _untouched(x: LiveTensor, out: LiveTensor, mask: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_values(x, out)
     yield from fill(x.shape, 1, mask)
-
-
-NAMES = frozenset(name for name, each in OPS.items() if each.run.__module__ == __name__)  # they read no data

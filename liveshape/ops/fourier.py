@@ -17,6 +17,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import Ints, op
+from liveshape.ops.row_rules import but_dims, leading
 from liveshape.ops.shapes import axis_of
 
 COMPLEX_LOAD = Kernel.load("complex/load")
@@ -104,7 +105,7 @@ def _put(out: LiveTensor, x: LiveTensor, length: int, axis: int, scale: float, *
     )  # fmt: skip
 
 
-@op("aten._fft_r2c.default", "aten::_fft_r2c.out")
+@op("aten._fft_r2c.default", "aten::_fft_r2c.out", rows=but_dims("x", "dim"))
 def fft_r2c(x: LiveTensor, dim: Ints, normalization: int, onesided: bool, out: LiveTensor) -> Steps:
     axes, shape = _axes(dim, x.rank), x.shape
     memory = yield from _memory(x.max_shape, axes)
@@ -117,7 +118,7 @@ def fft_r2c(x: LiveTensor, dim: Ints, normalization: int, onesided: bool, out: L
     yield _put(out, memory.here, length, last, _scale(normalization, shape, axes))
 
 
-@op("aten._fft_c2c.default", "aten::_fft_c2c.out")
+@op("aten._fft_c2c.default", "aten::_fft_c2c.out", rows=but_dims("x", "dim"))
 def fft_c2c(x: LiveTensor, dim: Ints, normalization: int, forward: bool, out: LiveTensor) -> Steps:
     axes, shape = _axes(dim, x.rank), x.shape
     memory = yield from _memory(x.max_shape, axes)
@@ -129,7 +130,7 @@ def fft_c2c(x: LiveTensor, dim: Ints, normalization: int, forward: bool, out: Li
     yield _put(out, memory.here, shape[last], last, _scale(normalization, shape, axes))
 
 
-@op("aten._fft_c2r.default", "aten::_fft_c2r.out")
+@op("aten._fft_c2r.default", "aten::_fft_c2r.out", rows=but_dims("x", "dim"))
 def fft_c2r(x: LiveTensor, dim: Ints, normalization: int, last_dim_size: int, out: LiveTensor) -> Steps:
     """The other dimensions first: along the last one half of the numbers follow from the others only then."""
     axes, half = _axes(dim, x.rank), x.shape
@@ -149,13 +150,18 @@ def fft_c2r(x: LiveTensor, dim: Ints, normalization: int, last_dim_size: int, ou
     yield _put(out, memory.here, last_dim_size, last, _scale(normalization, shape, axes), REAL=True)
 
 
-@op("aten.view_as_real_copy.default", "aten::view_as_real_copy.out")
+@op("aten.view_as_real_copy.default", "aten::view_as_real_copy.out", rows=leading("x", own=0), reads_as_written=True)
 def view_as_real_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = (*x.shape, 2)
     yield _parts(x, out, x.numel)
 
 
-@op("aten.view_as_complex_copy.default", "aten::view_as_complex_copy.out")
+@op(
+    "aten.view_as_complex_copy.default",
+    "aten::view_as_complex_copy.out",
+    rows=leading("x", own=1),
+    reads_as_written=True,
+)
 def view_as_complex_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.shape[-1:] != (2,):
         raise ShapeError(f"{x.shape} does not end in the two parts of complex numbers")

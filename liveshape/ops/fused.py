@@ -8,16 +8,18 @@ from liveshape.errors import ShapeError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import CacheRows
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, THREE
-from liveshape.ops.quantized import BYTES, Norm, Steps, q4_product, quantized_shape, row_bytes
+from liveshape.ops.quantized import BYTES, FUSED_LAYER, Norm, Steps, q4_product, quantized_shape, row_bytes
 from liveshape.ops.quantized_ways import GATED_INT8_ROWS, GATED_UNITS, QUANTIZING_THREADS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
+from liveshape.ops.row_rules import elementwise, row_wise
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("elementwise/swiglu")
@@ -25,7 +27,7 @@ ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
 ROTARY_TO_CACHE = Kernel.load("attention/rotary", VALUES="to_cache")
 
 
-@op("liveshape.swiglu")
+@op("liveshape.swiglu", rows=elementwise(), fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
 def swiglu(gate: LiveTensor, up: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """gate * sigmoid(gate) * up."""
     if gate.shape != up.shape:
@@ -35,7 +37,11 @@ def swiglu(gate: LiveTensor, up: LiveTensor, out: LiveTensor) -> Iterator[Dispat
     yield SWIGLU(out, gate, up, count=vectors, threads=vectors)
 
 
-@op("liveshape.add_rms_norm")
+@op(
+    "liveshape.add_rms_norm",
+    rows=elementwise("a", "b", tail=1),
+    fused_from=("aten.add.Tensor", "et_vk.rms_norm.default"),
+)
 def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
     """The sum of a and b, and its norm."""
     total, out = outputs
@@ -47,7 +53,12 @@ def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, o
     yield ADD_RMS_NORM(out, weight, total, a, b, **rows_of(a, weight, eps))
 
 
-@op("liveshape.three_linear_q4gsw")
+@op(
+    "liveshape.three_linear_q4gsw",
+    rows=row_wise("x"),
+    product=FUSED_LAYER,
+    fused_from=("et_vk.linear_q4gsw.default",) * 3,
+)
 def three_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
 ) -> Steps:
@@ -70,7 +81,12 @@ def three_products(
     yield from q4_product(x, weight, scales, group, bias, outputs, THREE, norm, FIRST=first, SECOND=second)
 
 
-@op("liveshape.gated_linear_q4gsw")
+@op(
+    "liveshape.gated_linear_q4gsw",
+    rows=row_wise("x"),
+    product=FUSED_LAYER,
+    fused_from=("et_vk.linear_q4gsw.default", "et_vk.linear_q4gsw.default", "liveshape.swiglu"),
+)
 def gated_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Steps:
@@ -109,8 +125,8 @@ def gated_product(
 @op(
     "liveshape.rotary_to_cache",
     mutates=("k_cache", "v_cache"),
-    along={"k_cache": 1, "v_cache": 1},
-    begins="input_pos",
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
+    fused_from=("et_vk.apply_rotary_emb_hf.default", "sdpa_with_kv_cache.default"),
 )
 def rotary_to_cache(
     xq: LiveTensor,

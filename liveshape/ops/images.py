@@ -10,6 +10,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import first_axis, leading
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import strides_of
 
@@ -20,7 +21,7 @@ _FILTERS = ("BILINEAR", "NEAREST", "BICUBIC")
 _OUTSIDE = ("ZEROS", "BORDER", "REFLECTION")
 
 
-@op("aten.pixel_shuffle.default", "aten::pixel_shuffle.out")
+@op("aten.pixel_shuffle.default", "aten::pixel_shuffle.out", rows=leading("x", own=3))
 def pixel_shuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank < 3 or factor < 1 or x.shape[-3] % (factor * factor):
         raise ShapeError(f"the channels of {x.shape} are not a multiple of {factor} times {factor}")
@@ -34,7 +35,7 @@ def pixel_shuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dispa
     yield from copy_strided(x, out, shape, (0, (plane, row, down, column, along)), (0, strides_of(shape)))
 
 
-@op("aten.pixel_unshuffle.default", "aten::pixel_unshuffle.out")
+@op("aten.pixel_unshuffle.default", "aten::pixel_unshuffle.out", rows=leading("x", own=3))
 def pixel_unshuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank < 3 or factor < 1 or x.shape[-2] % factor or x.shape[-1] % factor:
         raise ShapeError(f"height and width of {x.shape} are not multiples of {factor}")
@@ -47,7 +48,7 @@ def pixel_unshuffle(x: LiveTensor, factor: int, out: LiveTensor) -> Iterator[Dis
     yield from copy_strided(x, out, shape, (0, (plane, down, along, row, column)), (0, strides_of(shape)))
 
 
-@op("aten.grid_sampler_2d.default", "aten::grid_sampler_2d.out")
+@op("aten.grid_sampler_2d.default", "aten::grid_sampler_2d.out", rows=first_axis("x", "grid"))
 def grid_sampler_2d(
     x: LiveTensor, grid: LiveTensor, interpolation: int, padding: int, align_corners: bool, out: LiveTensor
 ) -> Iterator[Dispatch]:

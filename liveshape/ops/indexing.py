@@ -18,8 +18,10 @@ from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_values
 from liveshape.ops.counting import put_masked, select_masked
 from liveshape.ops.lookup import invalid_of, look_up
+from liveshape.ops.moved_rows import gathered, indexed, selected
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import looked_up
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
@@ -31,7 +33,7 @@ INDEX_ADD = Kernel.load("indexing/index_add")
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 
-@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"))
+@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding(
     weight: LiveTensor, indices: LiveTensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -40,7 +42,7 @@ def embedding(
     yield look_up(out, weight, indices, 1, rows, width)
 
 
-@op("aten.index_select.default", "aten::index_select.out")
+@op("aten.index_select.default", "aten::index_select.out", rows=selected)
 def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if index.rank > 1:
         raise ShapeError(f"index_select takes an index of one dimension, {index.shape} was given")
@@ -51,7 +53,7 @@ def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) ->
     yield look_up(out, x, index, prod(lead), size, prod(tail))
 
 
-@op("aten.gather.default", "aten::gather.out")
+@op("aten.gather.default", "aten::gather.out", rows=gathered)
 def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     fits = all(
@@ -70,7 +72,7 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
     )  # fmt: skip
 
 
-@op("aten.index.Tensor", "aten::index.Tensor_out", masks="indices")
+@op("aten.index.Tensor", "aten::index.Tensor_out", masks="indices", rows=indexed)
 def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
     """x[i, j, :, ...]: the indices broadcast together and take the place of the dimensions they index."""
     mask = _mask(indices)

@@ -13,9 +13,12 @@ from typing import Any
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.operations import matrix
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import elementwise, leading, row_wise
 from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides_of
 
 INT8_ELEMENTWISE = Kernel.load("int8/elementwise")
@@ -31,7 +34,7 @@ MOST_UNIT_THREADS = 64
 # Elements
 
 
-@op("et_vk.q8ta_add.default")
+@op("et_vk.q8ta_add.default", rows=elementwise())
 def q8ta_add(
     a: LiveTensor,
     b: LiveTensor,
@@ -52,7 +55,7 @@ def q8ta_add(
     )  # fmt: skip
 
 
-@op("et_vk.q8ta_relu.default")
+@op("et_vk.q8ta_relu.default", rows=elementwise())
 def q8ta_relu(
     x: LiveTensor, scale: float, zero_point: int, output_scale: float, output_zero_point: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -61,7 +64,7 @@ def q8ta_relu(
     yield _elementwise(out, x, x, 1, (1, 0, 0, x.numel), True, RELU=True, **values)
 
 
-@op("et_vk.q8ta_pixel_shuffle.default")
+@op("et_vk.q8ta_pixel_shuffle.default", rows=leading("x", own=3))
 def q8ta_pixel_shuffle(
     x: LiveTensor,
     scale: float,
@@ -105,7 +108,12 @@ def _elementwise(
 # Linear layers
 
 
-@op("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default")
+@op(
+    "et_vk.q8ta_linear.default",
+    "et_vk.q8ta_linear_gemv.default",
+    rows=row_wise("x"),
+    product=Product(matrix(), "x", "weight", linear=True),
+)
 def q8ta_linear(
     x: LiveTensor,
     input_scale: float,
@@ -126,7 +134,7 @@ def q8ta_linear(
     )  # fmt: skip
 
 
-@op("et_vk.linear_q8ta_q8csw.default")
+@op("et_vk.linear_q8ta_q8csw.default", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True))
 def linear_q8ta_q8csw(
     x: LiveTensor,
     input_scale: float,
@@ -144,7 +152,7 @@ def linear_q8ta_q8csw(
     )  # fmt: skip
 
 
-@op("aten._weight_int8pack_mm.default")
+@op("aten._weight_int8pack_mm.default", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True))
 def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """x @ (weight * scales).T, where x stays what it is."""
     check_columns(weight.shape[0], scales)

@@ -12,11 +12,14 @@ from typing import Any
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.int8 import check_columns, check_depth, is_relu
 from liveshape.ops.movement import permute_copy
+from liveshape.ops.operations import convolved, convolved_transposed
 from liveshape.ops.registry import Ints, op
+from liveshape.ops.row_rules import first_axis
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.windows import check_windows, convolved_size, transposed_size
 
@@ -28,7 +31,7 @@ CHANNELS_LAST = (0, 2, 3, 1)
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default")
+@op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default", rows=first_axis("x"), product=Product(convolved))
 def q8ta_conv2d(
     x: LiveTensor,
     input_scale: float,
@@ -55,7 +58,7 @@ def q8ta_conv2d(
     yield from _over_channels(x, weight, weight_sums, weight_scales, bias, groups, out, **values, **sizes)
 
 
-@op("et_vk.q8ta_conv2d_transposed.default")
+@op("et_vk.q8ta_conv2d_transposed.default", rows=first_axis("x"), product=Product(convolved_transposed))
 def q8ta_conv2d_transposed(
     x: LiveTensor,
     input_scale: float,
@@ -88,7 +91,7 @@ def q8ta_conv2d_transposed(
     )
 
 
-@op("et_vk.q8ta_conv2d_dw.default")
+@op("et_vk.q8ta_conv2d_dw.default", rows=first_axis("x"), product=Product(convolved))
 def q8ta_conv2d_dw(
     x: LiveTensor,
     input_scale: float,

@@ -11,7 +11,9 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
+from liveshape.ops.moved_rows import joined, put_at_index
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import but_dims, row_wise
 from liveshape.ops.shapes import (
     axis_of,
     broadcast_strides,
@@ -24,7 +26,7 @@ from liveshape.ops.shapes import (
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.cat.default", "aten::cat.out")
+@op("aten.cat.default", "aten::cat.out", rows=joined(new_dim=False), any_size=True)
 def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -47,7 +49,7 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
             start = start + shape[axis]
 
 
-@op("aten.stack.default", "aten::stack.out")
+@op("aten.stack.default", "aten::stack.out", rows=joined(new_dim=True))
 def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -63,7 +65,7 @@ def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
         yield from copy_strided(part, out, shape, (0, strides_of(shape)), target)
 
 
-@op("aten.slice_scatter.default", "aten::slice_scatter.out")
+@op("aten.slice_scatter.default", "aten::slice_scatter.out", rows=but_dims("x", "dim", "source"))
 def slice_scatter(
     x: LiveTensor, source: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Steps:
@@ -80,7 +82,7 @@ def slice_scatter(
     yield from copy_strided(part, out, region, (0, strides_of(region)), (first * strides[axis], steps))
 
 
-@op("aten.select_scatter.default", "aten::select_scatter.out")
+@op("aten.select_scatter.default", "aten::select_scatter.out", rows=put_at_index)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)
@@ -94,7 +96,7 @@ def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out:
     yield from copy_strided(part, out, region, (0, strides_of(region)), target)
 
 
-@op("aten.copy.default", "aten::copy.out")
+@op("aten.copy.default", "aten::copy.out", rows=row_wise("x", "source", tail=0))
 def copy(x: LiveTensor, source: LiveTensor, non_blocking: Any, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     out.shape = shape = x.shape

@@ -9,8 +9,11 @@ from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.ops.operations import matrix
 from liveshape.ops.registry import Number, Tensors, op
+from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 
 
@@ -121,7 +124,7 @@ def _check_depth(a: LiveTensor, b: LiveTensor, fits: bool) -> None:
         raise ShapeError(f"a product of shapes {a.shape} and {b.shape} does not exist")
 
 
-@op("aten.mm.default", "aten::mm.out")
+@op("aten.mm.default", "aten::mm.out", rows=multiplied, product=Product(matrix()))
 def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
@@ -129,7 +132,7 @@ def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from product(x, other, out, 1, rows, columns, depth, transposed=False)
 
 
-@op("aten.bmm.default", "aten::bmm.out")
+@op("aten.bmm.default", "aten::bmm.out", rows=multiplied, product=Product(matrix()), any_size=True)
 def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
@@ -137,7 +140,9 @@ def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]
     yield from product(x, other, out, batch, rows, columns, depth, transposed=False)
 
 
-@op("aten.linear.default", "aten::linear.out")
+@op(
+    "aten.linear.default", "aten::linear.out", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True)
+)
 def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: LiveTensor) -> Iterator[Dispatch]:
     _check_depth(x, weight, x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1])
     *lead, depth = x.shape
@@ -146,7 +151,7 @@ def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: Live
     yield from product(x, weight, out, 1, prod(lead), columns, depth, transposed=True, addend=bias)
 
 
-@op("aten.addmm.default", "aten::addmm.out")
+@op("aten.addmm.default", "aten::addmm.out", rows=multiplied, product=Product(matrix()))
 def addmm(
     addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -159,7 +164,7 @@ def addmm(
     )  # fmt: skip
 
 
-@op("aten.baddbmm.default", "aten::baddbmm.out")
+@op("aten.baddbmm.default", "aten::baddbmm.out", rows=multiplied, product=Product(matrix()))
 def baddbmm(
     addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -172,7 +177,7 @@ def baddbmm(
     )  # fmt: skip
 
 
-@op("aten.matmul.default", "aten::matmul.out")
+@op("aten.matmul.default", "aten::matmul.out", rows=multiplied, product=Product(matrix()))
 def matmul(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """Vectors count as one row on the left and one column on the right, which the result then lacks."""
     left = x.shape if x.rank > 1 else (1, *x.shape)

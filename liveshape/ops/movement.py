@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_strided
+from liveshape.ops.moved_rows import expanded, on_diagonals, permuted, repeated, transposed
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import (
     MAX_RANK,
     axis_of,
@@ -21,7 +24,14 @@ from liveshape.ops.shapes import (
 )
 
 
-@op("aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out")
+@op(
+    "aten.permute_copy.default",
+    "aten.permute.default",
+    "aten::permute_copy.out",
+    rows=permuted,
+    any_size=True,
+    reads_as_written=True,
+)
 def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = tuple(axis_of(dim, x.rank) for dim in dims)
     if tuple(sorted(axes)) != tuple(range(x.rank)):
@@ -32,7 +42,13 @@ def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatc
     yield from copy_strided(x, out, out.shape, (0, turned), (0, strides_of(out.shape)))
 
 
-@op("aten.transpose_copy.int", "aten.transpose.int", "aten::transpose_copy.int_out")
+@op(
+    "aten.transpose_copy.int",
+    "aten.transpose.int",
+    "aten::transpose_copy.int_out",
+    rows=transposed,
+    reads_as_written=True,
+)
 def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank == 0:
         yield from permute_copy(x, (), out)
@@ -42,14 +58,20 @@ def transpose_copy(x: LiveTensor, dim0: int, dim1: int, out: LiveTensor) -> Iter
     yield from permute_copy(x, tuple(swap.get(axis, axis) for axis in range(x.rank)), out)
 
 
-@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out")
+@op("aten.t_copy.default", "aten.t.default", "aten::t_copy.out", rows=transposed, reads_as_written=True)
 def t_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank > 2:
         raise ShapeError(f"t takes at most two dimensions, {x.shape} has {x.rank}")
     yield from permute_copy(x, tuple(reversed(range(x.rank))), out)
 
 
-@op("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out")
+@op(
+    "aten.slice_copy.Tensor",
+    "aten::slice_copy.Tensor_out",
+    rows=but_dims("x", "dim"),
+    role=Role.SLICE,
+    reads_as_written=True,
+)
 def slice_copy(
     x: LiveTensor, dim: int, start: int | None, end: int | None, step: int, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -61,13 +83,19 @@ def slice_copy(
     yield from copy_strided(x, out, out.shape, (first * strides[axis], steps), (0, strides_of(out.shape)))
 
 
-@op("aten.narrow_copy.default", "aten::narrow_copy.out")
+@op("aten.narrow_copy.default", "aten::narrow_copy.out", rows=but_dims("x", "dim"), reads_as_written=True)
 def narrow_copy(x: LiveTensor, dim: int, start: int, length: int, out: LiveTensor) -> Iterator[Dispatch]:
     first = start + x.shape[axis_of(dim, x.rank)] if start < 0 else start
     yield from slice_copy(x, dim, first, first + length, 1, out)
 
 
-@op("aten.select_copy.int", "aten::select_copy.int_out")
+@op(
+    "aten.select_copy.int",
+    "aten::select_copy.int_out",
+    rows=but_dims("x", "dim", keepdim=False),
+    role=Role.SELECT,
+    reads_as_written=True,
+)
 def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     strides = strides_of(x.shape)
@@ -76,7 +104,12 @@ def select_copy(x: LiveTensor, dim: int, index: int, out: LiveTensor) -> Iterato
     yield from copy_strided(x, out, out.shape, (start, without(strides, axis)), (0, strides_of(out.shape)))
 
 
-@op("aten.split_with_sizes_copy.default", "aten::split_with_sizes_copy.out")
+@op(
+    "aten.split_with_sizes_copy.default",
+    "aten::split_with_sizes_copy.out",
+    rows=but_dims("x", "dim"),
+    reads_as_written=True,
+)
 def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if sum(sizes) != x.shape[axis] or len(sizes) != len(out):
@@ -87,19 +120,21 @@ def split_with_sizes_copy(x: LiveTensor, sizes: Ints, dim: int, out: Tensors) ->
         start = start + size
 
 
-@op("aten.split_copy.Tensor", "aten::split_copy.Tensor_out")
+@op("aten.split_copy.Tensor", "aten::split_copy.Tensor_out", rows=but_dims("x", "dim"), reads_as_written=True)
 def split_copy(x: LiveTensor, split_size: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
     # A live size may need fewer parts than the bound does; the rest are empty.
     for position, part in enumerate(out):
         yield from slice_copy(x, dim, position * split_size, (position + 1) * split_size, 1, part)
 
 
-@op("aten.chunk.default")
+@op("aten.chunk.default", rows=but_dims("x", "dim"))
 def chunk(x: LiveTensor, chunks: int, dim: int, out: Tensors) -> Iterator[Dispatch]:
     yield from split_copy(x, ceil_div(x.shape[axis_of(dim, x.rank)], chunks), dim, out)
 
 
-@op("aten.unbind_copy.int", "aten::unbind_copy.int_out")
+@op(
+    "aten.unbind_copy.int", "aten::unbind_copy.int_out", rows=but_dims("x", "dim", keepdim=False), reads_as_written=True
+)
 def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
     if x.shape[axis_of(dim, x.rank)] != len(out):
         raise ShapeError(f"dimension {dim} of {x.shape} is unbound to {len(out)} tensors")
@@ -107,7 +142,7 @@ def unbind_copy(x: LiveTensor, dim: int, out: Tensors) -> Iterator[Dispatch]:
         yield from select_copy(x, dim, index, part)
 
 
-@op("aten.expand_copy.default", "aten::expand_copy.out")
+@op("aten.expand_copy.default", "aten::expand_copy.out", rows=expanded, reads_as_written=True)
 def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(size) - x.rank
     given = (1,) * lead + x.shape
@@ -118,7 +153,7 @@ def expand_copy(x: LiveTensor, size: Ints, implicit: bool, out: LiveTensor) -> I
     yield from copy_strided(x, out, shape, (0, broadcast_strides(x.shape, shape)), (0, strides_of(shape)))
 
 
-@op("aten.repeat.default", "aten::repeat.out")
+@op("aten.repeat.default", "aten::repeat.out", rows=repeated)
 def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     lead = len(repeats) - x.rank
     if lead < 0 or any(times < 0 for times in repeats):
@@ -132,7 +167,7 @@ def repeat(x: LiveTensor, repeats: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_strided(x, out, shape, (0, reads), (0, strides_of(shape)))
 
 
-@op("aten.flip.default", "aten::flip.out")
+@op("aten.flip.default", "aten::flip.out", rows=but_dims("x", "dims"))
 def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     strides = strides_of(x.shape)
@@ -142,7 +177,7 @@ def flip(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     yield from copy_strided(x, out, x.shape, (start, reads), (0, strides))
 
 
-@op("aten.roll.default", "aten::roll.out")
+@op("aten.roll.default", "aten::roll.out", rows=but_dims("x", "dims"))
 def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     # Without dims the elements roll as one row.
     shape = x.shape if dims else (x.numel,)
@@ -171,7 +206,7 @@ def roll(x: LiveTensor, shifts: Ints, dims: Ints, out: LiveTensor) -> Iterator[D
         yield from copy_strided(x, out, extent, (source, strides), (target, strides))
 
 
-@op("aten.unfold_copy.default", "aten::unfold_copy.out")
+@op("aten.unfold_copy.default", "aten::unfold_copy.out", rows=but_dims("x", "dim"), reads_as_written=True)
 def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if step < 1 or size > x.shape[axis]:
@@ -183,7 +218,7 @@ def unfold_copy(x: LiveTensor, dim: int, size: int, step: int, out: LiveTensor) 
     yield from copy_strided(x, out, out.shape, (0, reads), (0, strides_of(out.shape)))
 
 
-@op("aten.as_strided_copy.default", "aten::as_strided_copy.out")
+@op("aten.as_strided_copy.default", "aten::as_strided_copy.out", reads_as_written=True)
 def as_strided_copy(
     x: LiveTensor, size: Ints, stride: Ints, storage_offset: int | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -198,7 +233,7 @@ def as_strided_copy(
     yield from copy_strided(x, out, size, (start, stride), (0, strides_of(size)))
 
 
-@op("aten.diagonal_copy.default", "aten::diagonal_copy.out")
+@op("aten.diagonal_copy.default", "aten::diagonal_copy.out", rows=on_diagonals, reads_as_written=True)
 def diagonal_copy(x: LiveTensor, offset: int, dim1: int, dim2: int, out: LiveTensor) -> Iterator[Dispatch]:
     one, other = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     if one == other:

@@ -15,6 +15,7 @@ from liveshape.ops.binary import binary_scalar
 from liveshape.ops.quantized import BYTES, quantized_shape
 from liveshape.ops.reduction import MEAN, reduce, share_parts, var
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
 from liveshape.ops.unary import unary
 
@@ -36,7 +37,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
     return {"rows": rows, "width": width // vector, "eps": eps, "VEC": vector, "groups": rows}
 
 
-@op("et_vk.rms_norm.default")
+@op("et_vk.rms_norm.default", rows=row_wise("x"))
 def rms_norm(
     x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor
 ) -> Generator[Dispatch | Allowed, Any, None]:
@@ -93,7 +94,7 @@ def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
             raise ShapeError(f"a weight or bias of shape {factor.shape} was given, {shape} is expected")
 
 
-@op("aten.native_layer_norm.default", "aten::native_layer_norm.out")
+@op("aten.native_layer_norm.default", "aten::native_layer_norm.out", rows=normalized)
 def native_layer_norm(
     x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
 ) -> Iterator[Dispatch]:
@@ -106,7 +107,7 @@ def native_layer_norm(
     yield from _normalize_rows(x, weight, bias, eps, out, prod(lead))
 
 
-@op("aten.native_group_norm.default", "aten::native_group_norm.out")
+@op("aten.native_group_norm.default", "aten::native_group_norm.out", rows=first_axis("x"))
 def native_group_norm(
     x: LiveTensor,
     weight: LiveTensor | None,
@@ -127,7 +128,11 @@ def native_group_norm(
     yield from _normalize_rows(x, weight, bias, eps, out, batch * group, prod(x.shape[2:]), group)
 
 
-@op("aten._native_batch_norm_legit_no_training.default", "aten::_native_batch_norm_legit_no_training.out")
+@op(
+    "aten._native_batch_norm_legit_no_training.default",
+    "aten::_native_batch_norm_legit_no_training.out",
+    rows=by_channel,
+)
 def batch_norm(
     x: LiveTensor,
     weight: LiveTensor | None,
@@ -142,7 +147,7 @@ def batch_norm(
     yield _by_channel(x, weight, bias, mean, variance, eps, out[0])
 
 
-@op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out")
+@op("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit.out", rows=by_channel)
 def batch_norm_legit(
     x: LiveTensor,
     weight: LiveTensor | None,

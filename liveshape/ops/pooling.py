@@ -11,6 +11,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Tensors, op
+from liveshape.ops.row_rules import leading
 from liveshape.ops.scalars import are_whole, whole_of
 from liveshape.ops.shapes import in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
@@ -107,7 +108,7 @@ def _average_pool(
         yield from _average(x, lead, outs, places, out, DIVISOR="GIVEN", divisor=whole_of(divisor))
 
 
-@op("aten.avg_pool1d.default", "aten::avg_pool1d.out")
+@op("aten.avg_pool1d.default", "aten::avg_pool1d.out", rows=leading("x", own=1))
 def avg_pool1d(
     x: LiveTensor,
     kernel: Ints,
@@ -128,27 +129,31 @@ def _portable(dims: int, name: str) -> tuple[str, ...]:
 def _register(dims: int) -> None:
     name = f"max_pool{dims}d_with_indices"
 
-    @op(f"aten.{name}.default", *_portable(dims, f"aten::{name}.out"))
+    @op(f"aten.{name}.default", *_portable(dims, f"aten::{name}.out"), rows=leading("x", own=dims))
     def max_pool_with_indices(
         x: LiveTensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, out: Tensors
     ) -> Iterator[Dispatch]:
         lead, sizes = _spatial(x, dims)
         yield from _maximum(x, lead, *_windows(sizes, kernel, stride, padding, dilation, ceil_mode), out)
 
-    @op(f"aten.max_pool{dims}d.default")
+    @op(f"aten.max_pool{dims}d.default", rows=leading("x", own=dims))
     def max_pool(
         x: LiveTensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, out: LiveTensor
     ) -> Iterator[Dispatch]:
         yield from max_pool_with_indices(x, kernel, stride, padding, dilation, ceil_mode, (out,))
 
-    @op(f"aten.adaptive_max_pool{dims}d.default", *_portable(dims, f"aten::adaptive_max_pool{dims}d.out"))
+    @op(
+        f"aten.adaptive_max_pool{dims}d.default",
+        *_portable(dims, f"aten::adaptive_max_pool{dims}d.out"),
+        rows=leading("x", own=dims),
+    )
     def adaptive_max_pool(x: LiveTensor, output_size: Ints, out: Tensors) -> Iterator[Dispatch]:
         lead, sizes = _spatial(x, dims)
         yield from _maximum(x, lead, *_shares(sizes, output_size), out)
 
     averages = f"{'_' if dims > 1 else ''}adaptive_avg_pool{dims}d"
 
-    @op(f"aten.{averages}.default", f"aten::{averages}.out")
+    @op(f"aten.{averages}.default", f"aten::{averages}.out", rows=leading("x", own=dims))
     def adaptive_avg_pool(x: LiveTensor, output_size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
         lead, sizes = _spatial(x, dims)
         yield from _average(x, lead, *_shares(sizes, output_size), out)
@@ -157,7 +162,7 @@ def _register(dims: int) -> None:
     if dims == 1:
         return
 
-    @op(f"aten.avg_pool{dims}d.default", f"aten::avg_pool{dims}d.out")
+    @op(f"aten.avg_pool{dims}d.default", f"aten::avg_pool{dims}d.out", rows=leading("x", own=dims))
     def avg_pool(
         x: LiveTensor,
         kernel: Ints,

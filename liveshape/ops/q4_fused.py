@@ -8,6 +8,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import CacheRows
 from liveshape.kernels.requests import Allowed, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
@@ -16,6 +17,9 @@ from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_kernels import ADDED, ADDED_QUANTIZED, ROTARY
 from liveshape.ops.quantized import (
     BYTES,
+    FUSED_LAYER,
+    NORMED_LAYER,
+    ONE_LAYER,
     Norm,
     Steps,
     linear_q4gsw,
@@ -26,9 +30,15 @@ from liveshape.ops.quantized import (
 from liveshape.ops.quantized_ways import ADDED_UNITS, defers_norm
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
+from liveshape.ops.row_rules import row_wise
 
 
-@op("liveshape.added_linear_q4gsw")
+@op(
+    "liveshape.added_linear_q4gsw",
+    rows=row_wise("x", "residual"),
+    product=FUSED_LAYER,
+    fused_from=("et_vk.linear_q4gsw.default", "aten.add.Tensor"),
+)
 def added_linear_q4gsw(
     x: LiveTensor,
     weight: LiveTensor,
@@ -42,7 +52,13 @@ def added_linear_q4gsw(
     yield from _added_product(x, weight, scales, group_size, bias, residual, out)
 
 
-@op("liveshape.rounded_added_linear_q4gsw")
+@op(
+    "liveshape.rounded_added_linear_q4gsw",
+    rows=row_wise("x", "residual"),
+    for_one_row=(1,),
+    product=FUSED_LAYER,
+    fused_from=("liveshape.added_linear_q4gsw",),
+)
 def rounded_added_linear_q4gsw(
     x: LiveTensor,
     weight: LiveTensor,
@@ -92,8 +108,9 @@ def _added_product(
 @op(
     "liveshape.turned_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
-    along={"k_cache": 1, "v_cache": 1},
-    begins="input_pos",
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
+    product=FUSED_LAYER,
+    fused_from=("liveshape.three_linear_q4gsw", "liveshape.rotary_to_cache"),
 )
 def turned_linear_q4gsw(
     x: LiveTensor,
@@ -187,7 +204,12 @@ def _normed(
         yield from layer(normed, None)
 
 
-@op("liveshape.normed_linear_q4gsw")
+@op(
+    "liveshape.normed_linear_q4gsw",
+    rows=row_wise("x", "rounded"),
+    product=NORMED_LAYER,
+    fused_from=("et_vk.rms_norm.default", "et_vk.linear_q4gsw.default"),
+)
 def normed_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
@@ -209,7 +231,12 @@ def normed_linear_q4gsw(
     yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layer)
 
 
-@op("liveshape.normed_three_linear_q4gsw")
+@op(
+    "liveshape.normed_three_linear_q4gsw",
+    rows=row_wise("x", "rounded"),
+    product=NORMED_LAYER,
+    fused_from=("et_vk.rms_norm.default", "liveshape.three_linear_q4gsw"),
+)
 def normed_three_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
@@ -230,7 +257,12 @@ def normed_three_linear_q4gsw(
     yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
 
 
-@op("liveshape.normed_gated_linear_q4gsw")
+@op(
+    "liveshape.normed_gated_linear_q4gsw",
+    rows=row_wise("x", "rounded"),
+    product=NORMED_LAYER,
+    fused_from=("et_vk.rms_norm.default", "liveshape.gated_linear_q4gsw"),
+)
 def normed_gated_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
@@ -254,8 +286,9 @@ def normed_gated_linear_q4gsw(
 @op(
     "liveshape.normed_turned_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
-    along={"k_cache": 1, "v_cache": 1},
-    begins="input_pos",
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
+    product=NORMED_LAYER,
+    fused_from=("et_vk.rms_norm.default", "liveshape.turned_linear_q4gsw"),
 )
 def normed_turned_linear_q4gsw(
     x: LiveTensor,

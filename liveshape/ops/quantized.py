@@ -11,14 +11,17 @@ sign.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
 from liveshape.ops.quantized_ways import (
     MANY_THREADS,
@@ -36,6 +39,7 @@ from liveshape.ops.quantized_ways import (
     tiles_of,
 )
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import row_wise, with_steps
 from liveshape.ops.shapes import ceil_div
 
 
@@ -64,8 +68,17 @@ KEPT_BYTES = 8192  # of a row: it and the scratch to quantize it fit in the work
 
 Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
 
+# A layer of 4-bit weights whose rows may be quantized; one of several layers or with more than a layer in it; its norm.
+LAYER = Product(packed_weight, "x", "weight", linear=True, byte_rows=True)
+FUSED_LAYER = replace(LAYER, linear=False)
+NORMED_LAYER = replace(FUSED_LAYER, normed=True)
 
-@op("et_vk.linear_q4gsw.default")
+
+@op(
+    "et_vk.linear_q4gsw.default",
+    rows=row_wise("x"),
+    product=LAYER,
+)
 def linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Steps:
@@ -75,14 +88,18 @@ def linear_q4gsw(
     yield from q4_product(x, weight, scales, group_size, bias, (out,))
 
 
-@op("et_vk.linear_qcs4w.default")
+@op("et_vk.linear_qcs4w.default", rows=row_wise("x"), product=Product(packed_weight, "x", "weight", linear=True))
 def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """One scale per column, and the nibbles of a byte the other way round."""
     out.shape = (*x.shape[:-1], weight.shape[0])
     yield from q4_product(x, weight, scales, x.shape[-1], None, (out,), high_first=True)
 
 
-@op("et_vk.linear_dq8ca_q4gsw.default")
+@op(
+    "et_vk.linear_dq8ca_q4gsw.default",
+    rows=with_steps("x", "input_scale", "input_zero_point"),
+    product=LAYER,
+)
 def linear_dq8ca_q4gsw(
     x: LiveTensor,
     input_scale: LiveTensor,
@@ -105,7 +122,7 @@ def linear_dq8ca_q4gsw(
     yield from linear_q4gsw(quantized, weight, scales, group_size, bias, out)
 
 
-@op("liveshape.rounded_rows")
+@op("liveshape.rounded_rows", rows=with_steps("x", "scale", "zero_point"), cheap_to_keep=True)
 def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     """The rows of x as eight bits can hold them."""
     *lead, depth = x.shape
@@ -115,7 +132,7 @@ def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: 
     yield FAKE_QUANTIZE_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
 
 
-@op("liveshape.row_bytes")
+@op("liveshape.row_bytes", rows=with_steps("x", "scale", "zero_point"), cheap_to_keep=True)
 def row_bytes(
     x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:

@@ -10,11 +10,12 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.lookup import invalid_of
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import looked_up
 
 QUANTIZED_EMBEDDING = Kernel.load("quantization/embedding")
 
 
-@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"))
+@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding_q4gsw(
     weight: LiveTensor,
     scales: LiveTensor,
@@ -31,6 +32,7 @@ def embedding_q4gsw(
     "quantized_decomposed.embedding_4bit.dtype",
     "quantized_decomposed::embedding_4bit.dtype_out",
     gathers=("indices", "weight"),
+    rows=looked_up("indices"),
 )
 def embedding_4bit(
     weight: LiveTensor,
@@ -46,7 +48,7 @@ def embedding_4bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 4, HIGH_FIRST=True)
 
 
-@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"))
+@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding_4bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -63,6 +65,7 @@ def embedding_4bit_out(
     "quantized_decomposed.embedding_2bit.dtype",
     "quantized_decomposed::embedding_2bit.dtype_out",
     gathers=("indices", "weight"),
+    rows=looked_up("indices"),
 )
 def embedding_2bit(
     weight: LiveTensor,
@@ -78,7 +81,7 @@ def embedding_2bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 2)
 
 
-@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"))
+@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding_2bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -95,6 +98,7 @@ def embedding_2bit_out(
     "quantized_decomposed.embedding_byte.dtype",
     "quantized_decomposed::embedding_byte.dtype_out",
     gathers=("indices", "weight"),
+    rows=looked_up("indices"),
 )
 def embedding_byte(
     weight: LiveTensor,
@@ -110,7 +114,7 @@ def embedding_byte(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 8)
 
 
-@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"))
+@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding_byte_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -123,7 +127,7 @@ def embedding_byte_out(
     yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
 
 
-@op("liveshape.embedding_with_minima", gathers=("indices", "weight"))
+@op("liveshape.embedding_with_minima", gathers=("indices", "weight"), rows=looked_up("indices"))
 def embedding_with_minima(
     weight: LiveTensor,
     scales: LiveTensor,

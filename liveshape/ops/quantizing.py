@@ -16,6 +16,7 @@ from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
+from liveshape.ops.row_rules import by_channels, elementwise, in_blocks, of_blocks, row_wise, with_steps
 from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
 
 QUANTIZE, DEQUANTIZE = Kernel.load("quantization/quantize"), Kernel.load("quantization/dequantize")
@@ -45,7 +46,11 @@ class Walk(NamedTuple):
 # Between numbers and integers
 
 
-@op("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed::quantize_per_tensor.out")
+@op(
+    "quantized_decomposed.quantize_per_tensor.default",
+    "quantized_decomposed::quantize_per_tensor.out",
+    rows=elementwise("x"),
+)
 def quantize_per_tensor(
     x: LiveTensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -53,7 +58,11 @@ def quantize_per_tensor(
     yield _given(QUANTIZE, x, out, scale, zero_point, quant_min, quant_max)
 
 
-@op("quantized_decomposed.quantize_per_tensor.tensor", "quantized_decomposed::quantize_per_tensor.Tensor_out")
+@op(
+    "quantized_decomposed.quantize_per_tensor.tensor",
+    "quantized_decomposed::quantize_per_tensor.Tensor_out",
+    rows=elementwise("x"),
+)
 def quantize_per_tensor_tensor(
     x: LiveTensor,
     scale: LiveTensor,
@@ -66,7 +75,11 @@ def quantize_per_tensor_tensor(
     yield from _quantize(x, scale, zero_point, Walk((), ()), quant_min, quant_max, out)
 
 
-@op("quantized_decomposed.quantize_per_channel.default", "quantized_decomposed::quantize_per_channel.out")
+@op(
+    "quantized_decomposed.quantize_per_channel.default",
+    "quantized_decomposed::quantize_per_channel.out",
+    rows=by_channels,
+)
 def quantize_per_channel(
     x: LiveTensor,
     scales: LiveTensor,
@@ -80,7 +93,11 @@ def quantize_per_channel(
     yield from _quantize(x, scales, zero_points, _channels(x, axis), quant_min, quant_max, out)
 
 
-@op("quantized_decomposed.quantize_per_token.default", "quantized_decomposed::quantize_per_token.out")
+@op(
+    "quantized_decomposed.quantize_per_token.default",
+    "quantized_decomposed::quantize_per_token.out",
+    rows=with_steps("x", "scales", "zero_points"),
+)
 def quantize_per_token(
     x: LiveTensor,
     scales: LiveTensor,
@@ -94,7 +111,7 @@ def quantize_per_token(
     yield from _quantize(x, scales, zero_points, _tokens(x), quant_min, quant_max, out, ZERO_FIRST=True)
 
 
-@op("torchao.quantize_affine.default")
+@op("torchao.quantize_affine.default", rows=in_blocks("scale", "zero_point"))
 def quantize_affine(
     x: LiveTensor,
     block_size: Ints,
@@ -109,7 +126,11 @@ def quantize_affine(
     yield from _quantize(x, scale, zero_point, _blocks(x, block_size), low, high, out)
 
 
-@op("quantized_decomposed.dequantize_per_tensor.default", "quantized_decomposed::dequantize_per_tensor.out")
+@op(
+    "quantized_decomposed.dequantize_per_tensor.default",
+    "quantized_decomposed::dequantize_per_tensor.out",
+    rows=elementwise("x"),
+)
 def dequantize_per_tensor(
     x: LiveTensor,
     scale: float,
@@ -124,7 +145,11 @@ def dequantize_per_tensor(
     yield _given(DEQUANTIZE, x, out, scale, zero_point, 0, 0, SIGNED=x.dtype == "int8")
 
 
-@op("quantized_decomposed.dequantize_per_tensor.tensor", "quantized_decomposed::dequantize_per_tensor.Tensor_out")
+@op(
+    "quantized_decomposed.dequantize_per_tensor.tensor",
+    "quantized_decomposed::dequantize_per_tensor.Tensor_out",
+    rows=elementwise("x"),
+)
 def dequantize_per_tensor_tensor(
     x: LiveTensor,
     scale: LiveTensor,
@@ -138,7 +163,11 @@ def dequantize_per_tensor_tensor(
     yield from _dequantize(x, scale, zero_point, Walk((), ()), out)
 
 
-@op("quantized_decomposed.dequantize_per_channel.default", "quantized_decomposed::dequantize_per_channel.out")
+@op(
+    "quantized_decomposed.dequantize_per_channel.default",
+    "quantized_decomposed::dequantize_per_channel.out",
+    rows=by_channels,
+)
 def dequantize_per_channel(
     x: LiveTensor,
     scales: LiveTensor,
@@ -153,7 +182,11 @@ def dequantize_per_channel(
     yield from _dequantize(x, scales, zero_points, _channels(x, axis), out)
 
 
-@op("quantized_decomposed.dequantize_per_token.default", "quantized_decomposed::dequantize_per_token.out")
+@op(
+    "quantized_decomposed.dequantize_per_token.default",
+    "quantized_decomposed::dequantize_per_token.out",
+    rows=with_steps("x", "scales", "zero_points"),
+)
 def dequantize_per_token(
     x: LiveTensor,
     scales: LiveTensor,
@@ -167,7 +200,7 @@ def dequantize_per_token(
     yield from _dequantize(x, scales, zero_points, _tokens(x), out)
 
 
-@op("torchao.dequantize_affine.default")
+@op("torchao.dequantize_affine.default", rows=in_blocks("scale", "zero_point"))
 def dequantize_affine(
     x: LiveTensor,
     block_size: Ints,
@@ -284,7 +317,7 @@ def _split(x: LiveTensor, block_size: Ints) -> tuple[Shape, tuple[bool, ...]]:
 # The choice of scales
 
 
-@op("torchao.choose_qparams_affine.default")
+@op("torchao.choose_qparams_affine.default", rows=of_blocks, cheap_to_keep=True)
 def choose_qparams_affine(
     x: LiveTensor,
     mapping_type: str,
@@ -329,6 +362,7 @@ def choose_qparams(
 @op(
     "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
     "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+    rows=row_wise("x"),
 )
 def choose_qparams_per_token_asymmetric(x: LiveTensor, dtype: Any, out: Tensors) -> Iterator[Dispatch]:
     scale, zero_point = out

@@ -11,6 +11,7 @@ from liveshape.graph.elements import is_complex, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of, merge_dims, strides_of
 
 REDUCE = Kernel.load("reduction/reduce")
@@ -88,7 +89,7 @@ def _extremum(
         yield EXTREMUM(out, x, **walks, LEAST=least, INDEX=index, KIND=KINDS[x.dtype])
 
 
-@op("aten.sum.dim_IntList", "aten::sum.IntList_out")
+@op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def sum_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(SUM, x, dim, keepdim, out)
 
@@ -98,7 +99,7 @@ def sum_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(SUM, x, None, False, out)
 
 
-@op("aten.mean.dim", "aten::mean.out")
+@op("aten.mean.dim", "aten::mean.out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def mean_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(MEAN, x, dim, keepdim, out)
 
@@ -108,7 +109,7 @@ def mean_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(MEAN, x, None, False, out)
 
 
-@op("aten.prod.dim_int", "aten::prod.int_out")
+@op("aten.prod.dim_int", "aten::prod.int_out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def prod_dim(x: LiveTensor, dim: int, keepdim: bool, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(PRODUCT, x, (dim,), keepdim, out)
 
@@ -118,7 +119,9 @@ def prod_all(x: LiveTensor, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(PRODUCT, x, None, False, out)
 
 
-@op("aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out")
+@op(
+    "aten.any.dim", "aten::any.out", "aten.any.dims", "aten::any.dims_out", rows=but_dims("x", "dim", keepdim="keepdim")
+)
 def any_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ANY, x, dim, keepdim, out)
 
@@ -128,7 +131,9 @@ def any_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ANY, x, None, False, out)
 
 
-@op("aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out")
+@op(
+    "aten.all.dim", "aten::all.out", "aten.all.dims", "aten::all.dims_out", rows=but_dims("x", "dim", keepdim="keepdim")
+)
 def all_dim(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ALL, x, dim, keepdim, out)
 
@@ -138,7 +143,7 @@ def all_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from reduce(ALL, x, None, False, out)
 
 
-@op("aten.var.correction", "aten::var.correction_out")
+@op("aten.var.correction", "aten::var.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def var(
     x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor
 ) -> Iterator[Dispatch]:
@@ -147,12 +152,12 @@ def var(
     yield REDUCE(out, x, **walks, divisor=divisor if divisor > 0 else 0, OP=VARIANCE)
 
 
-@op("aten.var.dim", "aten::var.out")
+@op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def var_dim(x: LiveTensor, dim: Ints | None, unbiased: bool, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from var(x, dim, 1 if unbiased else 0, keepdim, out)
 
 
-@op("aten.var_mean.correction", "aten::var_mean.correction_out")
+@op("aten.var_mean.correction", "aten::var_mean.correction_out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def var_mean(
     x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: Tensors
 ) -> Iterator[Dispatch]:
@@ -160,12 +165,12 @@ def var_mean(
     yield from reduce(MEAN, x, dim, keepdim, out[1])
 
 
-@op("aten.amax.default", "aten::amax.out")
+@op("aten.amax.default", "aten::amax.out", rows=but_dims("x", "dim", keepdim="keepdim"), any_size=True)
 def amax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, out, None, least=False)
 
 
-@op("aten.amin.default", "aten::amin.out")
+@op("aten.amin.default", "aten::amin.out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def amin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, out, None, least=True)
 
@@ -180,21 +185,21 @@ def min_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, None, False, out, None, least=True)
 
 
-@op("aten.argmax.default", "aten::argmax.out")
+@op("aten.argmax.default", "aten::argmax.out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def argmax(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, None, out, least=False)
 
 
-@op("aten.argmin.default", "aten::argmin.out")
+@op("aten.argmin.default", "aten::argmin.out", rows=but_dims("x", "dim", keepdim="keepdim"))
 def argmin(x: LiveTensor, dim: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _extremum(x, dim, keepdim, None, out, least=True)
 
 
-@op("aten.max.dim", "aten::max.dim_max")
+@op("aten.max.dim", "aten::max.dim_max", rows=but_dims("x", "dim", keepdim="keepdim"))
 def max_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
     yield from _extremum(x, (dim,), keepdim, *out, least=False)
 
 
-@op("aten.min.dim", "aten::min.dim_min")
+@op("aten.min.dim", "aten::min.dim_min", rows=but_dims("x", "dim", keepdim="keepdim"))
 def min_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Iterator[Dispatch]:
     yield from _extremum(x, (dim,), keepdim, *out, least=True)

@@ -17,6 +17,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, SymInt, Tensor
 from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.graph.traits import NOTHING_KNOWN, Traits
 
 Ints = tuple[int, ...]
 Tensors = tuple[LiveTensor, ...]
@@ -51,11 +52,8 @@ class Op:
     control: bool
     mutates: tuple[int, ...]
     gathers: tuple[int, int] | None
-    along: tuple[tuple[int, int], ...] = ()
-    begins: int | None = None
-    unless: int | None = None
-    still: int | None = None
     masks: int | None = None
+    traits: Traits = NOTHING_KNOWN
 
     @property
     def arity(self) -> int:
@@ -95,14 +93,9 @@ class Op:
             control=self.control,
             mutates=self.mutates,
             gathers=self.gathers,
-            along=self.along if self._in_rows(read) else (),
-            begins=self.begins,
+            parameters=tuple(parameter.name for parameter in self.parameters),
+            traits=self.traits,
         )
-
-    def _in_rows(self, args: tuple[Any, ...]) -> bool:
-        """Whether what it declares of rows holds for a call."""
-        given = self.unless is not None and args[self.unless] is not None
-        return not given or (self.still is not None and args[self.still] is True)
 
     def _counts(self, args: tuple[Any, ...]) -> bool:
         """Whether an index is a mask, of which only the data knows how much it selects."""
@@ -129,24 +122,21 @@ def op(
     control: bool = False,
     mutates: tuple[str, ...] = (),
     gathers: tuple[str, str] | None = None,
-    along: Mapping[str, int] | None = None,
-    begins: str | None = None,
-    unless: str | None = None,
-    still: str | None = None,
     masks: str | None = None,
+    **traits: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
     looks at values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
-    `along`: parameters, each with an axis of positions, of which it writes new rows from the one that the parameter
-    `begins` names on, and reads no row behind these; this does not hold if the parameter `unless` is given, but it does
-    so `still` if that one is true.
-    `masks`: a list of indices; one of booleans makes the operator look at data.
+    `masks`: a list of indices; one of booleans makes the operator look at data. `traits`: the fields of `Traits`, what
+    the operator is to those who do not know it.
 
-    >>> @op("aten.neg.default")
+    >>> @op("aten.neg.default", rows=elementwise())
     ... def neg(x: Tensor, out: Tensor): ...  # doctest: +SKIP
     """
+
+    declared = Traits(**traits)
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
         hints = typing.get_type_hints(run)
@@ -154,18 +144,15 @@ def op(
         places = {parameter.name: position for position, parameter in enumerate(parameters)}
         mutated = tuple(places[name] for name in mutates)
         gathered = None if gathers is None else (places[gathers[0]], places[gathers[1]])
-        rows = (
-            tuple((places[name], axis) for name, axis in (along or {}).items()),
-            None if begins is None else places[begins],
-            None if unless is None else places[unless],
-            None if still is None else places[still],
-            None if masks is None else places[masks],
-        )
+        masked = None if masks is None else places[masks]
+        unknown = declared.parameters() - places.keys()
+        if unknown:
+            raise ValueError(f"operator {names[0]} has no parameters {sorted(unknown)}, which its traits name")
         for name in names:
             # The same lines come again where an import was interrupted: Python runs the file anew.
             if name in OPS and OPS[name].run.__code__ != run.__code__:
                 raise ValueError(f"operator {name} is registered twice")
-            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, *rows)
+            OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, masked, declared)
         return run
 
     return register

@@ -10,6 +10,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, op
+from liveshape.ops.row_rules import leading
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import in_three
 
@@ -91,7 +92,7 @@ def _portable(name: str) -> tuple[str, ...]:
 
 
 def _register_nearest(name: str, filter: Filter) -> None:
-    @op(f"aten.{name}.vec", *_portable(name))
+    @op(f"aten.{name}.vec", *_portable(name), rows=leading("x", own=filter.dims))
     def by(
         x: LiveTensor, output_size: Ints | None, factors: tuple[float, ...] | None, out: LiveTensor
     ) -> Iterator[Dispatch]:
@@ -115,11 +116,12 @@ def _register_nearest(name: str, filter: Filter) -> None:
     ) -> Iterator[Dispatch]:
         yield from _resample(x, filter, output_size, False, (deep, down, along), out)
 
-    op(f"aten.{name}.default", f"aten::{name}.out")((one, two, three)[filter.dims - 1])
+    rows = leading("x", own=filter.dims)
+    op(f"aten.{name}.default", f"aten::{name}.out", rows=rows)((one, two, three)[filter.dims - 1])
 
 
 def _register_smooth(name: str, filter: Filter) -> None:
-    @op(f"aten.{name}.vec", *_portable(name))
+    @op(f"aten.{name}.vec", *_portable(name), rows=leading("x", own=filter.dims))
     def by(
         x: LiveTensor, output_size: Ints | None, aligned: bool, factors: tuple[float, ...] | None, out: LiveTensor
     ) -> Iterator[Dispatch]:
@@ -146,7 +148,8 @@ def _register_smooth(name: str, filter: Filter) -> None:
     ) -> Iterator[Dispatch]:
         yield from _resample(x, filter, output_size, aligned, (deep, down, along), out)
 
-    op(f"aten.{name}.default", f"aten::{name}.out")((one, two, three)[filter.dims - 1])
+    rows = leading("x", own=filter.dims)
+    op(f"aten.{name}.default", f"aten::{name}.out", rows=rows)((one, two, three)[filter.dims - 1])
 
 
 for _dims in (1, 2, 3):

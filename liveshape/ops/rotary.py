@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Shape
+from liveshape.graph import Node, Shape
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Carried, PositionTables
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import axis_of_all, outputs_along
 
 ROTARY = Kernel.load("attention/rotary")
 ROTARY_COMPLEX = Kernel.load("attention/rotary_complex")
@@ -129,7 +132,39 @@ def _check_table(width: int, size: int, start: int, rows: int, positions: int) -
         )
 
 
-@op("et_vk.apply_rotary_emb.default")
+def _rotated(node: Node, carried: Carried) -> Carried | None:
+    """Queries and keys [B, S, H, D], each row with its row of the tables; or members of a batch, all by the same."""
+    axis = axis_of_all(node, carried, "xq", "xk")
+    if axis is not None:
+        return outputs_along(node, 0) if axis == 0 else None
+    tables = [node.named[name] for name in ("freqs_cos", "freqs_sin")]
+    heads = [node.named[name] for name in ("xq", "xk")]
+    by_row = all(carried.get(each) == 1 for each in heads) and all(carried.get(each) == 0 for each in tables)
+    return outputs_along(node, 1) if by_row else None
+
+
+def _rotated_by_position(node: Node, carried: Carried) -> Carried | None:
+    """A row turns by its position, so rows along S are not alike; members of a batch are."""
+    table = node.named["freqs_cos"]
+    shared = table.rank == 2 or table.max_shape[0] == 1
+    return outputs_along(node, 0) if shared and axis_of_all(node, carried, "xq", "xk") == 0 else None
+
+
+def _rotated_as_complex(node: Node, carried: Carried) -> Carried | None:
+    """[.., S, D] by a table of S times D numbers: rows of both along S, or along a dimension before it."""
+    x, table = node.named["x"], node.named["freqs_cis"]
+    axis = carried.get(x)
+    if axis is None or axis == x.rank - 1:
+        return None
+    if axis < x.rank - 2:
+        return outputs_along(node, axis) if table not in carried else None
+    place = carried.get(table)
+    if place is None or prod(table.max_shape[:place]) != 1 or prod(table.max_shape[place + 1 :]) != x.max_shape[-1]:
+        return None
+    return outputs_along(node, axis)
+
+
+@op("et_vk.apply_rotary_emb.default", rows=_rotated)
 def apply_rotary_emb(
     xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, out: Tensors
 ) -> Iterator[Dispatch]:
@@ -138,7 +173,11 @@ def apply_rotary_emb(
     yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
-@op("et_vk.apply_rotary_emb_hf.default")
+@op(
+    "et_vk.apply_rotary_emb_hf.default",
+    rows=_rotated_by_position,
+    tables=PositionTables(("freqs_cos", "freqs_sin"), "start_pos"),
+)
 def apply_rotary_emb_hf(
     xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, start_pos: int, out: Tensors
 ) -> Iterator[Dispatch]:
@@ -149,7 +188,7 @@ def apply_rotary_emb_hf(
     yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
 
 
-@op("et_vk.apply_rotary_emb_interleaved.default")
+@op("et_vk.apply_rotary_emb_interleaved.default", rows=_rotated_as_complex)
 def apply_rotary_emb_interleaved(x: LiveTensor, freqs_cis: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     if x.rank < 2 or x.shape[-1] % 2 or freqs_cis.numel != x.shape[-2] * x.shape[-1]:
         raise ShapeError(

@@ -11,6 +11,7 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import CacheRows
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided
@@ -30,7 +31,7 @@ LANES = 256  # that share one result
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("liveshape.record", mutates=("history",), along={"history": 1}, begins="position")
+@op("liveshape.record", mutates=("history",), cache=CacheRows({"history": 1}, "position"))
 def record(tokens: LiveTensor, position: int, history: LiveTensor, out: Any) -> Iterator[Dispatch]:
     """Write the tokens of a call into the history, at their position; the rest of it stays."""
     count, room = tokens.numel, history.shape[-1]
@@ -39,7 +40,7 @@ def record(tokens: LiveTensor, position: int, history: LiveTensor, out: Any) -> 
     yield from copy_strided(tokens, history, (count,), (0, (1,)), (position, (1,)))
 
 
-@op("liveshape.sample", along={"history": 1})
+@op("liveshape.sample", cache=CacheRows({"history": 1}))
 def sample(
     logits: LiveTensor,
     history: LiveTensor,

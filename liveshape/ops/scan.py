@@ -9,17 +9,18 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
 
 CUMSUM = Kernel.load("reduction/cumsum")
 
 
-@op("aten.cumsum.default", "aten::cumsum.out")
+@op("aten.cumsum.default", "aten::cumsum.out", rows=but_dims("x", "dim"))
 def cumsum(x: LiveTensor, dim: int, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _running(x, dim, out, product=False)
 
 
-@op("aten.cumprod.default", "aten::cumprod.out")
+@op("aten.cumprod.default", "aten::cumprod.out", rows=but_dims("x", "dim"))
 def cumprod(x: LiveTensor, dim: int, dtype: Any, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _running(x, dim, out, product=True)
 

@@ -20,6 +20,7 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.creation import fill
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Number, op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import MAX_RANK, axis_of, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
@@ -94,36 +95,36 @@ def _named(reduce: str) -> str:
     return _REDUCTIONS[reduce]
 
 
-@op("aten.scatter.src", "aten::scatter.src_out")
+@op("aten.scatter.src", "aten::scatter.src_out", rows=but_dims("x", "dim", "index", "source"))
 def scatter(x: LiveTensor, dim: int, index: LiveTensor, source: LiveTensor, out: LiveTensor) -> Steps:
     yield from _from("SET", x, dim, index, source, out)
 
 
-@op("aten.scatter.value", "aten::scatter.value_out")
+@op("aten.scatter.value", "aten::scatter.value_out", rows=but_dims("x", "dim", "index"))
 def scatter_value(x: LiveTensor, dim: int, index: LiveTensor, value: Number, out: LiveTensor) -> Steps:
     yield from _of_value("SET", x, dim, index, value, out)
 
 
-@op("aten.scatter_add.default", "aten::scatter_add.out")
+@op("aten.scatter_add.default", "aten::scatter_add.out", rows=but_dims("x", "dim", "index", "source"))
 def scatter_add(x: LiveTensor, dim: int, index: LiveTensor, source: LiveTensor, out: LiveTensor) -> Steps:
     yield from _from("SUM", x, dim, index, source, out)
 
 
-@op("aten.scatter.reduce", "aten::scatter.reduce_out")
+@op("aten.scatter.reduce", "aten::scatter.reduce_out", rows=but_dims("x", "dim", "index", "source"))
 def scatter_reduced(
     x: LiveTensor, dim: int, index: LiveTensor, source: LiveTensor, reduce: str, out: LiveTensor
 ) -> Steps:
     yield from _from(_named(reduce), x, dim, index, source, out)
 
 
-@op("aten.scatter.value_reduce", "aten::scatter.value_reduce_out")
+@op("aten.scatter.value_reduce", "aten::scatter.value_reduce_out", rows=but_dims("x", "dim", "index"))
 def scatter_value_reduced(
     x: LiveTensor, dim: int, index: LiveTensor, value: Number, reduce: str, out: LiveTensor
 ) -> Steps:
     yield from _of_value(_named(reduce), x, dim, index, value, out)
 
 
-@op("aten.scatter_reduce.two", "aten::scatter_reduce.two_out")
+@op("aten.scatter_reduce.two", "aten::scatter_reduce.two_out", rows=but_dims("x", "dim", "index", "source"))
 def scatter_reduce(
     x: LiveTensor, dim: int, index: LiveTensor, source: LiveTensor, reduce: str, include_self: bool, out: LiveTensor
 ) -> Steps:

@@ -11,6 +11,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.creation import fill
 from liveshape.ops.registry import Number, op
+from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import are_whole
 
 SEARCH = Kernel.load("indexing/search")
@@ -50,7 +51,7 @@ def searchsorted_scalar(
     yield from searchsorted(rows, one, out_int32, right, side, sorter, out)
 
 
-@op("aten.bucketize.Tensor", "aten::bucketize.Tensor_out")
+@op("aten.bucketize.Tensor", "aten::bucketize.Tensor_out", rows=elementwise("x"))
 def bucketize(
     x: LiveTensor, boundaries: LiveTensor, out_int32: Any, right: bool, out: LiveTensor
 ) -> Iterator[Dispatch]:

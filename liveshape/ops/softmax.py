@@ -9,6 +9,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.reduction import share_parts
 from liveshape.ops.registry import op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
 
 SOFTMAX = Kernel.load("reduction/softmax")
@@ -23,11 +24,11 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Iterator
     yield SOFTMAX(out, x, rows=rows, length=length, inner=inner, LOG=log, **share_parts(rows, length, inner == 1))
 
 
-@op("aten._softmax.default", "aten::_softmax.out")
+@op("aten._softmax.default", "aten::_softmax.out", rows=but_dims("x", "dim"), any_size=True)
 def softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _softmax(x, dim, out, log=False)
 
 
-@op("aten._log_softmax.default", "aten::_log_softmax.out")
+@op("aten._log_softmax.default", "aten::_log_softmax.out", rows=but_dims("x", "dim"))
 def log_softmax(x: LiveTensor, dim: int, half_to_float: bool, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _softmax(x, dim, out, log=True)

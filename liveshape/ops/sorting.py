@@ -18,6 +18,7 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.creation import fill
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
+from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of, ceil_div
 
 SORT_CHUNKS = Kernel.load("sorting/chunks")
@@ -120,7 +121,7 @@ def _put(
             )  # fmt: skip
 
 
-@op("aten.sort.stable", "aten::sort.values_stable")
+@op("aten.sort.stable", "aten::sort.values_stable", rows=but_dims("x", "dim"))
 def sort_stable(x: LiveTensor, stable: Any, dim: int, descending: bool, out: Tensors) -> Steps:
     axis = axis_of(dim, x.rank)
     pairs = yield from sorted_pairs(x, axis, descending)
@@ -128,12 +129,12 @@ def sort_stable(x: LiveTensor, stable: Any, dim: int, descending: bool, out: Ten
     yield from _put(out, x, axis, pairs, 0, _row(x, axis)[0])
 
 
-@op("aten.sort.default", "aten::sort.values")
+@op("aten.sort.default", "aten::sort.values", rows=but_dims("x", "dim"))
 def sort(x: LiveTensor, dim: int, descending: bool, out: Tensors) -> Steps:
     yield from sort_stable(x, True, dim, descending, out)
 
 
-@op("aten.argsort.default", "aten::argsort.out")
+@op("aten.argsort.default", "aten::argsort.out", rows=but_dims("x", "dim"))
 def argsort(x: LiveTensor, dim: int, descending: bool, out: LiveTensor) -> Steps:
     axis = axis_of(dim, x.rank)
     pairs = yield from sorted_pairs(x, axis, descending)
@@ -141,7 +142,7 @@ def argsort(x: LiveTensor, dim: int, descending: bool, out: LiveTensor) -> Steps
     yield from _put((None, out), x, axis, pairs, 0, _row(x, axis)[0])
 
 
-@op("aten.topk.default", "aten::topk.values")
+@op("aten.topk.default", "aten::topk.values", rows=but_dims("x", "dim"))
 def topk(x: LiveTensor, k: int, dim: int, largest: bool, is_sorted: Any, out: Tensors) -> Steps:
     """In order even where that is not asked for."""
     axis = axis_of(dim, x.rank)
@@ -153,7 +154,7 @@ def topk(x: LiveTensor, k: int, dim: int, largest: bool, is_sorted: Any, out: Te
     yield from _put(out, x, axis, pairs, 0, k)
 
 
-@op("aten.kthvalue.default", "aten::kthvalue.values")
+@op("aten.kthvalue.default", "aten::kthvalue.values", rows=but_dims("x", "dim", keepdim="keepdim"))
 def kthvalue(x: LiveTensor, k: int, dim: int, keepdim: bool, out: Tensors) -> Steps:
     axis = axis_of(dim, x.rank)
     pairs = yield from sorted_pairs(x, axis, keep=k)
@@ -164,7 +165,7 @@ def kthvalue(x: LiveTensor, k: int, dim: int, keepdim: bool, out: Tensors) -> St
     yield from _put(out, x, axis, pairs, k - 1, 1)
 
 
-@op("aten.median.dim", "aten::median.dim_values")
+@op("aten.median.dim", "aten::median.dim_values", rows=but_dims("x", "dim", keepdim="keepdim"))
 def median_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
     """The lower of the two middle elements; NaN where there is one."""
     axis = axis_of(dim, x.rank)

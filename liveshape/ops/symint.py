@@ -8,6 +8,7 @@ from typing import Any
 
 from liveshape.errors import PlanError, ShapeError
 from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.graph.traits import Role
 from liveshape.kernels.requests import Read
 from liveshape.ops.registry import Number, op
 from liveshape.ops.shapes import axis_of
@@ -21,7 +22,7 @@ def _int32(value: Any) -> Any:
     return value
 
 
-@op("sym_size.int", "aten::sym_size.int")
+@op("sym_size.int", "aten::sym_size.int", role=Role.SIZE, any_size=True)
 def sym_size(x: LiveTensor, dim: int, out: Any) -> None:
     if isinstance(out, LiveScalar):  # a size that the exporter folded has nothing to set
         out.value = x.shape[axis_of(dim, x.rank)]
@@ -33,7 +34,7 @@ def sym_numel(x: LiveTensor, out: Any) -> None:
         out.value = x.numel
 
 
-@op("et_vk.select_as_symint.default", reads_data=True)
+@op("et_vk.select_as_symint.default", reads_data=True, role=Role.SELECT, any_size=True)
 def select_as_symint(x: LiveTensor, dim: int, index: int, out: LiveScalar) -> Iterator[Read]:
     # The element [0, .., index, .., 0]: every other dimension is read at its start.
     axis = axis_of(dim, x.rank)
@@ -46,22 +47,22 @@ def select_as_symint(x: LiveTensor, dim: int, index: int, out: LiveScalar) -> It
     out.value = _int32((yield Read(x, (index % size) * stride)))
 
 
-@op("aten::_local_scalar_dense", "aten::item", reads_data=True)
+@op("aten::_local_scalar_dense", "aten::item", reads_data=True, role=Role.FIRST, any_size=True)
 def local_scalar_dense(x: LiveTensor, out: LiveScalar) -> Iterator[Read]:
     out.value = yield Read(x, 0)
 
 
-@op("add", "executorch_prim::add.Scalar")
+@op("add", "executorch_prim::add.Scalar", role=Role.SUM, any_size=True)
 def add(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a + b)
 
 
-@op("sub", "executorch_prim::sub.Scalar")
+@op("sub", "executorch_prim::sub.Scalar", any_size=True)
 def sub(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a - b)
 
 
-@op("mul", "executorch_prim::mul.Scalar")
+@op("mul", "executorch_prim::mul.Scalar", any_size=True)
 def mul(a: Number, b: Number, out: LiveScalar) -> None:
     out.value = _int32(a * b)
 

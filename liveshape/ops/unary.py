@@ -13,6 +13,7 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import binary
 from liveshape.ops.complexes import complex_unary
 from liveshape.ops.registry import Number, op
+from liveshape.ops.row_rules import but_dims, elementwise, leading
 from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
 from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
 
@@ -55,19 +56,19 @@ def unary(
 
 
 def _register(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out")
+    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise(), any_size=True)
     def plain(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from unary(name.upper(), x, out)
 
 
 def _register_either(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out")
+    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise())
     def either(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from (complex_unary if is_complex(x.dtype) else unary)(name.upper(), x, out)
 
 
 def _register_rare(name: str) -> None:
-    @op(f"aten.{name}.default", f"aten::{name}.out")
+    @op(f"aten.{name}.default", f"aten::{name}.out", rows=elementwise())
     def rare(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         out.shape = x.shape
         vectors = ceil_div(x.numel, 4)
@@ -84,7 +85,7 @@ for _name in _RARE:
     _register_rare(_name)
 
 
-@op("aten.round.decimals", "aten::round.decimals_out")
+@op("aten.round.decimals", "aten::round.decimals_out", rows=elementwise())
 def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Dispatch]:
     if abs(decimals) > _MOST_DECIMALS:
         raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MOST_DECIMALS} fit a float32")
@@ -92,7 +93,7 @@ def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Di
     yield from unary("ROUND_DIGITS" if decimals >= 0 else "ROUND_TENS", x, out, 10 ** abs(decimals))
 
 
-@op("aten.clamp.default", "aten::clamp.out")
+@op("aten.clamp.default", "aten::clamp.out", rows=elementwise())
 def clamp(x: LiveTensor, low: Number | None, high: Number | None, out: LiveTensor) -> Iterator[Dispatch]:
     if are_whole(out):
         least = INT32_MIN if low is None else saturated(low)
@@ -102,7 +103,7 @@ def clamp(x: LiveTensor, low: Number | None, high: Number | None, out: LiveTenso
         yield from unary("CLAMP", x, out, -_INFINITY if low is None else low, _INFINITY if high is None else high)
 
 
-@op("aten.clamp.Tensor", "aten::clamp.Tensor_out")
+@op("aten.clamp.Tensor", "aten::clamp.Tensor_out", rows=elementwise())
 def clamp_tensor(
     x: LiveTensor, low: LiveTensor | None, high: LiveTensor | None, out: LiveTensor
 ) -> Generator[Dispatch | Scratch, Any, None]:
@@ -118,37 +119,37 @@ def clamp_tensor(
         yield from unary("IDENTITY", x, out)
 
 
-@op("aten.hardtanh.default", "aten::hardtanh.out")
+@op("aten.hardtanh.default", "aten::hardtanh.out", rows=elementwise())
 def hardtanh(x: LiveTensor, low: Number, high: Number, out: LiveTensor) -> Iterator[Dispatch]:
     yield from clamp(x, low, high, out)
 
 
-@op("aten.relu.default", "aten::relu.out")
+@op("aten.relu.default", "aten::relu.out", rows=elementwise())
 def relu(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from clamp(x, 0, None, out)
 
 
-@op("aten.leaky_relu.default", "aten::leaky_relu.out")
+@op("aten.leaky_relu.default", "aten::leaky_relu.out", rows=elementwise())
 def leaky_relu(x: LiveTensor, slope: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("LEAKY_RELU", x, out, slope)
 
 
-@op("aten.hardshrink.default", "aten::hardshrink.out")
+@op("aten.hardshrink.default", "aten::hardshrink.out", rows=elementwise())
 def hardshrink(x: LiveTensor, width: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("HARDSHRINK", x, out, width)
 
 
-@op("aten.elu.default", "aten::elu.out")
+@op("aten.elu.default", "aten::elu.out", rows=elementwise())
 def elu(x: LiveTensor, alpha: float, scale: float, input_scale: float, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("ELU", x, out, alpha, scale, input_scale)
 
 
-@op("aten.logit.default", "aten::logit.out")
+@op("aten.logit.default", "aten::logit.out", rows=elementwise())
 def logit(x: LiveTensor, eps: float | None, out: LiveTensor) -> Iterator[Dispatch]:
     yield from unary("LOGIT", x, out, -1.0 if eps is None else eps)
 
 
-@op("aten.gelu.default", "aten::gelu.out")
+@op("aten.gelu.default", "aten::gelu.out", rows=elementwise())
 def gelu(x: LiveTensor, approximate: str, out: LiveTensor) -> Iterator[Dispatch]:
     names = {"none": "GELU", "tanh": "GELU_TANH"}
     if approximate not in names:
@@ -156,7 +157,7 @@ def gelu(x: LiveTensor, approximate: str, out: LiveTensor) -> Iterator[Dispatch]
     yield from unary(names[approximate], x, out)
 
 
-@op("aten.glu.default", "aten::glu.out")
+@op("aten.glu.default", "aten::glu.out", rows=but_dims("x", "dim"))
 def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank)
     if not x.rank or x.shape[axis] % 2:
@@ -166,12 +167,12 @@ def glu(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield GLU(out, x, count=out.numel, span=half * prod(x.shape[axis + 1 :]), threads=out.numel)
 
 
-@op("aten.tril.default", "aten::tril.out")
+@op("aten.tril.default", "aten::tril.out", rows=leading("x", own=2))
 def tril(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _triangle(x, diagonal, out, upper=False)
 
 
-@op("aten.triu.default", "aten::triu.out")
+@op("aten.triu.default", "aten::triu.out", rows=leading("x", own=2))
 def triu(x: LiveTensor, diagonal: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield from _triangle(x, diagonal, out, upper=True)
 

@@ -7,26 +7,37 @@ from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch
 from liveshape.ops.copies import copy_values
+from liveshape.ops.moved_rows import squeezed, unsqueezed, viewed
 from liveshape.ops.registry import Ints, op
+from liveshape.ops.row_rules import elementwise
 from liveshape.ops.shapes import axis_of, resolve_sizes
 
 
-@op("et_vk.prepack.default", alias=True)
+@op("et_vk.prepack.default", alias=True, rows=elementwise(), role=Role.PREPACK)
 def prepack(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     if out.constant is None:  # else its own data was uploaded at load, and may have changed since
         yield from copy_values(x, out)
 
 
-@op("aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default", alias=True)
+@op(
+    "aten.view_copy.default",
+    "aten::view_copy.out",
+    "executorch_prim::et_view.default",
+    alias=True,
+    rows=viewed,
+    any_size=True,
+    reads_as_written=True,
+)
 def view_copy(x: LiveTensor, size: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = resolve_sizes(size, x.numel)
     yield from copy_values(x, out)
 
 
-@op("aten.squeeze_copy.dims", "aten::squeeze_copy.dims_out", alias=True)
+@op("aten.squeeze_copy.dims", "aten::squeeze_copy.dims_out", alias=True, rows=squeezed, reads_as_written=True)
 def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatch]:
     axes = {axis_of(dim, x.rank) for dim in dims if x.rank}
     # What is squeezed was settled at export, at the bound: a live size of one elsewhere stays.
@@ -38,24 +49,24 @@ def squeeze_copy_dims(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Di
     yield from copy_values(x, out)
 
 
-@op("aten.squeeze_copy.dim", "aten::squeeze_copy.dim_out", alias=True)
+@op("aten.squeeze_copy.dim", "aten::squeeze_copy.dim_out", alias=True, rows=squeezed, reads_as_written=True)
 def squeeze_copy_dim(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, (dim,), out)
 
 
-@op("aten.squeeze_copy.default", "aten::squeeze_copy.out", alias=True)
+@op("aten.squeeze_copy.default", "aten::squeeze_copy.out", alias=True, rows=squeezed, reads_as_written=True)
 def squeeze_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     yield from squeeze_copy_dims(x, tuple(axis for axis in range(x.rank) if x.max_shape[axis] == 1), out)
 
 
-@op("aten.unsqueeze_copy.default", "aten::unsqueeze_copy.out", alias=True)
+@op("aten.unsqueeze_copy.default", "aten::unsqueeze_copy.out", alias=True, rows=unsqueezed, reads_as_written=True)
 def unsqueeze_copy(x: LiveTensor, dim: int, out: LiveTensor) -> Iterator[Dispatch]:
     axis = axis_of(dim, x.rank + 1)
     out.shape = (*x.shape[:axis], 1, *x.shape[axis:])
     yield from copy_values(x, out)
 
 
-@op("aten.clone.default", "aten::clone.out", alias=True)
+@op("aten.clone.default", "aten::clone.out", alias=True, rows=elementwise())
 def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)
@@ -66,8 +77,7 @@ def clone(x: LiveTensor, memory_format: Any, out: LiveTensor) -> Iterator[Dispat
     "aten.detach_copy.default", "aten::detach_copy.out",
     "aten.lift_fresh_copy.default", "aten::lift_fresh_copy.out",
     "et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out",
-    alias=True,
-)  # fmt: skip
+    alias=True, rows=elementwise(), reads_as_written=True)  # fmt: skip
 def alias_copy(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
     out.shape = x.shape
     yield from copy_values(x, out)

@@ -33,7 +33,7 @@ def _may_follow(graph: Graph, node: Node) -> bool:
     """Whether a node may share another's plan: it sets shapes alone, each of them once, before anybody reads it."""
     if node.reads_data or node.control or not all(isinstance(value, Tensor) for value in node.written):
         return False
-    state = {node.args[position] for position, _ in node.along}
+    state = {node.args[position] for position in node.cache_axes}
     for value in node.written:
         if graph.writers[value] != (node.index,):
             return False

@@ -67,7 +67,7 @@ def check_resume(graph: Graph, point: int) -> None:
         made.update(value for value in node.written if value not in before)
         for value in node.written:
             # Rows at positions are written again as they were.
-            if value in before and value not in {node.args[place] for place, _ in node.along}:
+            if value in before and value not in {node.args[place] for place in node.cache_axes}:
                 raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
 

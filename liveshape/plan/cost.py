@@ -9,12 +9,12 @@ numbers that meet; every other operator has one operation for each element that 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from liveshape.graph.elements import prod, storage_bytes
-from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.graph.live import LiveTensor
 from liveshape.plan.groups import LiveNode
 
 
@@ -41,7 +41,8 @@ def costs(node: LiveNode, half: bool) -> list[Cost]:
     Example: `sum(costs(live.nodes[3], plan.limits.half), Cost())`.
     """
     route = node.group.route
-    product = _product_of(node)
+    traits = node.node.traits
+    in_part = traits.product is None and traits.reads_as_written
     found = []
     for variant, places in route.dispatched:
         reads: dict[LiveTensor, None] = {}
@@ -54,17 +55,15 @@ def costs(node: LiveNode, half: bool) -> list[Cost]:
         read = 0
         for tensor in reads:
             nbytes = _bytes(tensor, _read(node, tensor), half)
-            in_part = product is None and (tensor.constant is not None or _COPIES.search(node.node.name) is not None)
-            read += min(nbytes, written) if in_part else nbytes
+            looked_up = traits.product is None and tensor.constant is not None
+            read += min(nbytes, written) if in_part or looked_up else nbytes
         found.append(Cost(read, written))
     if found:
         heaviest = max(range(len(found)), key=lambda step: found[step].nbytes)
-        operations = product(node) if product is not None else sum(_written(node, each) for each in node.outputs)
+        given = sum(_written(node, each) for each in node.outputs)
+        operations = given if traits.product is None else traits.product.operations(_named(node))
         found[heaviest] += Cost(operations=operations)
     return found
-
-
-_COPIES = re.compile(r"_copy\b")
 
 
 def _bytes(tensor: LiveTensor, numel: int, half: bool) -> int:
@@ -79,9 +78,9 @@ def _written(node: LiveNode, tensor: LiveTensor) -> int:
 
 def _read(node: LiveNode, tensor: LiveTensor) -> int:
     """Elements that a step reads."""
-    axis, begins = _axis(node, tensor), node.node.begins
-    if axis is not None and begins is not None:
-        return _rows(tensor, axis, _number(node.args[begins]) + _new_rows(node, axis))
+    axis, cache = _axis(node, tensor), node.node.traits.cache
+    if axis is not None and cache is not None and cache.start is not None:
+        return _rows(tensor, axis, _named(node)[cache.start] + _new_rows(node, axis))
     if node.node.gathers is not None:
         ids, table = (node.args[place] for place in node.node.gathers)
         # The scales of a table have its rows.
@@ -97,7 +96,8 @@ def _rows(tensor: LiveTensor, axis: int, count: int) -> int:
 
 def _axis(node: LiveNode, tensor: LiveTensor) -> int | None:
     """The axis of positions, where a tensor is a cache."""
-    axes = (axis for place, axis in node.node.along if node.args[place] is tensor and axis < tensor.rank)
+    declared = node.node.cache_axes.items()
+    axes = (axis for place, axis in declared if node.args[place] is tensor and axis < tensor.rank)
     return next(axes, None)
 
 
@@ -107,69 +107,9 @@ def _new_rows(node: LiveNode, axis: int) -> int:
     return first.shape[axis] if axis < first.rank else first.numel
 
 
-def _number(value: object) -> int:
-    return int(value.value) if isinstance(value, LiveScalar) else int(value)  # type: ignore[call-overload]
+def _named(node: LiveNode) -> Mapping[str, Any]:
+    """The live arguments of a node by name, live scalars as numbers."""
+    return dict(zip(node.node.parameters, node.arguments(), strict=False))
 
 
-# Products
-
-
-def _four_bits(node: LiveNode) -> int:
-    """Each byte of the weight holds two numbers, or one where it has groups for a dimension, and meets every row."""
-    x, weight = node.inputs[0], max(_constants(node, "uint8", "int8"), key=lambda tensor: tensor.numel)
-    return (4 if weight.rank == 2 else 2) * (x.numel // max(x.shape[-1], 1)) * weight.numel
-
-
-def _matrices(node: LiveNode) -> int:
-    """Depth is the last axis of the matrix on the left, which comes before the last input but a bias."""
-    left = node.inputs[1] if re.search(r"addmm|baddbmm", node.node.name) else node.inputs[0]
-    return 2 * left.shape[-1] * node.outputs[0].numel
-
-
-def _convolution(node: LiveNode) -> int:
-    """The elements of a filter meet each element of the result, or of the input where it is transposed."""
-    weight = max(node.inputs[1:], key=lambda tensor: tensor.rank)
-    out = node.outputs[0].numel
-    spread = "transposed" in node.node.name or (len(node.args) > 6 and node.args[6] is True)
-    return 2 * (node.inputs[0].numel if spread else out) * weight.numel // max(weight.shape[0], 1)
-
-
-def _attention(node: LiveNode) -> int:
-    """Queries meet keys and weights meet values, of the keys that each row may see."""
-    q, keys = node.inputs[0], node.inputs[1]
-    begins = node.node.begins
-    if begins is None:  # all keys that are given
-        return 4 * q.numel * keys.shape[-2]
-    rows, before = q.shape[1], _number(node.args[begins])
-    return 4 * q.numel * (2 * before + rows + 1) // 2
-
-
-_PRODUCTS: Sequence[tuple[re.Pattern[str], Callable[[LiveNode], int]]] = (
-    (re.compile(r"q4gsw$|q4gsw\.|qcs4w"), _four_bits),
-    (re.compile(r"sdpa"), _attention),
-    (re.compile(r"conv"), _convolution),
-    (re.compile(r"\b(linear|mm|bmm|addmm|baddbmm|matmul)\b|_mm\b|q8ta_linear|linear_q8ta"), _matrices),
-)
-
-
-def _product_of(node: LiveNode) -> Callable[[LiveNode], int] | None:
-    if node.node.gathers is not None:
-        return None
-    found = next((count for pattern, count in _PRODUCTS if pattern.search(node.node.name)), None)
-    return None if found is _four_bits and not _constants(node, "uint8", "int8") else found
-
-
-def _constants(node: LiveNode, *dtypes: str) -> list[LiveTensor]:
-    return [tensor for tensor in node.inputs if tensor.constant is not None and tensor.dtype in dtypes]
-
-
-def is_attention(name: str) -> bool:
-    """Whether an operator is attention.
-
-    >>> is_attention("custom_sdpa.default"), is_attention("aten.mm.default")
-    (True, False)
-    """
-    return "sdpa" in name
-
-
-__all__ = ["Cost", "costs", "is_attention"]
+__all__ = ["Cost", "costs"]

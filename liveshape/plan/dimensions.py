@@ -16,12 +16,12 @@ from liveshape.formats.signature import DYNAMIC, STATIC, UNKNOWN, Signature
 from liveshape.graph import Graph, Shape, SymInt, Tensor, Value
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.elements import prod
+from liveshape.graph.traits import Role
 from liveshape.kernels.requests import Read
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import Live
 
 _MOST_STEPS = 8  # that are tried below one bound
-_READS_A_SIZE = frozenset({"sym_size.int", "aten::sym_size.int"})
 
 Place = tuple[Tensor, int]  # a dimension
 
@@ -208,7 +208,7 @@ def _read_sizes(graph: Graph) -> set[Place]:
         (node.args[0], node.args[1] % node.args[0].rank)
         for node in graph.nodes
         # Sizes that the exporter folded are asked for, too, and set nothing.
-        if node.name in _READS_A_SIZE and node.args[0] in graph.given and isinstance(node.args[2], SymInt)
+        if node.traits.role is Role.SIZE and node.args[0] in graph.given and isinstance(node.args[2], SymInt)
         # A file may ask a number, or for a dimension that it computes.
         if node.args[0].rank and isinstance(node.args[1], int)
     }

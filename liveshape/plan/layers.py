@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from liveshape.plan.cost import is_attention
+from liveshape.graph.traits import Role
 from liveshape.plan.plan import Plan
 
 BEFORE, AFTER = "before the layers", "after the layers"
@@ -21,7 +21,7 @@ def layers_of(plan: Plan) -> list[str] | None:
     Example: `layers_of(plan)[command.origin[0]]`.
     """
     nodes = plan.graph.nodes
-    attentions = [node.index for node in nodes if is_attention(node.name)]
+    attentions = [node.index for node in nodes if node.traits.role is Role.ATTENTION]
     if len(attentions) < 2:
         return None
     distances = {later - earlier for earlier, later in pairwise(attentions)}

@@ -230,7 +230,7 @@ class _Rows:
         if node.name in _NUMBERS:
             self.touched.update(node.outputs)
             return
-        if node.along or node.name == ROTARY:
+        if node.cache_axes or node.name == ROTARY:
             self._check_constants(node)
         elif node.name == _SLICE:
             self._check_slice(node)

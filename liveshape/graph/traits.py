@@ -1,0 +1,142 @@
+"""What an operator is to those who do not know it: declared once, where it is defined, and asked for by its node.
+
+A rewrite or a report asks a node for a trait, so that a new operator never edits the rooms that ask. Every trait names
+parameters of the operator; `Node.named` has what was given for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from liveshape.graph.graph import Node, Tensor
+
+# Which tensors carry rows, each with the axis that they lie along. All of these have the same rows, in the same order.
+Carried = Mapping["Tensor", int]
+# Given what a node reads that carries rows, what it gives that does; None where a row may depend on another one, or
+# where that cannot be told. It holds if every other size of these tensors is at its bound: the rows alone are live.
+# A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
+# the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
+RowRule = Callable[["Node", Carried], Carried | None]
+# Multiplications and additions of a call, from its live arguments by name; live scalars are numbers.
+Operations = Callable[[Mapping[str, Any]], int]
+
+
+class Role(Enum):
+    """Operators that a rewrite looks for by what they do; each reads them by the parameters of `PARAMETERS`."""
+
+    SLICE = "slice"
+    SELECT = "select"  # one index of a dimension; as a live scalar, the first element there
+    SIZE = "size"  # a size as a live scalar
+    SUM = "sum"  # of live scalars
+    FIRST = "first"  # the first element of the first argument, or the scalar that this is
+    ATTENTION = "attention"
+    PREPACK = "prepack"  # a constant in another layout, which only the exporter's own backend has
+    DRAW = "draw"  # random numbers: its plan counts calls
+
+
+PARAMETERS: Mapping[Role, tuple[str, ...]] = {
+    Role.SLICE: ("x", "dim", "start", "end", "step"),
+    Role.SELECT: ("x", "dim", "index"),
+    Role.SIZE: ("x", "dim"),
+    Role.SUM: ("a", "b"),
+    Role.ATTENTION: ("q",),
+}
+
+
+@dataclass(frozen=True)
+class CacheRows:
+    """A node writes new rows of caches from `start` on, or reads them up to these, and never touches a row behind.
+
+    `axes`: the parameters that are caches, each with the axis of positions. `start`: the first new row.
+    `unless_masked`: a mask speaks of rows behind as well, so with one this does not hold, but for a `causal` call.
+    """
+
+    axes: Mapping[str, int]
+    start: str | None = None
+    unless_masked: str | None = None
+    causal: str | None = None
+
+    def holds(self, named: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments is one of rows at positions."""
+        masked = self.unless_masked is not None and named[self.unless_masked] is not None
+        return not masked or (self.causal is not None and named[self.causal] is True)
+
+
+@dataclass(frozen=True)
+class PositionTables:
+    """Constants with a row for every position, of which a node reads those of its rows, from `start` on."""
+
+    tables: tuple[str, ...]
+    start: str
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that a profile counts by its `operations`; with a `weight`, one of `rows` and that.
+
+    A `linear` one gives rows of as many columns as the weight has, and changes no other size. One of `byte_rows` takes
+    its rows quantized to eight bits, too, if the dtype of its weight says so; a `normed` one normalizes them first.
+    """
+
+    operations: Operations
+    rows: str | None = None
+    weight: str | None = None
+    linear: bool = False
+    byte_rows: bool = False
+    normed: bool = False
+
+
+@dataclass(frozen=True)
+class Traits:
+    """All that `@op` declares of an operator beside how it runs.
+
+    `rows`: what it does to rows. `role`: what rewrites look for it as. `any_size`: no argument of it can stand for a
+    context, so it does the same at every size and position. `cheap_to_keep`: its results are small or exist anyway, so
+    equal nodes become one. `reads_as_written`: it reads no more than it writes. `for_one_row`: outputs that are
+    written only while one row is live. `fused_from`: the operators that it stands for, by their names.
+    """
+
+    rows: RowRule | None = None
+    role: Role | None = None
+    cache: CacheRows | None = None
+    tables: PositionTables | None = None
+    product: Product | None = None
+    any_size: bool = False
+    cheap_to_keep: bool = False
+    reads_as_written: bool = False
+    for_one_row: tuple[int, ...] = ()
+    fused_from: tuple[str, ...] = ()
+
+    def parameters(self) -> set[str]:
+        """The parameters that an operator with these traits must have."""
+        found = set(PARAMETERS.get(self.role, ())) if self.role is not None else set()
+        if self.cache is not None:
+            given = (self.cache.start, self.cache.unless_masked, self.cache.causal)
+            found |= {*self.cache.axes, *(name for name in given if name is not None)}
+        if self.tables is not None:
+            found |= {*self.tables.tables, self.tables.start}
+        if self.product is not None:
+            found |= {name for name in (self.product.rows, self.product.weight) if name is not None}
+        return found
+
+
+NOTHING_KNOWN = Traits()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A node of the file that a node of the graph comes from: an instruction of a method, or a node of a delegate."""
+
+    method: str
+    instruction: int
+    operator: str
+    delegate: int | None = None
+    node: int | None = None
+
+    def __str__(self) -> str:
+        inside = "" if self.delegate is None else f", delegate {self.delegate}, node {self.node}"
+        return f"{self.operator} ({self.method}, instruction {self.instruction}{inside})"

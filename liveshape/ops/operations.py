@@ -1,0 +1,61 @@
+"""What a product computes, for profiles: a multiplication and an addition for each pair of numbers that meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from liveshape.graph.traits import Operations
+
+_NIBBLES_RANK = 2  # of a weight with two numbers in a byte; one more, and it is bytes by groups
+
+
+def matrix(left: str = "x") -> Operations:
+    """Every element of the result is as many products as the left factor is deep.
+
+    Example: `Product(matrix("x"))`.
+    """
+
+    def operations(given: Mapping[str, Any]) -> int:
+        return int(2 * given[left].shape[-1] * given["out"].numel)
+
+    return operations
+
+
+def packed_weight(given: Mapping[str, Any]) -> int:
+    """Each byte of a 4-bit weight holds two numbers, or one where it has groups for a dimension; it meets every row."""
+    x, weight = given["x"], given["weight"]
+    return int((4 if weight.rank == _NIBBLES_RANK else 2) * (x.numel // max(x.shape[-1], 1)) * weight.numel)
+
+
+def convolved(given: Mapping[str, Any]) -> int:
+    """The elements of a filter meet each element of the result, or of the input where it is transposed."""
+    return _filtered(given, "x" if given.get("transposed") else "out")
+
+
+def convolved_transposed(given: Mapping[str, Any]) -> int:
+    """The same of an operator that is transposed by its name."""
+    return _filtered(given, "x")
+
+
+def _filtered(given: Mapping[str, Any], met: str) -> int:
+    weight = given["weight"]
+    return int(2 * given[met].numel * weight.numel // max(weight.shape[0], 1))
+
+
+def attended(given: Mapping[str, Any]) -> int:
+    """Queries meet all keys that are given, and weights all values."""
+    return int(4 * given["q"].numel * given["k"].shape[-2])
+
+
+def attended_causally(start: str) -> Operations:
+    """Queries meet the keys of a cache that each row may see, and weights the values of these.
+
+    Example: `Product(attended_causally("input_pos"))`.
+    """
+
+    def operations(given: Mapping[str, Any]) -> int:
+        q = given["q"]
+        return int(4 * q.numel * (2 * given[start] + q.shape[1] + 1) // 2)
+
+    return operations

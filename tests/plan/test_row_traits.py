@@ -1,0 +1,134 @@
+"""What operators declare of rows is held to the truth: torch computes each case again with rows changed and in another
+order, and the plan is made again with fewer of them. No GPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.ops import OPS
+from liveshape.plan.compiling import compile
+from liveshape.plan.live import Live
+from liveshape.plan.plan import Choices
+from tests.ops.cases import CASES
+from tests.support.graphs import In, OpCase, build, flat_specs
+
+Rows = dict[Tensor, int]
+# Operators of rows that no case has, by what they run, and where they are proved instead.
+ELSEWHERE = {
+    "liveshape.add_rms_norm": "tests/models/test_row_traits.py",
+}
+
+
+def size_of(case: OpCase) -> int:
+    """Small, but more than a pair of rows, and what other dimensions of cases are not."""
+    return next((size for size in sorted(case.sizes) if size >= 3), max(case.sizes))
+
+
+def assignments(tensors: list[Tensor]) -> Iterator[Rows]:
+    """Every way in which some of these could carry the same rows."""
+    ways = [[None, *range(tensor.rank)] for tensor in tensors]
+    for axes in itertools.islice(itertools.product(*ways), 4096):
+        rows = {tensor: axis for tensor, axis in zip(tensors, axes, strict=True) if axis is not None}
+        counts = {tensor.max_shape[axis] for tensor, axis in rows.items()}
+        if len(counts) == 1 and counts.pop() > 1:
+            yield rows
+
+
+def proved(case: OpCase) -> Iterator[tuple[Graph, Rows, Rows]]:
+    """What the operator of a case says of rows, wherever it says anything."""
+    graph = build(case, size_of(case))
+    (node,) = graph.nodes
+    if node.mutates:
+        return
+    tensors = [value for value in dict.fromkeys(graph.inputs) if isinstance(value, Tensor)]
+    for rows in assignments(tensors):
+        found = node.carried(rows)
+        if found is not None:
+            yield graph, rows, dict(found)
+
+
+def computed(case: OpCase, drawn: list[Any]) -> list[np.ndarray]:
+    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in drawn if isinstance(array, np.ndarray)]
+    golden = case.golden(*tensors, size_of(case))
+    results = golden if isinstance(golden, (tuple, list)) else (golden,)
+    return [each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each) for each in results]
+
+
+def compare(got: list[np.ndarray], expected: list[np.ndarray], why: str) -> None:
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=why)
+
+
+def check_values(case: OpCase, graph: Graph, rows: Rows, given: Rows) -> None:
+    """A row of a result changes with its own row alone, and rows in another order give these results in that order."""
+    generator = np.random.default_rng(3)
+    specs = flat_specs(case.args_at(size_of(case)))
+    first, second = (
+        [spec.draw(generator) if isinstance(spec, In) else spec.value for spec in specs] for _ in range(2)
+    )
+    count = next(tensor.max_shape[axis] for tensor, axis in rows.items())
+    order = np.roll(np.arange(count), 1)
+    changed, moved = list(first), list(first)
+    for place, tensor in enumerate(graph.inputs):
+        if tensor in rows:
+            here = (slice(None),) * rows[tensor] + (count - 1,)
+            changed[place] = first[place].copy()
+            changed[place][here] = second[place][here]
+            moved[place] = np.take(first[place], order, rows[tensor])
+    why = f"{case.name}: rows {[rows.get(value) for value in graph.inputs]} to {[*given.values()]}"
+    before = computed(case, first)
+    axes = [given.get(value) for value in graph.outputs]
+    kept = [
+        [each if axis is None else np.delete(each, count - 1, axis) for each, axis in zip(found, axes, strict=True)]
+        for found in (before, computed(case, changed))
+    ]
+    compare(*kept, why)
+    turned = [each if axis is None else np.take(each, order, axis) for each, axis in zip(before, axes, strict=True)]
+    compare(computed(case, moved), turned, why)
+
+
+def check_shapes(case: OpCase, graph: Graph, rows: Rows, given: Rows) -> None:
+    """One row less gives one row less, and no other size moves."""
+    count = next(tensor.max_shape[axis] for tensor, axis in rows.items())
+    live = Live(compile(graph, choices=Choices(warm=False)))
+    for value, spec in zip(graph.inputs, flat_specs(case.args_at(size_of(case))), strict=True):
+        if isinstance(value, SymInt):
+            live.set(value, count - 1 if spec.value == count else spec.value)
+        elif isinstance(value, Tensor):
+            axis = rows.get(value)
+            live.set(value, tuple(size - (place == axis) for place, size in enumerate(value.max_shape)))
+    live.begin()
+    live.walk(0, len(graph.nodes), lambda *_: 0)
+    for value in graph.outputs:
+        expected = tuple(size - (place == given.get(value)) for place, size in enumerate(value.max_shape))
+        assert live.tensor(value).shape == expected, f"{case.name}: {rows}"
+
+
+BY_OPERATOR: dict[Any, list[OpCase]] = {}
+for _case in CASES:
+    if OPS[_case.op].traits.rows is not None:
+        BY_OPERATOR.setdefault(OPS[_case.op].run, []).append(_case)
+
+
+@pytest.mark.parametrize("cases", [pytest.param(cases, id=cases[0].op) for cases in BY_OPERATOR.values()])
+def test_rows_are_what_an_operator_says(cases: list[OpCase]) -> None:
+    found = 0
+    for case in cases:
+        for graph, rows, given in proved(case):
+            check_values(case, graph, rows, given)
+            check_shapes(case, graph, rows, given)
+            found += 1
+    assert found, f"no case of {cases[0].op} has rows that it could prove"
+
+
+def test_every_operator_with_rows_has_a_case() -> None:
+    declared = {entry.run: name for name, entry in reversed(OPS.items()) if entry.traits.rows is not None}
+    assert {name for run, name in declared.items() if run not in BY_OPERATOR} == set(ELSEWHERE)
