@@ -6,7 +6,7 @@ parameters of the operator; `Node.named` has what was given for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -138,5 +138,12 @@ class Source:
     node: int | None = None
 
     def __str__(self) -> str:
-        inside = "" if self.delegate is None else f", delegate {self.delegate}, node {self.node}"
-        return f"{self.operator} ({self.method}, instruction {self.instruction}{inside})"
+        inside = "" if self.delegate is None else f", delegate {self.delegate}"
+        node = "" if self.node is None else f", node {self.node}"
+        return f"{self.operator} ({self.method}, instruction {self.instruction}{inside}{node})"
+
+
+def united(sources: Iterable[Source]) -> tuple[Source, ...]:
+    """Sources in the order of the file, each once."""
+    places = {source: (source.instruction, -1 if source.node is None else source.node) for source in sources}
+    return tuple(sorted(places, key=lambda source: places[source]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
-from liveshape.lower.q4_patterns import ADDED, MANY_THREADS, NORM, NORMED
+from liveshape.lower.pattern_operators import ADDED_LAYER, GATED_LAYERS, NORM, NORMED, ROUNDED_ADDED_LAYER
+from liveshape.lower.q4_patterns import MANY_THREADS
 from liveshape.lower.rewriting import renamed
 from liveshape.lower.search import Search
 from liveshape.ops.quantized import BYTES, FOR_BYTES, can_quantize_rows, quantized_shape
@@ -18,7 +18,7 @@ from liveshape.ops.quantized_ways import STEP_PLACES
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
-_GATED = ("liveshape.gated_linear_q4gsw", "liveshape.normed_gated_linear_q4gsw")
+_GATED = (GATED_LAYERS, NORMED[GATED_LAYERS])
 _WEIGHTS = {FLOAT32: "uint8", INT8: FOR_BYTES}  # the dtype of a weight says it
 
 
@@ -84,7 +84,7 @@ def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replac
         x, factors, _, eps = node.args[:4]
         operator, layer, rest = node.name, node, node.args[5:]
     added = search.maker.get(x)
-    if added is None or added.name != ADDED or not (_of_bytes(added) and _of_bytes(layer)):
+    if added is None or added.name != ADDED_LAYER or not (_of_bytes(added) and _of_bytes(layer)):
         return ()
     rows, weight, scales, group, bias, residual, total = added.args
     rounded = Tensor(f"{total.name} before its norm in 8 bits", BYTES[0], quantized_shape(total.max_shape))
@@ -96,7 +96,7 @@ def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replac
         return ()
     given = (rows, weight, scales, group, bias, residual, factors, (total, rounded))
     return [
-        Replacement(added, "liveshape.rounded_added_linear_q4gsw", (added,), given, (rounded,)),
+        Replacement(added, ROUNDED_ADDED_LAYER, (added,), given, (rounded,)),
         Replacement(layer, operator, nodes, (total, factors, factors, eps, rounded, *rest)),
     ]
 
@@ -104,7 +104,7 @@ def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replac
 _NORMED_LATER = Fusion(
     "a sum of a layer of bytes, the norm of it, and layers of bytes that alone read this",
     frozenset({NORM, *NORMED.values()}),
-    ("liveshape.rounded_added_linear_q4gsw", *NORMED.values()),
+    (ROUNDED_ADDED_LAYER, *NORMED.values()),
     _normed_later,
 )
 
@@ -119,7 +119,8 @@ def _with_values(graph: Graph, nodes: list[Node], made: Mapping[Value, Tensor]) 
 
 def _reads_bytes(node: Node, rows: Tensor) -> bool:
     """Whether a node is layers of bytes, and these are their rows and nothing else; the norm that some have is not."""
-    plain = "normed" not in node.name and node.args[0] is rows and node.inputs.count(rows) == 1
+    product = node.traits.product
+    plain = product is not None and not product.normed and node.args[0] is rows and node.inputs.count(rows) == 1
     return plain and _of_bytes(node)
 
 
@@ -130,12 +131,11 @@ def _of_bytes(node: Node) -> bool:
 
 def _weight(node: Node) -> Tensor | None:
     """The weight of a 4-bit layer whose rows could be bytes."""
-    found = ops.OPS.get(node.name)
-    named = {} if found is None else dict(zip((each.name for each in found.parameters), node.args, strict=True))
-    x, weight, group = (named.get(name) for name in ("x", "weight", "group_size"))
-    if "q4gsw" not in node.name or not (
-        isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)
-    ):
+    product = node.traits.product
+    if product is None or not product.byte_rows:
+        return None
+    x, weight, group = (node.named.get(name or "") for name in (product.rows, product.weight, "group_size"))
+    if not (isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)):
         return None
     known = x.dtype == "float32" or weight.dtype == FOR_BYTES
     return weight if known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape) else None

@@ -12,12 +12,16 @@ from liveshape.formats import Program
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
+from liveshape.graph.traits import Source
 from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
+from liveshape.ops import control, symint
 from liveshape.ops.host_operator import FindOnHost, HostOperator
 
 # What a file may cost: so much for nothing, so much for each of its bytes, and what a node costs of that.
 _FREE, _WORTH, _NODE_COST = 1 << 18, 4, 64
+_MOVE, _ASSIGN = ops.defined_by(control.move), ops.defined_by(control.assign)
+_ELEMENT = ops.defined_by(symint.local_scalar_dense)
 
 
 @dataclass(eq=False)
@@ -31,6 +35,7 @@ class Builder:
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     file_objects: list[tuple[tuple[str, int], ...]] = field(default_factory=list)  # that delegates plan to share
+    sources: tuple[Source, ...] = ()  # the node of the file that is added now
     _cost: int = 0
     _beside: dict[str, int] = field(default_factory=dict)  # bytes of data in other files
 
@@ -100,13 +105,13 @@ class Builder:
             self.refuse(label, operator, entry)
         elif isinstance(entry, HostOperator):
             # It has read everything before it writes anything, so it needs none of the copies below.
-            self.nodes.append(entry.bind(len(self.nodes), label, args))
+            self.nodes.append(entry.bind(len(self.nodes), label, args, self.sources))
         else:
-            self.node(operator, label, args)
+            self.node(entry, label, args)
 
-    def node(self, operator: str, label: str, args: tuple[Any, ...]) -> Node:
+    def node(self, operator: ops.Op, label: str, args: tuple[Any, ...]) -> Node:
         """Add a node of any operator, those that no file may call among them."""
-        node = self._without_itself(ops.OPS[operator].bind(len(self.nodes), label, args))
+        node = self._without_itself(operator.bind(len(self.nodes), label, args, self.sources))
         copies = self._copies(node)
         if copies:
             output = node.args[-1]
@@ -115,7 +120,7 @@ class Builder:
             node = replace(node, args=(*node.args[:-1], outputs))
         self.nodes.append(node)
         for value, copy in copies.items():
-            self.node("liveshape.move", f"{node.label}, its result", (copy, value))
+            self.node(_MOVE, f"{node.label}, its result", (copy, value))
         return node
 
     def _charge_call(self, label: str, args: tuple[Any, ...]) -> None:
@@ -135,7 +140,7 @@ class Builder:
         copies: dict[Value, Value] = {}
         for value in doubled:
             copies[value] = self.keep(Tensor(f"{value.name} before", value.dtype, value.max_shape))
-            self.node("liveshape.move", f"{node.label}, what it reads", (value, copies[value]))
+            self.node(_MOVE, f"{node.label}, what it reads", (value, copies[value]))
         args = tuple(
             argument if position in node.mutates else renamed(argument, copies)
             for position, argument in enumerate(node.args[:-1])
@@ -157,11 +162,11 @@ class Builder:
         if source is target:
             return
         if isinstance(target, Tensor) and isinstance(source, Tensor):
-            self.node("liveshape.move", label, (source, target))
+            self.node(_MOVE, label, (source, target))
         elif isinstance(target, SymInt) and isinstance(source, Tensor):
-            self.node("aten::_local_scalar_dense", label, (source, target))
+            self.node(_ELEMENT, label, (source, target))
         elif isinstance(target, SymInt) and isinstance(source, (SymInt, bool, int, float)):
-            self.node("liveshape.assign", label, (source, target))
+            self.node(_ASSIGN, label, (source, target))
         elif isinstance(target, tuple) and isinstance(source, tuple) and len(target) == len(source):
             for one, other in zip(source, target, strict=True):
                 self.move(one, other, label)

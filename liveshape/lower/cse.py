@@ -12,14 +12,10 @@ from typing import Any
 from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
+from liveshape.graph.traits import Source, united
+from liveshape.lower.pattern_operators import LINEAR_OF_BYTES, LINEAR_Q4, ROUNDED_ROWS, ROW_BYTES
 from liveshape.lower.rewriting import renamed, rewritten
 from liveshape.ops.quantized import BYTES, can_quantize_rows, quantized_shape
-
-_LAYER = "et_vk.linear_dq8ca_q4gsw.default"
-_ROUNDED = "liveshape.rounded_rows"
-_BYTES = "liveshape.row_bytes"
-# Results that are small, or that have to exist anyway: keeping them costs no memory.
-_ONCE = frozenset({"torchao.choose_qparams_affine.default", _ROUNDED, _BYTES})
 
 
 def share_subexpressions(graph: Graph) -> Graph:
@@ -32,24 +28,29 @@ def share_subexpressions(graph: Graph) -> Graph:
     writes = Counter(value for _, node in parts for value in node.written)
     versions: Counter[Value] = Counter()
     names: dict[Value, Value] = {}
-    known: dict[Any, Node] = {}
+    known: dict[Any, int] = {}  # by what is computed, the row that does it first
+    equal: dict[int, list[Source]] = {}  # by such rows, what the others came from
     rows: list[tuple[int, Node]] = []
     for index, part in parts:
         node = replace(part, args=tuple(renamed(argument, names) for argument in part.args))
         if _is_shared(node) and all(writes[value] == 1 and value not in outside for value in node.outputs):
             arguments = tuple(_identity(argument) for argument in node.args[:-1])
             key = (node.run, regions[index], arguments, *(versions[value] for value in node.inputs))
-            first = known.setdefault(key, node)
-            if first is not node:
-                names.update(zip(node.outputs, first.outputs, strict=True))
+            first = known.setdefault(key, len(rows))
+            if first != len(rows):
+                names.update(zip(node.outputs, rows[first][1].outputs, strict=True))
+                equal.setdefault(first, []).extend(node.sources)
                 continue
         versions.update(node.written)
         rows.append((index, node))
+    for first, sources in equal.items():
+        index, node = rows[first]
+        rows[first] = index, replace(node, sources=united((*node.sources, *sources)))
     return rewritten(graph, rows, made)
 
 
 def _is_shared(node: Node) -> bool:
-    if node.name in _ONCE:
+    if node.traits.cheap_to_keep:
         return True
     # Sizes, elements and sums of live scalars.
     return bool(node.outputs) and all(isinstance(value, SymInt) for value in node.outputs)
@@ -66,16 +67,14 @@ def _parts(node: Node, made: list[Tensor]) -> list[Node]:
 
     The rows become integers where the layer multiplies such, else numbers that are as many steps.
     """
-    if node.name != _LAYER:
+    if node.name != LINEAR_OF_BYTES:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
     int8 = can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
     dtype, shape = (BYTES[1], quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
     made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
-    rounding = _BYTES if int8 else _ROUNDED
+    rounding = ROW_BYTES if int8 else ROUNDED_ROWS
     return [
-        ops.OPS[rounding].bind(node.index, node.label, (x, scale, zero_point, made[-1])),
-        ops.OPS["et_vk.linear_q4gsw.default"].bind(
-            node.index, node.label, (made[-1], weight, scales, group, bias, out)
-        ),
+        ops.OPS[rounding].bind(node.index, node.label, (x, scale, zero_point, made[-1]), node.sources),
+        ops.OPS[LINEAR_Q4].bind(node.index, node.label, (made[-1], weight, scales, group, bias, out), node.sources),
     ]

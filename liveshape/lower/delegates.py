@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from liveshape.formats import OperatorCall, ValueList, VkGraph, VkSymInt, VkTensor
@@ -11,7 +12,7 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import SymInt, Tensor
 from liveshape.graph.elements import prod, stored_alike, supported
 from liveshape.lower.building import Builder
-from liveshape.lower.mutable_buffers import PREPACK, changing, in_order, read_itself
+from liveshape.lower.mutable_buffers import changing, in_order, is_packing, read_itself
 from liveshape.lower.problems import advice
 
 BACKEND = "VulkanBackend"
@@ -80,10 +81,13 @@ class Delegate:
             else:
                 late.append((index, value))
         self._bind_states(label)
+        outer = self.builder.sources
         for call in graph.chain:
             if not self._is_packing(call):
                 node = f"{call.name} ({self.prefix}node {call.node_id})"
+                self.builder.sources = tuple(replace(source, operator=call.name, node=call.node_id) for source in outer)
                 self.builder.call(call.name, node, self._arguments(call))
+        self.builder.sources = outer
         for index, value in late:
             self.builder.move(self._value(index), value, f"delegate output ({label})")
 
@@ -140,7 +144,7 @@ class Delegate:
 
     def _is_packing(self, call: OperatorCall) -> bool:
         """Packing a constant happens at load: its result is the constant, or one of its own if either is written."""
-        if call.name != PREPACK or len(call.args) != 2:
+        if not is_packing(call):
             return False
         source, target = (self.graph.values[index] for index in call.args)
         if not isinstance(source, VkTensor) or not isinstance(target, VkTensor) or source.constant_id < 0:

@@ -15,13 +15,31 @@ from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
+from liveshape.graph.traits import united
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
-from liveshape.lower.q4_patterns import NORM, NORMED, TURN, added_layer, normed_layer, turned_layers
+from liveshape.lower.pattern_operators import (
+    ADD,
+    ADDED_LAYER,
+    ADDED_NORM,
+    ATTENTION,
+    ATTENTION_WITH_UPDATE,
+    GATED_LAYERS,
+    LINEAR_Q4,
+    MUL,
+    NORM,
+    NORMED,
+    ROTARY,
+    ROTARY_TO_CACHE,
+    SIGMOID,
+    SWIGLU,
+    THREE_LAYERS,
+    TURNED_LAYERS,
+    VIEW,
+)
+from liveshape.lower.q4_patterns import added_layer, normed_layer, turned_layers
 from liveshape.lower.rewriting import rewritten
-from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
+from liveshape.lower.search import Search
 from liveshape.lower.weight_patterns import SPELLINGS
-
-_ROTARY = frozenset({"et_vk.apply_rotary_emb_hf.default", "et_vk.apply_rotary_emb.default"})
 
 
 def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
@@ -55,7 +73,8 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
         gone |= touched
         for each in found:
             label = " + ".join(dict.fromkeys((each.nodes[0].label, each.nodes[-1].label)))
-            replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args)
+            sources = united(source for node in each.nodes for source in node.sources)
+            replaced[each.place] = ops.OPS[each.operator].bind(each.place.index, label, each.args, sources)
             made += each.made
     if not replaced:
         return graph
@@ -74,18 +93,18 @@ def _sum_and_norm(search: Search, add: Node, limits: Limits) -> Sequence[Replace
         return ()
     if not exact(a, b, total, weight, out):
         return ()
-    return [Replacement(add, "liveshape.add_rms_norm", (add, norms[0]), (a, b, weight, eps, (total, out)))]
+    return [Replacement(add, ADDED_NORM, (add, norms[0]), (a, b, weight, eps, (total, out)))]
 
 
 def _gated_unit(search: Search, sigmoid: Node, limits: Limits) -> Sequence[Replacement]:
     """s = sigmoid(gate); silu = gate * s; out = silu * up: at the place of the last product, its two layers with it."""
     gate, factor = sigmoid.args
     first = search.only_reader(factor)
-    if first is None or first.name != "aten.mul.Tensor" or {*first.args[:2]} != {gate, factor}:
+    if first is None or first.name != MUL or {*first.args[:2]} != {gate, factor}:
         return ()
     silu = first.args[-1]
     second = search.only_reader(silu)
-    if second is None or second.name != "aten.mul.Tensor" or second.args[0] is second.args[1]:
+    if second is None or second.name != MUL or second.args[0] is second.args[1]:
         return ()
     up = second.args[1] if second.args[0] is silu else second.args[0]
     out = second.args[-1]
@@ -94,9 +113,7 @@ def _gated_unit(search: Search, sigmoid: Node, limits: Limits) -> Sequence[Repla
     if not exact(gate, factor, silu, up, out):
         return ()
     unit = sigmoid, first, second
-    return _gated_layers(search, gate, up, unit, limits) or [
-        Replacement(second, "liveshape.swiglu", unit, (gate, up, out))
-    ]
+    return _gated_layers(search, gate, up, unit, limits) or [Replacement(second, SWIGLU, unit, (gate, up, out))]
 
 
 def _gated_layers(
@@ -121,7 +138,7 @@ def _gated_layers(
         made = (*made, target)
         found.append(Replacement(second, VIEW, gone, (target, views[0].args[1], out)))
     last = max(layers, key=lambda node: node.index)
-    return [*found, Replacement(last, "liveshape.gated_linear_q4gsw", gone, (*joined.args, target), made)]
+    return [*found, Replacement(last, GATED_LAYERS, gone, (*joined.args, target), made)]
 
 
 def _three_layers(search: Search, node: Node, limits: Limits) -> Sequence[Replacement]:
@@ -137,14 +154,14 @@ def _three_layers(search: Search, node: Node, limits: Limits) -> Sequence[Replac
         return ()
     outs = tuple(layer.args[-1] for layer in found)
     args = (*joined.args, outs)
-    return [Replacement(node, "liveshape.three_linear_q4gsw", tuple(found), args, joined.made)]
+    return [Replacement(node, THREE_LAYERS, tuple(found), args, joined.made)]
 
 
 def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Replacement]:
     """Queries and keys turn, and both are for attention alone: at the place of the turning, if values are there."""
     q, k, v, k_cache, v_cache, position, _, *rest, out = sdpa.args
     rotary = search.maker.get(q)
-    if rotary is None or rotary.name not in _ROTARY or rotary.args[-1] != (q, k) or not search.once(q, k):
+    if rotary is None or rotary.name not in ROTARY or rotary.args[-1] != (q, k) or not search.once(q, k):
         return ()
     xq, xk, cosine, sine, *start, _ = rotary.args
     if len(cosine.max_shape) != 2:  # the rows of queries and keys lie elsewhere, see ops/rotary.py
@@ -159,8 +176,8 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
         return ()
     args = (xq, xk, v, cosine, sine, *(start or [None]), k_cache, v_cache, position, q)
     return [
-        Replacement(rotary, "liveshape.rotary_to_cache", (rotary, sdpa), args),
-        Replacement(sdpa, "custom_sdpa.default", (rotary, sdpa), (q, k_cache, v_cache, position, *rest, out)),
+        Replacement(rotary, ROTARY_TO_CACHE, (rotary, sdpa), args),
+        Replacement(sdpa, ATTENTION, (rotary, sdpa), (q, k_cache, v_cache, position, *rest, out)),
     ]
 
 
@@ -168,38 +185,38 @@ FUSIONS = (
     *SPELLINGS,
     Fusion(
         "a gated linear unit, with its two layers if they are of 4 bits",
-        frozenset({"aten.sigmoid.default"}),
-        ("liveshape.gated_linear_q4gsw", "liveshape.swiglu"),
+        frozenset({SIGMOID}),
+        (GATED_LAYERS, SWIGLU),
         _gated_unit,
     ),
     Fusion(
         "queries and keys that turn on their way to attention and its cache",
-        frozenset({"sdpa_with_kv_cache.default"}),
-        ("liveshape.rotary_to_cache", "custom_sdpa.default"),
+        frozenset({ATTENTION_WITH_UPDATE}),
+        (ROTARY_TO_CACHE, ATTENTION),
         _rotary_to_cache,
     ),
     Fusion(
         "three 4-bit layers of one input, as attention has them",
         frozenset({LINEAR_Q4}),
-        ("liveshape.three_linear_q4gsw",),
+        (THREE_LAYERS,),
         _three_layers,
     ),
     Fusion(
         "queries, keys and values of three such layers that turn on their way to the cache",
-        frozenset({TURN}),
-        ("liveshape.turned_linear_q4gsw",),
+        frozenset({ROTARY_TO_CACHE}),
+        (TURNED_LAYERS,),
         turned_layers,
     ),
     Fusion(
         "a 4-bit layer whose result is added to something else",
         frozenset({ADD}),
-        ("liveshape.added_linear_q4gsw",),
+        (ADDED_LAYER,),
         added_layer,
     ),
     Fusion(
         "a sum that is normalized next",
         frozenset({ADD}),
-        ("liveshape.add_rms_norm",),
+        (ADDED_NORM,),
         _sum_and_norm,
     ),
     Fusion(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from liveshape import ops
 from liveshape.errors import FormatError
 from liveshape.formats import (
     DelegateCall,
@@ -31,13 +32,18 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
 from liveshape.graph.constants import address_of
 from liveshape.graph.elements import prod, supported
+from liveshape.graph.traits import Source
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, Delegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
 from liveshape.lower.problems import Problem, advice, unsupported
+from liveshape.ops.control import jump_false
 from liveshape.ops.host_operator import FindOnHost
+from liveshape.ops.views import view_copy
+
+_JUMP, _VIEW = ops.defined_by(jump_false), ops.defined_by(view_copy)
 
 
 def lower(
@@ -137,6 +143,7 @@ class _Lowering:
         for position, instruction in enumerate(self.plan.instructions):
             starts.append(len(self.builder.nodes))
             label = f"instruction {position}"
+            self.builder.sources = (_source(self.plan.name, position, instruction),)
             if isinstance(instruction, DelegateCall):
                 self._delegate_call(instruction, label)
             elif isinstance(instruction, KernelCall):
@@ -147,7 +154,7 @@ class _Lowering:
                 condition = self._value(instruction.condition)
                 self._check_jump(position, instruction)
                 jumps.append((len(self.builder.nodes), instruction.target))
-                self.builder.node("liveshape.jump_false", f"jump ({label})", (condition, 0, None))
+                self.builder.node(_JUMP, f"jump ({label})", (condition, 0, None))
             elif not isinstance(instruction, FreeCall):
                 raise FormatError(f"{label} is of an unknown kind")
             for base in dict.fromkeys(self._written(instruction)):
@@ -211,11 +218,12 @@ class _Lowering:
         return found
 
     def _views(self, base: int, views: list[int]) -> None:
-        """Nodes for views that have no instruction."""
+        """Nodes for views that have no instruction, so that they come from none of the file."""
+        self.builder.sources = ()
         for index in views:
             target = self.outer[index]
             label = f"view (value {index} of value {base})"
-            self.builder.node("aten.view_copy.default", label, (self.outer[base], target.max_shape, target))
+            self.builder.node(_VIEW, label, (self.outer[base], target.max_shape, target))
 
     # Outer values
 
@@ -298,6 +306,15 @@ class _Lowering:
             once = self.calls[call.delegate] == 1
             inlined = self.delegates[call.delegate] = Delegate(self.builder, graph, name, once)
         inlined.call([self._value(index) for index in call.args], self.known, label)
+
+
+def _source(method: str, position: int, instruction: Any) -> Source:
+    """An instruction as what nodes come from: an operator by its name, all others by what they do."""
+    if isinstance(instruction, KernelCall):
+        return Source(method, position, instruction.op)
+    if isinstance(instruction, DelegateCall):
+        return Source(method, position, "delegate", instruction.delegate)
+    return Source(method, position, "move" if isinstance(instruction, MoveCall) else "jump")
 
 
 def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:

@@ -8,10 +8,20 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from liveshape.formats import ValueList, VkGraph, VkTensor
+from liveshape import ops
+from liveshape.formats import OperatorCall, ValueList, VkGraph, VkTensor
+from liveshape.graph.traits import Role
 
-PREPACK = "et_vk.prepack.default"
 Written = Sequence[tuple[int, ...]]  # by every operator of a graph
+
+
+def is_packing(call: OperatorCall) -> bool:
+    """Whether an operator of a file packs one value into another.
+
+    Example: `[call for call in graph.chain if is_packing(call)]`.
+    """
+    found = ops.OPS.get(call.name)
+    return found is not None and found.traits.role is Role.PREPACK and len(call.args) == 2
 
 
 def changing(graph: VkGraph, written: Written) -> dict[int, int]:
@@ -22,7 +32,7 @@ def changing(graph: VkGraph, written: Written) -> dict[int, int]:
     writes = Counter(index for indices in written for index in indices)
     found = {}
     for call in graph.chain:
-        if call.name == PREPACK and len(call.args) == 2:
+        if is_packing(call):
             source, target = (graph.values[index] for index in call.args)
             alike = isinstance(source, VkTensor) and isinstance(target, VkTensor) and source.constant_id >= 0
             if alike and writes[call.args[1]] > 1 and not writes[call.args[0]]:
@@ -38,7 +48,7 @@ def read_itself(graph: VkGraph, states: Mapping[int, int], written: Written) -> 
     found: dict[int, bool] = {}
     changed: set[int] = set()
     for call, indices in zip(graph.chain, written, strict=True):
-        packing = call.name == PREPACK and len(call.args) == 2 and states.get(call.args[0]) == call.args[1]
+        packing = is_packing(call) and states.get(call.args[0]) == call.args[1]
         if packing:
             continue
         for index in call.args[:-1]:

@@ -9,17 +9,9 @@ from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.constants import Interleaved, Paired
 from liveshape.graph.elements import prod
 from liveshape.lower.pattern import Replacement, exact, fit
-from liveshape.lower.search import LINEAR_Q4, VIEW, Search
+from liveshape.lower.pattern_operators import ADDED_LAYER, LINEAR_Q4, NORMED, THREE_LAYERS, TURNED_LAYERS, VIEW
+from liveshape.lower.search import Search
 
-TURN = "liveshape.rotary_to_cache"
-NORM = "et_vk.rms_norm.default"
-NORMED = {
-    LINEAR_Q4: "liveshape.normed_linear_q4gsw",
-    "liveshape.three_linear_q4gsw": "liveshape.normed_three_linear_q4gsw",
-    "liveshape.gated_linear_q4gsw": "liveshape.normed_gated_linear_q4gsw",
-    "liveshape.turned_linear_q4gsw": "liveshape.normed_turned_linear_q4gsw",
-}
-ADDED = "liveshape.added_linear_q4gsw"
 MANY_THREADS = 32  # from here on threads are there by the thousand, and one more dispatch costs more than their work
 WORKGROUP_BYTES = 5120  # that the kernel of one row needs beside the row
 MOST_AGAIN = 16 << 20  # bytes that all workgroups of a layer may read to norm a row in the time of a dispatch
@@ -42,7 +34,7 @@ def added_layer(search: Search, add: Node, limits: Limits) -> Sequence[Replaceme
         bound = (*given, residual, out)
         if private and steady and alike and exact(source, product, residual, out) and fit(bound, limits):
             args = (x, weight, scales, group, bias, residual, out)
-            return [Replacement(add, ADDED, nodes, args)]
+            return [Replacement(add, ADDED_LAYER, nodes, args)]
     return ()
 
 
@@ -51,7 +43,7 @@ def turned_layers(search: Search, turn: Node, limits: Limits) -> Sequence[Replac
     *heads, cosine, sine, start, k_cache, v_cache, position, out = turn.args
     views = [node for node in map(search.maker.get, heads) if node is not None and node.name == VIEW]
     layers = search.maker.get(views[0].args[0]) if len(views) == 3 else None
-    if layers is None or layers.name != "liveshape.three_linear_q4gsw":
+    if layers is None or layers.name != THREE_LAYERS:
         return ()
     x, weight, scales, group, bias, products = layers.args
     if products != tuple(view.args[0] for view in views):
@@ -80,7 +72,7 @@ def turned_layers(search: Search, turn: Node, limits: Limits) -> Sequence[Replac
         made = [_in_pairs(tensor, size, axis) for tensor, axis in zip(given[1:], (0, scales.rank - 1, 0), strict=False)]
         weight, scales, bias = (*made, None)[:3]
     args = (x, weight, scales, group, bias, cosine, sine, start, k_cache, v_cache, position, out)
-    return [Replacement(turn, "liveshape.turned_linear_q4gsw", nodes, args, tuple(made))]
+    return [Replacement(turn, TURNED_LAYERS, nodes, args, tuple(made))]
 
 
 def _in_pairs(joined: Tensor, size: int, axis: int) -> Tensor:

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from liveshape.graph import Graph, Node, Tensor, Value
-
-ADD = "aten.add.Tensor"
-VIEW = "aten.view_copy.default"
-LINEAR_Q4 = "et_vk.linear_q4gsw.default"
-_LINEARS = frozenset(
-    {"aten.linear.default", LINEAR_Q4, "et_vk.linear_qcs4w.default", "et_vk.linear_dq8ca_q4gsw.default"}
-)
+from liveshape.lower.pattern_operators import VIEW
 
 
 class Search:
@@ -74,7 +68,7 @@ class Search:
         if len(views) == 2 and views[0].args[1] == views[1].args[1]:
             steady = all(self.writes[value] <= 1 for view in views for value in view.inputs)
             return steady and self.same_rows(views[0].args[0], views[1].args[0])
-        linears = [node for node in makers if node is not None and node.name in _LINEARS]
+        linears = [node for node in makers if node is not None and _is_linear(node)]
         return len(linears) == 2 and linears[0].args[0] is linears[1].args[0]
 
     def viewed(self, tensor: Tensor) -> Tensor:
@@ -90,5 +84,10 @@ class Search:
         layer, shape = self.maker.get(source), source.max_shape
         moving = {place for place, size in enumerate(shape[:-1]) if size > 1}
         given = {place for place, (size, most) in enumerate(zip(sizes, shape, strict=False)) if size != most}
-        linear = layer is not None and layer.name in _LINEARS and self.writes[source] == 1
+        linear = layer is not None and _is_linear(layer) and self.writes[source] == 1
         return source if linear and shape == tensor.max_shape and given <= moving and len(moving) < 2 else tensor
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether a node gives its first argument with another last size, which is fixed."""
+    return node.traits.product is not None and node.traits.product.linear

@@ -14,16 +14,21 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Constant, Interleaved, Transposed
 from liveshape.lower.pattern import Fusion, Replacement
-from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
+from liveshape.lower.pattern_operators import (
+    ADD,
+    DEQUANTIZE,
+    EMBEDDING,
+    EMBEDDING_BYTES,
+    EMBEDDING_Q4,
+    EMBEDDING_WITH_MINIMA,
+    EXPAND,
+    LINEAR,
+    LINEAR_Q4,
+    SUM,
+    VIEW,
+)
+from liveshape.lower.search import Search
 
-DEQUANTIZE = "torchao.dequantize_affine.default"
-LINEAR = frozenset({"aten.linear.default", "aten::linear.out"})
-EMBEDDING = frozenset({"aten.embedding.default", "aten::embedding.out"})
-SUM = frozenset({"aten.sum.dim_IntList", "aten::sum.IntList_out"})
-EXPAND = frozenset({"aten.expand_copy.default", "aten::expand_copy.out"})
-EMBEDDING_Q4 = "et_vk.embedding_q4gsw.default"
-EMBEDDING_BYTES = "quantized_decomposed.embedding_byte.dtype"
-WITH_MINIMA = "liveshape.embedding_with_minima"
 _FLOATS = ("float32", "float16")
 
 
@@ -212,7 +217,7 @@ def _table_with_minima(search: Search, lookup: Node, limits: Limits) -> Sequence
     if not (alike and private and steady and constant and repeated.args[1][-1] == group and rows.args[1][-1] == width):
         return ()
     args = (weight, scales, minima, ids, 4 if four_bit else 8, linear, out)
-    return [Replacement(add, WITH_MINIMA, nodes, args)]
+    return [Replacement(add, EMBEDDING_WITH_MINIMA, nodes, args)]
 
 
 def _of_file(search: Search, tensor: Tensor) -> memoryview | None:
@@ -251,7 +256,7 @@ SPELLINGS = (
     Fusion(
         "a table whose groups have a minimum",
         EMBEDDING,
-        (WITH_MINIMA,),
+        (EMBEDDING_WITH_MINIMA,),
         _table_with_minima,
     ),
 )

@@ -43,7 +43,7 @@ from liveshape.ops import (
     unary,
     views,
 )
-from liveshape.ops.registry import INTERNAL, OPS, Op, callable_by_files, op
+from liveshape.ops.registry import INTERNAL, OPS, Op, callable_by_files, defined_by, op
 
 __all__ = [
     "INTERNAL",
@@ -60,6 +60,7 @@ __all__ = [
     "convolution",
     "counting",
     "creation",
+    "defined_by",
     "distances",
     "drawing",
     "fourier",

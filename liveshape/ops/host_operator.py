@@ -13,6 +13,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, Value
 from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import Source
 from liveshape.kernels.requests import HostFunction, OnHost
 from liveshape.ops.registry import is_live
 
@@ -33,15 +34,18 @@ class HostOperator:
         """How many arguments a call has, the output counted as one."""
         return self.inputs + 1
 
-    def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
-        """A node of this operator."""
+    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[Source, ...] = ()) -> Node:
+        """A node of this operator, from `sources` of a file."""
         if len(args) != self.arity:
             raise FormatError(f"{label}: {len(args)} arguments given, {self.name} takes {self.arity} with its output")
         outputs = args[-1] if isinstance(args[-1], tuple) else (args[-1],)
         if not all(isinstance(value, Value) for value in outputs):
             raise FormatError(f"{label}: the outputs must be tensors or live numbers")
         live = tuple(position for position, argument in enumerate(args[:-1]) if is_live(argument))
-        return Node(index, label, self.name, self.run, args, live, reads_data=True, mutates=self.mutates, host=True)
+        return Node(
+            index, label, self.name, self.run, args, live, reads_data=True, mutates=self.mutates, host=True,
+            sources=sources,
+        )  # fmt: skip
 
     def run(self, *args: Any) -> Iterator[OnHost]:
         """Ask the host, and take over the shapes and numbers that it found."""

@@ -19,7 +19,6 @@ from liveshape.ops.quantized import (
     BYTES,
     FUSED_LAYER,
     NORMED_LAYER,
-    ONE_LAYER,
     Norm,
     Steps,
     linear_q4gsw,

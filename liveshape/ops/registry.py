@@ -17,7 +17,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, SymInt, Tensor
 from liveshape.graph.live import LiveScalar, LiveTensor
-from liveshape.graph.traits import NOTHING_KNOWN, Traits
+from liveshape.graph.traits import NOTHING_KNOWN, Source, Traits
 
 Ints = tuple[int, ...]
 Tensors = tuple[LiveTensor, ...]
@@ -65,8 +65,8 @@ class Op:
         """Whether it gives a list."""
         return self.parameters[-1].many
 
-    def bind(self, index: int, label: str, args: tuple[Any, ...]) -> Node:
-        """A node of this operator: checks the number and the types of its arguments, once."""
+    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[Source, ...] = ()) -> Node:
+        """A node of this operator, from `sources` of a file: checks the number and the types of its arguments, once."""
         if len(args) != len(self.parameters):
             names = ", ".join(parameter.name for parameter in self.parameters)
             raise FormatError(
@@ -95,6 +95,7 @@ class Op:
             gathers=self.gathers,
             parameters=tuple(parameter.name for parameter in self.parameters),
             traits=self.traits,
+            sources=sources,
         )
 
     def _counts(self, args: tuple[Any, ...]) -> bool:
@@ -104,6 +105,17 @@ class Op:
 
 
 OPS: dict[str, Op] = {}
+_DEFINED: dict[Callable[..., Any], Op] = {}
+
+
+def defined_by(run: Callable[..., Any]) -> Op:
+    """The operator that a generator defines, for those who put it into a graph themselves.
+
+    >>> from liveshape.ops import control
+    >>> defined_by(control.move).name
+    'liveshape.move'
+    """
+    return _DEFINED[run]
 
 
 def callable_by_files(name: str) -> Op | None:
@@ -153,6 +165,7 @@ def op(
             if name in OPS and OPS[name].run.__code__ != run.__code__:
                 raise ValueError(f"operator {name} is registered twice")
             OPS[name] = Op(name, run, parameters, alias, reads_data, control, mutated, gathered, masked, declared)
+        _DEFINED[run] = OPS[names[0]]
         return run
 
     return register

@@ -138,7 +138,7 @@ def compile_with_host(graph: Graph, limits: Limits) -> Plan:
             node = nodes[index]
             if isinstance(found, str) or (found.arity, found.mutates) != (len(node.args), node.mutates):
                 raise
-            nodes[index] = found.bind(index, node.label, node.args)
+            nodes[index] = found.bind(index, node.label, node.args, node.sources)
         if not instead:
             raise
     return compile(replace(graph, nodes=tuple(nodes)), limits)
