@@ -14,7 +14,7 @@ from liveshape.llm.program.rows import widened
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import ACTIVATIONS, with_activations
 from liveshape.lower.fusion import fuse
-from liveshape.lower.search import VIEW
+from liveshape.lower.pattern_operators import VIEW
 from liveshape.tools.measuring.random_llamas import Shape, llama_graph
 from tests.models.test_layers import Layers
 from tests.support.chains import Chain, executor_of

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from liveshape.plan.live import Live
 
-from liveshape.graph import Graph, Node, SymInt, Tensor
+from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.ops import OPS
 from liveshape.plan.compiling import compile
-from liveshape.plan.live import Live
 from liveshape.plan.plan import Choices
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs

@@ -16,52 +16,13 @@ from liveshape.graph import Graph, Limits, Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.graph.state import State
+from liveshape.graph.traits import Role
 from liveshape.kernels.requests import Allowed, Read, Scratch
-from liveshape.llm.program.rotary_tables import ROTARY, longer_tables
+from liveshape.llm.program.rotary_tables import longer_tables
 from liveshape.llm.program.sliding_windows import without_windows
 from liveshape.llm.program.token_graph import MOST_CONTEXT, at_positions, context_of, parameters_of, signature
 from liveshape.lower.rewriting import renamed
 
-_SLICE = "aten.slice_copy.Tensor"
-# Live numbers that go with the position, however far.
-_NUMBERS = frozenset(
-    {
-        "add",
-        "aten::_local_scalar_dense",
-        "aten::item",
-        "aten::sym_size.int",
-        "et_vk.select_as_symint.default",
-        "executorch_prim::add.Scalar",
-        "executorch_prim::mul.Scalar",
-        "executorch_prim::sub.Scalar",
-        "liveshape.assign",
-        "mul",
-        "sub",
-        "sym_size.int",
-    }
-)
-# Operators without an argument that could stand for a context: they do the same at every size.
-_ANY_SIZE = frozenset(
-    {
-        "aten._softmax.default",
-        "aten.add.Tensor",
-        "aten.amax.default",
-        "aten.arange.start_step",
-        "aten.bmm.default",
-        "aten.cat.default",
-        "aten.div.Tensor",
-        "aten.ge.Scalar",
-        "aten.logical_and.default",
-        "aten.lt.Scalar",
-        "aten.mul.Tensor",
-        "aten.permute_copy.default",
-        "aten.sub.Tensor",
-        "aten.tanh.default",
-        "aten.view_copy.default",
-        "aten.where.self",
-        "liveshape.move",
-    }
-)
 _MOST_ELEMENTS = 1 << 32
 
 
@@ -227,16 +188,16 @@ class _Rows:
     def _spread(self, node: Node) -> None:
         """What a node gives that depends on the position, or an error where it may be right up to a bound alone."""
         read = [value for value in node.inputs if value in self.touched]
-        if node.name in _NUMBERS:
+        if node.traits.any_size and not any(isinstance(value, Tensor) for value in node.outputs):
             self.touched.update(node.outputs)
             return
-        if node.cache_axes or node.name == ROTARY:
+        if node.cache_axes or node.traits.tables is not None:
             self._check_constants(node)
-        elif node.name == _SLICE:
+        elif node.traits.role is Role.SLICE:
             self._check_slice(node)
         elif node.gathers is not None and node.args[node.gathers[0]] in self.touched:
             self._check_table(node, node.args[node.gathers[1]], 0)
-        elif node.name not in _ANY_SIZE:
+        elif not node.traits.any_size:
             raise UnsupportedError(f"{node.label} may not be right at other positions")
         for value in node.outputs:
             floats = isinstance(value, Tensor) and value.dtype.startswith(("float", "bfloat"))
@@ -244,7 +205,7 @@ class _Rows:
             counts = any(isinstance(each, Tensor) and each.dtype.startswith(("int", "uint")) for each in read)
             if moves or not floats:
                 self.touched.add(value)
-            elif floats and counts and node.name in _ANY_SIZE:
+            elif floats and counts and node.traits.any_size:
                 raise UnsupportedError(f"{node.label} makes floats of positions")
 
     def _moves(self, tensor: Tensor) -> bool:
@@ -266,7 +227,7 @@ class _Rows:
         known = set(self.names.values())
         for value in node.inputs:
             if isinstance(value, Tensor) and value.constant is not None and value not in known:
-                self._check_table(node, value, 0 if node.name == ROTARY else value.rank - 1)
+                self._check_table(node, value, value.rank - 1 if node.traits.tables is None else 0)
 
     def _check_slice(self, node: Node) -> None:
         source, axis, start, end, step = node.args[:5]

@@ -8,35 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from liveshape import ops
 from liveshape.graph import Graph, Node, Tensor, Value
-from liveshape.graph.elements import prod
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.lower.search import ADD, LINEAR_Q4, VIEW, Search
+from liveshape.lower.search import Search
+from liveshape.ops.sampling import last_rows
+from liveshape.ops.views import view_copy
 
-LAST_ROWS = "liveshape.last_rows"
-# Operators that do the same to each row of (1, S, H).
-_OF_EACH_ROW = frozenset(
-    {
-        ADD,
-        "aten.mul.Tensor",
-        "aten.sigmoid.default",
-        "aten.linear.default",
-        LINEAR_Q4,
-        "et_vk.rms_norm.default",
-        "liveshape.add_rms_norm",
-        "liveshape.added_linear_q4gsw",
-        "liveshape.rounded_added_linear_q4gsw",
-        "liveshape.gated_linear_q4gsw",
-        "liveshape.normed_linear_q4gsw",
-        "liveshape.normed_gated_linear_q4gsw",
-        "liveshape.swiglu",
-    }
-)
-# What it rounds is written while one row is live, for layers that look at one row: the last of many was never there.
-_ROUNDED_SUM = "liveshape.rounded_added_linear_q4gsw"
+_LAST_ROWS, _VIEW = ops.defined_by(last_rows), ops.defined_by(view_copy)
 
 
 def taken_early(graph: Graph) -> Graph:
@@ -44,7 +24,7 @@ def taken_early(graph: Graph) -> Graph:
 
     Example: `taken_early(widened(graph, logits, rows, 16)[0])`.
     """
-    found = [node for node in graph.nodes if node.name == LAST_ROWS]
+    found = [node for node in graph.nodes if node.run is last_rows]
     if len(found) != 1 or graph.controls:
         return graph
     (select,) = found
@@ -61,11 +41,11 @@ def taken_early(graph: Graph) -> Graph:
                 if value not in narrow:
                     narrow[value] = _narrow(value, most, f"last rows of {value.name}")
                     args = (value, rows, narrow[value])
-                    nodes.append((node.index, ops.OPS[LAST_ROWS].bind(node.index, select.label, args)))
+                    nodes.append((node.index, _LAST_ROWS.bind(node.index, select.label, args, select.sources)))
             narrow |= {value: _narrow(value, most, value.name) for value in node.outputs if isinstance(value, Tensor)}
             node = replace(node, args=renamed(node.args, narrow))
         elif node is select:
-            node = ops.OPS[VIEW].bind(node.index, node.label, (narrow[x], (-1, out.max_shape[-1]), out))
+            node = _VIEW.bind(node.index, node.label, (narrow[x], (-1, out.max_shape[-1]), out), node.sources)
         nodes.append((node.index, node))
     made = rewritten(graph, nodes, ())
     kept = {value for node in made.nodes for value in (*node.inputs, *node.outputs)} | {*made.inputs, *made.outputs}
@@ -79,9 +59,10 @@ def _moved(search: Search, select: Node) -> set[Node]:
     needed: set[Node] = set()
     while True:
         moved = _moved_but_for(search, select, needed)
-        kept = [node for node in search.graph.nodes if node.name == _ROUNDED_SUM and node not in moved]
-        rounded = {node.args[-1][1] for node in kept}
-        lost = {node for node in moved if any(value in rounded for value in node.inputs)}
+        # What is written while one row is live, for layers of one row: the last of many was never there.
+        kept = [node for node in search.graph.nodes if node.traits.for_one_row and node not in moved]
+        single = {node.outputs[place] for node in kept for place in node.traits.for_one_row}
+        lost = {node for node in moved if any(value in single for value in node.inputs)}
         if not lost:
             return moved
         needed |= lost
@@ -96,27 +77,22 @@ def _moved_but_for(search: Search, select: Node, needed: set[Node]) -> set[Node]
         read = [reader for value in given for reader in search.readers.get(value, [])]
         private = bool(read) and all(reader in late for reader in read)
         steady = not node.mutates and search.once(*given) and not any(value in search.graph.outputs for value in given)
-        movable = node.name in _OF_EACH_ROW and node not in needed
-        if movable and private and steady and _by_rows(search, node, given, bound):
+        if node not in needed and private and steady and _by_rows(search, node, given, bound):
             late.add(node)
     return late - {select}
 
 
 def _by_rows(search: Search, node: Node, given: Sequence[Tensor], bound: int) -> bool:
-    """Whether what a node reads and gives is rows of (1, S, H), and constants that are the same for all of them."""
+    """Whether a node does the same to each row of (1, S, H), beside constants, and gives such rows."""
     rows = _rows_in(node, bound)
     others = [value for value in node.inputs if value not in rows]
     steady = all(search.writes[value] == 1 and value not in search.graph.given for value in rows)
-    alike = all(
+    fixed = all(
         isinstance(value, Tensor) and value.constant is not None and not search.writes[value] for value in others
     )
-    # What is added to a row, or multiplied with it, lies in one row.
-    alike = alike and (node.name not in (ADD, "aten.mul.Tensor") or all(_is_row(value) for value in others))
-    return (
-        bool(rows)
-        and steady
-        and alike
-        and all(value.rank == 3 and value.max_shape[:2] == (1, bound) for value in given)
+    kept = node.carried(dict.fromkeys(rows, 1)) if rows and steady and fixed else None
+    return kept is not None and all(
+        kept.get(value) == 1 and value.rank == 3 and value.max_shape[:2] == (1, bound) for value in given
     )
 
 
@@ -124,10 +100,6 @@ def _rows_in(node: Node, bound: int) -> list[Tensor]:
     """What a node reads of (1, S, H)."""
     tensors = [value for value in dict.fromkeys(node.inputs) if isinstance(value, Tensor) and value.constant is None]
     return [value for value in tensors if value.rank == 3 and value.max_shape[:2] == (1, bound)]
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, Tensor) and prod(value.max_shape[:-1]) == 1
 
 
 def _narrow(value: Tensor, most: int, name: str) -> Tensor:

@@ -18,7 +18,6 @@ from liveshape.export.decoder.rope import Rotation, inverse_frequencies, rotary_
 from liveshape.graph import Graph, Tensor, Value
 from liveshape.graph.constants import all_bytes
 
-ROTARY = "et_vk.apply_rotary_emb_hf.default"
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 # How far the same cosine may be apart on two machines, as a share of the largest.
 _APART = {"float32": 1e-6, "float16": 1e-3}
@@ -33,9 +32,9 @@ def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextPara
     """
     found: dict[Value, Value] = {}
     for node in graph.nodes:
-        if node.name != ROTARY:
-            continue
-        for place, table in enumerate(node.args[2:4]):
+        declared = node.traits.tables
+        for place, name in enumerate(() if declared is None else declared.tables):
+            table = node.named[name]
             if table in found or not _is_table(graph, table):
                 continue
             made = None if parameters is None else _remade(table, place, context, rows, parameters.rotation)

@@ -7,68 +7,14 @@ number at 1 the same kernels run as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.traits import Role
 from liveshape.lower.rewriting import renamed
-
-_SELECT = frozenset({"aten.select_copy.int", "aten::select_copy.int_out"})
-_LAST_DIM = (1, -1)
-
-
-Others = list[Tensor]  # what a node reads beside the rows
-
-
-def _comes_first(node: Node, others: Others) -> bool:
-    return node.inputs[0] not in others
-
-
-def _beside_one_row(node: Node, others: Others) -> bool:
-    """Whether what is combined with the rows has at most one: it is the same for all of them."""
-    return all(value.rank < 2 or (value.rank == 2 and value.max_shape[0] == 1) for value in others)
-
-
-# Operators that do the same to each row of (rows, columns), and where that depends on their arguments, on which.
-_OF_ROWS: dict[str, Callable[[Node, Others], bool]] = {
-    **dict.fromkeys(
-        (
-            "et_vk.rms_norm.default",
-            "aten.linear.default",
-            "aten::linear.out",
-            "aten.mm.default",
-            "aten::mm.out",
-            "et_vk.linear_q4gsw.default",
-            "liveshape.normed_linear_q4gsw",
-            "et_vk.linear_qcs4w.default",
-            "et_vk.linear_dq8ca_q4gsw.default",
-            "liveshape.rounded_rows",
-            "liveshape.row_bytes",
-            "liveshape.move",
-            "aten._to_copy.default",
-            "dim_order_ops._to_dim_order_copy.default",
-            "aten.rsqrt.default",
-            "aten::rsqrt.out",
-            "aten.tanh.default",
-            "aten::tanh.out",
-        ),
-        _comes_first,
-    ),
-    **dict.fromkeys(
-        ("aten.add.Tensor", "aten::add.out", "aten.mul.Tensor", "aten::mul.out", "aten.div.Tensor", "aten::div.out"),
-        _beside_one_row,
-    ),
-    **dict.fromkeys(("aten.mean.dim", "aten::mean.out"), lambda node, _: node.args[1] in ((1,), (-1,))),
-    **dict.fromkeys(
-        ("aten.slice_copy.Tensor", "aten::slice_copy.Tensor_out"), lambda node, _: node.args[1] in _LAST_DIM
-    ),
-    **dict.fromkeys(
-        ("aten.native_layer_norm.default", "aten::native_layer_norm.out"),
-        lambda node, others: len(node.args[1]) == 1 and _comes_first(node, others),
-    ),
-    "torchao.choose_qparams_affine.default": lambda node, _: node.args[2][:1] == (1,),
-}
+from liveshape.ops.sampling import last_rows
 
 
 def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Graph, Tensor]:
@@ -80,22 +26,26 @@ def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Grap
     if select is None:
         return graph, logits
     wide: dict[Value, Value] = {}
+    axes: dict[Tensor, int] = {}  # of rows, in the tensors that get more of them
     nodes = list(graph.nodes)
     for node in graph.nodes[select.index :]:
         if node is not select and not any(value in wide for value in node.inputs):
             continue
-        if node is not select and not _keeps_rows(node, wide):
+        given = {select.args[-1]: 0} if node is select else _kept(node, axes)
+        if given is None or len(given) != len(node.outputs):
             return graph, logits
-        for value in node.outputs:
-            if not isinstance(value, Tensor) or value.max_shape[:1] != (1,) or len(graph.writers[value]) != 1:
+        for value, axis in given.items():
+            if value.max_shape[axis] != 1 or len(graph.writers[value]) != 1:
                 return graph, logits
-            wide[value] = replace(value, max_shape=(most, *value.max_shape[1:]), static=False)
+            shape = (*value.max_shape[:axis], most, *value.max_shape[axis + 1 :])
+            wide[value] = replace(value, max_shape=shape, static=False)
+        axes.update(given)
         nodes[node.index] = replace(node, args=renamed(node.args, wide))
     last = wide.get(logits)
-    if not isinstance(last, Tensor):
+    if not isinstance(last, Tensor) or axes[logits] != 0:
         return graph, logits
     taken = (select.args[0], rows, wide[select.outputs[0]])
-    nodes[select.index] = ops.OPS["liveshape.last_rows"].bind(select.index, select.label, taken)
+    nodes[select.index] = ops.defined_by(last_rows).bind(select.index, select.label, taken, select.sources)
     return replace(
         graph,
         nodes=tuple(nodes),
@@ -108,17 +58,19 @@ def _last_row(graph: Graph, logits: Tensor) -> Node | None:
     """The node that takes the last row of (1, S, H), if there is one and no jump goes around it."""
     if graph.controls or logits.rank != 2:
         return None
-    found = [node for node in graph.nodes if node.name in _SELECT and _takes_last(node)]
+    found = [node for node in graph.nodes if node.traits.role is Role.SELECT and _takes_last(node)]
     return found[-1] if found else None
 
 
 def _takes_last(node: Node) -> bool:
-    x, dim, index = node.args[:3]
-    return x.rank == 3 and x.max_shape[0] == 1 and x.max_shape[1] > 1 and dim in (1, -2) and index == -1
+    x, dim, index = (node.named[name] for name in ("x", "dim", "index"))
+    last = x.rank == 3 and x.max_shape[0] == 1 and x.max_shape[1] > 1 and dim in (1, -2) and index == -1
+    return last and isinstance(node.args[-1], Tensor)
 
 
-def _keeps_rows(node: Node, wide: dict[Value, Value]) -> bool:
-    """Whether a node does the same to each row of what is wide."""
-    check = _OF_ROWS.get(node.name)
-    others = [value for value in node.inputs if isinstance(value, Tensor) and value not in wide]
-    return check is not None and not node.mutates and check(node, others)
+def _kept(node: Node, axes: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
+    """The rows of what a node gives; None where it may not do the same to each of them.
+
+    A live size is the count of rows that the file knows, which is one, so a node with one stays as it is.
+    """
+    return None if node.live else node.carried(axes)

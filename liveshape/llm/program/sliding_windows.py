@@ -8,18 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.traits import Role
+from liveshape.lower.pattern_operators import AND, BELOW, COUNT, SUB, VIEW
 from liveshape.lower.rewriting import renamed, rewritten
-
-_AND = "aten.logical_and.default"
-_ATTENTION = "sdpa_with_kv_cache.default"
-_MASK = 7  # the place of the mask among the arguments of attention
-_BELOW = "aten.lt.Scalar"
-_MINUS = "aten.sub.Tensor"
-_COUNT = "aten.arange.start_step"
-_VIEW = "aten.view_copy.default"
-_PLUS, _FIRST, _SIZE = "add", "et_vk.select_as_symint.default", "sym_size.int"
 
 
 def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int) -> Graph:
@@ -33,7 +25,7 @@ def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int
     seen = {
         node.args[-1]
         for node in graph.nodes
-        if node.name == _BELOW and distances.below_context(node.args[0]) and context <= node.args[1]
+        if node.name == BELOW and distances.below_context(node.args[0]) and context <= node.args[1]
     }
     if not seen:
         return graph
@@ -41,13 +33,11 @@ def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int
     nodes: list[Node] = []
     for node in graph.nodes:
         args = renamed(node.args, names)
-        if node.name == _AND and any(value in seen for value in args[:2]):
+        if node.name == AND and any(value in seen for value in args[:2]):
             names[args[-1]] = next((value for value in args[:2] if value not in seen), args[0])
             continue
-        if node.name == _ATTENTION and args[_MASK] in seen:
-            # Anew: what an operator says of its rows depends on whether it has a mask.
-            node = ops.OPS[node.name].bind(node.index, node.label, (*args[:_MASK], None, *args[_MASK + 1 :]))
-            args = node.args
+        if node.traits.role is Role.ATTENTION:
+            args = tuple(None if value in seen else value for value in args)
         nodes.append(replace(node, args=args))
     return _without_unread(replace(graph, outputs=renamed(graph.outputs, names)), nodes)
 
@@ -64,14 +54,14 @@ class _Distances:
         node = self._makers.get(value)
         if node is None:
             return False
-        if node.name == _MINUS:
+        if node.name == SUB:
             return node.args[2] == 1 and self.below_context(node.args[0]) and self._counted(node.args[1], 0)
-        return self.below_context(node.args[0]) if node.name == _VIEW else self._counted(value)
+        return self.below_context(node.args[0]) if node.name == VIEW else self._counted(value)
 
     def _counted(self, value: Any, start: int | None = None) -> bool:
         """Whether elements are numbers one after the other, up to the last token of the call."""
         node = self._makers.get(value)
-        if node is None or node.name != _COUNT:
+        if node is None or node.name != COUNT:
             return False
         begin, end, step = node.args[:3]
         return step == 1 and (begin == start or start is None) and self._is_end(end)
@@ -79,11 +69,11 @@ class _Distances:
     def _is_end(self, value: Any) -> bool:
         """Whether a number is the position of a call and its tokens together."""
         node = self._makers.get(value) if isinstance(value, SymInt) else None
-        if node is None or node.name != _PLUS:
+        if node is None or node.traits.role is not Role.SUM:
             return False
         terms = [self._makers.get(term) for term in node.args[:2]]
-        wanted = (_FIRST, self._position, 0, 0), (_SIZE, self._tokens, 1)
-        given = [None if term is None else (term.name, *term.args[:-1]) for term in terms]
+        wanted = (Role.SELECT, self._position, 0, 0), (Role.SIZE, self._tokens, 1)
+        given = [None if term is None else (term.traits.role, *term.args[:-1]) for term in terms]
         return all(term in given for term in wanted)
 
 

@@ -6,7 +6,7 @@ those of the last few tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,12 @@ from liveshape.export.decoder.context_parameters import METHOD, ContextParameter
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.state import State, states_of
+from liveshape.graph.traits import Role
 from liveshape.llm.program.early_rows import taken_early
 from liveshape.llm.program.rows import widened
 from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
+from liveshape.ops import sampling, symint
 from liveshape.runtime import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
@@ -29,9 +31,6 @@ CONTEXT = "get_max_context_len"  # the method that says how many tokens the cach
 MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
-# Operators whose result begins with the first element of their first argument, beside views.
-_FIRST_OF = frozenset({"aten::_local_scalar_dense", "aten::item", "liveshape.assign"})
-_AT_INDEX = frozenset({"et_vk.select_as_symint.default", "aten.select_copy.int", "aten::select_copy.int_out"})
 
 
 @dataclass(frozen=True)
@@ -106,20 +105,20 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         values.append(value)
         return value
 
-    def add(operator: str, *args: Any) -> Any:
-        entry = ops.OPS[operator]
-        nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{operator} (after {graph.name})", args))
+    def add(operator: Callable[..., Any], *args: Any) -> Any:
+        entry = ops.defined_by(operator)
+        nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{entry.name} (after {graph.name})", args))
         return args[-1]
 
     # With room for a call of the most tokens, which is planned even where the context is shorter.
     history = keep(Tensor("history", "int32", (1, max(description.max_context, tokens.max_shape[1]))))
     settings = {name: keep(SymInt(name)) for name in SETTINGS}
-    begin = add("et_vk.select_as_symint.default", position, 0, 0, keep(SymInt("position")))
-    count = add("sym_size.int", tokens, 1, keep(SymInt("tokens of the call")))
-    add("liveshape.record", tokens, begin, history, None)
-    length = add("add", begin, count, keep(SymInt("tokens so far")))
+    begin = add(symint.select_as_symint, position, 0, 0, keep(SymInt("position")))
+    count = add(symint.sym_size, tokens, 1, keep(SymInt("tokens of the call")))
+    add(sampling.record, tokens, begin, history, None)
+    length = add(symint.add, begin, count, keep(SymInt("tokens so far")))
     token = keep(Tensor("token", "int32", (1, description.chosen_rows)))
-    add("liveshape.sample", logits, history, length, rows, *settings.values(), token)
+    add(sampling.sample, logits, history, length, rows, *settings.values(), token)
     known = dict.fromkeys((*graph.values, rows, *values))
     extended = share_subexpressions(
         replace(graph, nodes=(*graph.nodes, *nodes), values=tuple(known), outputs=(token, logits))
@@ -189,8 +188,9 @@ def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
             if value is position or len(makers) != 1:
                 break
             (node,) = makers
-            first = node.name in _AT_INDEX and isinstance(node.args[2], int) and node.args[2] == 0
-            if not (node.alias or first or node.name in _FIRST_OF):
+            role = node.traits.role
+            at_start = role is Role.SELECT and isinstance(node.named["index"], int) and node.named["index"] == 0
+            if not (node.alias or at_start or role is Role.FIRST):
                 break
             value = node.args[0]
         return value is position and position not in writers
