@@ -144,6 +144,9 @@ def compile_with_host(graph: Graph, limits: Limits) -> Plan:
     return compile(replace(graph, nodes=tuple(nodes)), limits)
 
 
+# Operators by name, as files call them: this is the host's own table of them.
+
+
 @host("aten.cumprod.default", "aten::cumprod.out", inputs=3)
 def cumprod(x: Any, dim: int, dtype: Any) -> Any:
     # Integers and booleans give 64 bits unless another dtype is asked for.

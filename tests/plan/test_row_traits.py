@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from liveshape.plan.live import Live
 
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.ops import OPS
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
+from liveshape.plan.plan_state import Live
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 
@@ -71,9 +71,7 @@ def check_values(case: OpCase, graph: Graph, rows: Rows, given: Rows) -> None:
     """A row of a result changes with its own row alone, and rows in another order give these results in that order."""
     generator = np.random.default_rng(3)
     specs = flat_specs(case.args_at(size_of(case)))
-    first, second = (
-        [spec.draw(generator) if isinstance(spec, In) else spec.value for spec in specs] for _ in range(2)
-    )
+    first, second = ([spec.draw(generator) if isinstance(spec, In) else spec.value for spec in specs] for _ in range(2))
     count = next(tensor.max_shape[axis] for tensor, axis in rows.items())
     order = np.roll(np.arange(count), 1)
     changed, moved = list(first), list(first)

@@ -142,6 +142,8 @@ def _lines(found: Profile) -> dict[str, list[Line]]:
 
 
 def _document(found: Profile) -> dict[str, Any]:
+    sources = {each.label: each.sources for each in found.executed}
+    nodes = found.by(lambda each: each.label)
     return {
         "name": found.name,
         "turns": found.turns,
@@ -155,6 +157,8 @@ def _document(found: Profile) -> dict[str, Any]:
         "device_seconds_whole": found.whole if found.executed else None,
         "tick_seconds": found.tick if found.executed else None,
         **{f"by_{name}": [asdict(line) for line in lines] for name, lines in _lines(found).items()},
+        # With the nodes of the file that each stands for.
+        "by_node": [{**asdict(line), "sources": sources[line.name]} for line in nodes],
     }
 
 

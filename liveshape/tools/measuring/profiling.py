@@ -30,6 +30,7 @@ class Executed:
     operator: str
     label: str
     layer: str
+    sources: tuple[str, ...]  # the nodes of the file that its node stands for
     cost: Cost
     begin: float
     end: float
@@ -193,7 +194,8 @@ def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[C
         for command, (begin, end), cost in zip(commands, times, row, strict=True):
             node = nodes[command.origin[0]]
             kernel = command.label.rpartition(" ")[2]
-            yield Executed(kernel, node.name, node.label, layers[node.index] if layers else "", cost, begin, end)
+            layer, sources = layers[node.index] if layers else "", tuple(map(str, node.sources))
+            yield Executed(kernel, node.name, node.label, layer, sources, cost, begin, end)
 
 
 @contextmanager

@@ -100,6 +100,7 @@ class Llama:
         self.values.append(SymInt(f"value {len(self.values)}"))
         return self.values[-1]  # type: ignore[no-any-return]
 
+    # Operators by name, as an exporter writes them.
     def node(self, operator: str, *args: Any) -> Any:
         index = len(self.nodes)
         self.nodes.append(ops.OPS[operator].bind(index, f"{operator} (node {index})", args))

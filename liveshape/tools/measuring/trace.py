@@ -47,6 +47,7 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
             command.end + ahead,
             node=command.label,
             layer=command.layer,
+            sources=list(command.sources),
             bytes_read=command.cost.read,
             bytes_written=command.cost.written,
             operations=command.cost.operations,

@@ -1,0 +1,125 @@
+"""What patterns put in place of several operators is row-wise as these are: told by traits node by node, and seen on
+the device, where a row that changes leaves all others what they were, and rows in another order give results so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.graph import Graph, Tensor
+from liveshape.lower.activations import with_activations
+from liveshape.lower.fusion import fuse
+from tests.models.test_layers import Layers
+from tests.support.chains import executor_of
+
+ROWS, DEPTH = 5, 64
+Rows = dict[Tensor, int]
+
+
+def three(made: Layers, x: Any) -> list[Any]:
+    return [made.layer(x, 12), made.layer(x, 8), made.layer(x, 4)]
+
+
+def unit(made: Layers, x: Any) -> list[Any]:
+    """A gated unit whose layers are of floats."""
+    chain, shape = made.chain, (1, ROWS, 12)
+
+    def layer() -> Any:
+        weight = chain.constant(made.random.standard_normal((12, DEPTH)).astype(np.float32))
+        return chain.node("aten.linear.default", x, weight, None, chain.tensor(shape))
+
+    gate = layer()
+    sigmoid = chain.node("aten.sigmoid.default", gate, chain.tensor(shape))
+    silu = chain.node("aten.mul.Tensor", gate, sigmoid, chain.tensor(shape))
+    return [chain.node("aten.mul.Tensor", silu, layer(), chain.tensor(shape))]
+
+
+def normed_sum(made: Layers, x: Any) -> list[Any]:
+    total = made.add(x, made.chain.node("aten.tanh.default", x, made.chain.tensor(x.max_shape)))
+    return [total, made.norm(total)]
+
+
+def rounded(operator: str) -> Callable[[Layers, Any], list[Any]]:
+    """Rows that a layer wants in eight bits, with a scale and a zero point for each."""
+
+    def made_of(made: Layers, x: Any) -> list[Any]:
+        chain = made.chain
+        steps = chain.tensor((1, ROWS, 1)), chain.tensor((1, ROWS, 1), "int8")
+        rule = (x, "ASYMMETRIC", (1, 1, DEPTH), 1, -128, 127, None, None, None, True, steps)
+        chain.node("torchao.choose_qparams_affine.default", *rule)
+        in_bytes = operator == "liveshape.row_bytes"
+        shape = (1, ROWS, DEPTH // 32 * 48) if in_bytes else (1, ROWS, DEPTH)
+        rows = chain.node(operator, x, *steps, chain.tensor(shape, "uint8" if in_bytes else "float32"))
+        weight = chain.constant(made.random.integers(0, 256, (12, DEPTH // 2), np.uint8))
+        scales = chain.constant(np.ones((DEPTH // 32, 12), np.float32))
+        return [chain.node("et_vk.linear_q4gsw.default", rows, weight, scales, 32, None, chain.tensor((1, ROWS, 12)))]
+
+    return made_of
+
+
+PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
+    "liveshape.swiglu": unit,
+    "liveshape.add_rms_norm": normed_sum,
+    "liveshape.three_linear_q4gsw": three,
+    "liveshape.gated_linear_q4gsw": lambda made, x: [made.gated(x, 12)],
+    "liveshape.added_linear_q4gsw": lambda made, x: [made.add(x, made.layer(x, DEPTH))],
+    "liveshape.rounded_added_linear_q4gsw": lambda made, x: [
+        made.layer(made.norm(made.add(x, made.layer(x, DEPTH))), 12)
+    ],
+    "liveshape.normed_linear_q4gsw": lambda made, x: [made.layer(made.norm(x), 12)],
+    "liveshape.normed_three_linear_q4gsw": lambda made, x: three(made, made.norm(x)),
+    "liveshape.normed_gated_linear_q4gsw": lambda made, x: [made.gated(made.norm(x), 12)],
+    "liveshape.rounded_rows": rounded("liveshape.rounded_rows"),
+    "liveshape.row_bytes": rounded("liveshape.row_bytes"),
+    "liveshape.move": lambda made, x: [made.chain.node("liveshape.move", x, made.chain.tensor(x.max_shape))],
+}
+
+
+def proved(graph: Graph, rows: Rows) -> Rows:
+    """Every tensor of a graph that carries the rows of its inputs, or an error that names what may mix them."""
+    carried = dict(rows)
+    for node in graph.nodes:
+        if any(value in carried for value in node.inputs):
+            found = node.carried(carried)
+            assert found is not None, f"{node.label} may mix rows"
+            carried |= found
+    return carried
+
+
+def many_threads() -> Device:
+    limits = limits_of(open_device(), max_invocations=256, max_parts=256)
+    return Device(usable_adapters()[0], 0, limits=limits)
+
+
+@pytest.mark.parametrize("operator", PATTERNS)
+def test_rows_of_a_pattern_stay_apart(operator: str) -> None:
+    made = Layers(group=32)
+    x = made.chain.input((1, ROWS, DEPTH))
+    graph = made.chain.graph(*PATTERNS[operator](made, x))
+    device = many_threads()
+    fused = fuse(graph, device.limits)
+    if operator == "liveshape.rounded_added_linear_q4gsw":
+        fused = with_activations(fused, "int8", device.limits)
+    assert operator in [node.name for node in fused.nodes]
+    for each in (graph, fused):
+        carried = proved(each, {x: 1})
+        assert [carried.get(value) for value in each.outputs] == [1] * len(each.outputs)
+    executor = executor_of(fused, device)
+    given, other = made.random.standard_normal((2, 1, ROWS, DEPTH)).astype(np.float32)
+    before = executor.execute([given])
+    changed = given.copy()
+    changed[:, -1] = other[:, -1]
+    order = np.roll(np.arange(ROWS), 1)
+    for got, kept in zip(executor.execute([changed]), before, strict=True):
+        np.testing.assert_array_equal(got[:, :-1], kept[:, :-1])
+    for got, kept in zip(executor.execute([given[:, order]]), before, strict=True):
+        np.testing.assert_array_equal(got, kept[:, order])
+    for count in (1, 2, ROWS - 1):
+        for got, kept in zip(executor.execute([given[:, :count]]), before, strict=True):
+            np.testing.assert_allclose(got, kept[:, :count], rtol=2e-2, atol=2e-2)  # other kernels round otherwise

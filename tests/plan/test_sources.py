@@ -1,0 +1,83 @@
+"""A node keeps the nodes of the file that it came from, through fusion and common subexpressions. No GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from liveshape.formats import DelegateCall, KernelCall, open_program, parse_vkgraph
+from liveshape.graph import Graph, Limits
+from liveshape.graph.traits import Role, Source, united
+from liveshape.llm.program.token_graph import token_graph
+from liveshape.lower.activations import with_activations
+from liveshape.lower.lowering import lower
+from liveshape.lower.pattern_operators import NORMED
+from liveshape.ops import OPS
+from tests.support.exporting import CACHE
+
+ROOT = Path(__file__).parents[2]
+STORY = ROOT / "liveshape" / "demo" / "story" / "model.pte"
+LIMITS = Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, max_parts=256)
+
+
+def file_nodes(path: Path) -> set[Source]:
+    """What the file computes: portable operators and those of delegates, without what packs constants at load."""
+    found: set[Source] = set()
+    with open_program(path) as program:
+        plan = program.method("forward")
+        for position, each in enumerate(plan.instructions):
+            if isinstance(each, KernelCall):
+                found.add(Source("forward", position, each.op))
+            elif isinstance(each, DelegateCall):
+                for call in parse_vkgraph(plan.delegates[each.delegate].blob).chain:
+                    if OPS[call.name].traits.role is not Role.PREPACK:
+                        found.add(Source("forward", position, call.name, each.delegate, call.node_id))
+    return found
+
+
+def lowered(path: Path) -> Graph:
+    with open_program(path) as program:
+        return lower(program, "forward", {}, LIMITS)
+
+
+def kept(graph: Graph) -> set[Source]:
+    return {source for node in graph.nodes for source in node.sources}
+
+
+def exported(name: str) -> Path:
+    found = sorted(CACHE.glob(f"{name}-*.pte"))
+    if not found:
+        pytest.skip(f"{name} was not exported here")
+    return found[0]
+
+
+def test_a_fused_layer_leads_back_to_its_file_nodes() -> None:
+    graph = with_activations(lowered(STORY), "int8", LIMITS)
+    layer = next(node for node in graph.nodes if node.name == NORMED["liveshape.gated_linear_q4gsw"])
+    operators = [source.operator for source in layer.sources]
+    assert operators.count("et_vk.linear_q4gsw.default") == 2
+    assert {"et_vk.rms_norm.default", "aten.sigmoid.default", "aten.mul.Tensor"} <= {*operators}
+    assert [source.node for source in layer.sources] == sorted(source.node or 0 for source in layer.sources)
+    assert all(str(source).startswith(f"{source.operator} (forward, instruction") for source in layer.sources)
+
+
+@pytest.mark.parametrize("name", ["story", "llama.last", "export.qwen3_8da4w", "quantized_8da4w", "portable", "views"])
+def test_no_node_of_a_file_is_lost(name: str) -> None:
+    """What packs constants is dropped at load; everything else is in a node, views and equal nodes among it."""
+    path = STORY if name == "story" else exported(name)
+    graph = lowered(path)
+    assert kept(graph) >= file_nodes(path)
+    if name == "story":
+        assert kept(token_graph(graph, {}).graph) >= file_nodes(path)
+
+
+def test_equal_nodes_become_one_with_all_sources() -> None:
+    graph = lowered(exported("export.qwen3_8da4w"))
+    shared = [node for node in graph.nodes if node.traits.cheap_to_keep]
+    assert any(len(node.sources) > 1 for node in shared)
+
+
+def test_sources_come_in_the_order_of_the_file_and_once() -> None:
+    late, early = Source("forward", 3, "b"), Source("forward", 1, "a", 0, 7)
+    assert united([late, early, late]) == (early, late)
