@@ -16,13 +16,13 @@ from liveshape.graph.traits import Role
 class State:
     """A tensor that keeps its contents from call to call.
 
-    With an `axis`, every call writes new rows along it, from a row that is one of `begins` (a live scalar or a number),
+    With an `axis`, every call writes new rows along it, from a row that is one of `starts` (a live scalar or a number),
     and reads no row behind these: what lies there does not matter. Without one nothing is known of its parts.
     """
 
     tensor: Tensor
     axis: int | None = None
-    begins: tuple[Any, ...] = ()
+    starts: tuple[Any, ...] = ()
 
 
 def states_of(graph: Graph) -> tuple[State, ...]:

@@ -327,12 +327,12 @@ def _queried(node: Node, carried: Carried) -> Carried | None:
     """Attention [B, H, S, D] of rows of queries to the same keys, or of members of a batch each to its own."""
     q, k, v, mask = (node.named[name] for name in ("q", "k", "v", "attn_mask"))
     axis = carried.get(q)
-    if axis == 2 and nothing_but(carried, q, mask):
+    if axis == 2 and nothing_but(node, carried, "q", "attn_mask"):
         place = 0 if mask is None else mask.rank - 2
         rows = None if mask is None else carried.get(mask)
         alike = mask is None or rows == place or (rows is None and (place < 0 or mask.max_shape[place] == 1))
         return outputs_along(node, 2) if alike else None
-    batched = axis == 0 and carried.get(k) == carried.get(v) == 0 and nothing_but(carried, q, k, v)
+    batched = axis == 0 and carried.get(k) == carried.get(v) == 0 and nothing_but(node, carried, "q", "k", "v")
     shared = mask is None or mask.rank < 4 or mask.max_shape[0] == 1
     return outputs_along(node, 0) if batched and shared else None
 

@@ -137,7 +137,7 @@ def selected(node: Node, carried: Carried) -> Carried | None:
     along = axis_of(dim, x.rank)
     if x not in carried:
         return outputs_along(node, along)
-    return outputs_along(node, carried[x]) if nothing_but(carried, x) and carried[x] != along else None
+    return outputs_along(node, carried[x]) if nothing_but(node, carried, "x") and carried[x] != along else None
 
 
 def gathered(node: Node, carried: Carried) -> Carried | None:

@@ -6,7 +6,7 @@ those of the operator; a tensor that a rule does not name must carry no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from liveshape.graph import Node, Shape, Tensor
@@ -21,16 +21,18 @@ def outputs_along(node: Node, axis: int) -> Carried | None:
     return found if all(axis < value.rank for value in found) else None
 
 
-def nothing_but(carried: Carried, *tensors: Any) -> bool:
-    """Whether nothing but these carries rows."""
-    return all(any(value is tensor for tensor in tensors) for value in carried)
+def nothing_but(node: Node, carried: Carried, *names: str) -> bool:
+    """Whether no argument but these carries rows, not even a tensor that is given for one of these as well."""
+    others = (argument for name, argument in zip(node.parameters, node.args[:-1], strict=False) if name not in names)
+    given = (item for argument in others for item in (argument if isinstance(argument, tuple) else (argument,)))
+    return not any(isinstance(item, Tensor) and item in carried for item in given)
 
 
-def _broadcast(carried: Carried, tensors: Iterable[Any], tail: int = 0) -> int | None:
-    """The axis of rows in what tensors broadcast to, but for the last `tail` dimensions; None where it is not one."""
-    given = [tensor for tensor in tensors if isinstance(tensor, Tensor)]
-    if not nothing_but(carried, *given):
+def _broadcast(node: Node, carried: Carried, names: Sequence[str], tail: int = 0) -> int | None:
+    """The axis of rows in what arguments broadcast to, but for the last `tail` dimensions; None where it is not one."""
+    if not nothing_but(node, carried, *names):
         return None
+    given = [tensor for name in names if isinstance(tensor := node.named[name], Tensor)]
     rank = max((tensor.rank for tensor in given), default=0)
     axes = {rank - tensor.rank + axis for tensor, axis in carried.items()}
     axis = axes.pop() if len(axes) == 1 else rank
@@ -48,8 +50,7 @@ def elementwise(*operands: str, tail: int = 0) -> RowRule:
     """
 
     def rule(node: Node, carried: Carried) -> Carried | None:
-        given = [node.named[name] for name in operands] if operands else node.inputs
-        axis = _broadcast(carried, given, tail)
+        axis = _broadcast(node, carried, operands or node.parameters[:-1], tail)
         return None if axis is None else outputs_along(node, axis)
 
     return rule
@@ -98,7 +99,7 @@ def axis_of_all(node: Node, carried: Carried, *names: str) -> int | None:
     """The axis along which all of these tensors, and nothing else, carry rows."""
     tensors = [node.named[name] for name in names if node.named[name] is not None]
     axes = {carried.get(tensor) for tensor in tensors}
-    return axes.pop() if len(axes) == 1 and nothing_but(carried, *tensors) else None
+    return axes.pop() if len(axes) == 1 and nothing_but(node, carried, *names) else None
 
 
 def leading(x: str, *beside: str, own: int) -> RowRule:
@@ -149,7 +150,7 @@ def with_steps(x: str, *steps: str) -> RowRule:
     def rule(node: Node, carried: Carried) -> Carried | None:
         tensor = node.named[x]
         given = [node.named[name] for name in steps if node.named[name] is not None]
-        if tensor not in carried or not nothing_but(carried, tensor, *given) or carried[tensor] >= tensor.rank - 1:
+        if tensor not in carried or not nothing_but(node, carried, x, *steps) or carried[tensor] >= tensor.rank - 1:
             return None
         around = _around(tensor.max_shape[:-1], carried[tensor])
         return outputs_along(node, carried[tensor]) if _alike(carried, given, around) else None
@@ -173,7 +174,7 @@ def in_blocks(*steps: str) -> RowRule:
         x, blocks = node.named["x"], node.named["block_size"]
         given = [node.named[name] for name in steps if node.named[name] is not None]
         axis = carried.get(x)
-        if axis is None or not nothing_but(carried, x, *given) or not _by_rows(x, blocks, axis):
+        if axis is None or not nothing_but(node, carried, "x", *steps) or not _by_rows(x, blocks, axis):
             return None
         counts = tuple(size // block for size, block in zip(x.max_shape, blocks, strict=True))
         return outputs_along(node, axis) if _alike(carried, given, _around(counts, axis)) else None
@@ -206,15 +207,14 @@ def normalized(node: Node, carried: Carried) -> Carried | None:
 
 def by_channel(node: Node, carried: Carried) -> Carried | None:
     """Statistics of each channel, which is dimension 1, for rows along any other one; what else is given is empty."""
-    x = node.named["x"]
-    rows = carried.get(x) if nothing_but(carried, x) else None
+    rows = axis_of_all(node, carried, "x")
     return None if rows is None or rows == 1 else {node.outputs[0]: rows}  # type: ignore[dict-item]
 
 
 def by_channels(node: Node, carried: Carried) -> Carried | None:
     """Scales of each channel, which is dimension `axis`."""
     x, axis = node.named["x"], node.named["axis"]
-    rows = carried.get(x) if nothing_but(carried, x) else None
+    rows = axis_of_all(node, carried, "x")
     return None if rows is None or rows == axis_of(axis, x.rank) else outputs_along(node, rows)
 
 
@@ -227,11 +227,12 @@ def multiplied(node: Node, carried: Carried) -> Carried | None:
     (out,) = node.outputs
     lead = out.rank - (2 if other.rank > 1 else 1)  # type: ignore[attr-defined]
     if rows == -2:
-        place = lead if nothing_but(carried, x, addend) else None
+        place = lead if nothing_but(node, carried, "x", "addend") else None
     else:
         # Matrices of x meet those of the other one by one, or all of them a single one.
         paired = other in carried or other.rank == 2
-        place = _broadcast(carried, (x, other, addend), 2) if rows < -2 and paired else None
+        names = ("x", "other") if addend is None else ("x", "other", "addend")
+        place = _broadcast(node, carried, names, 2) if rows < -2 and paired else None
     if place is None or (addend is not None and not _fits(carried, addend, out, place)):
         return None
     return outputs_along(node, place)

@@ -6,18 +6,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from liveshape.errors import ShapeError
 from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.graph.traits import RowRule
 from liveshape.ops import OPS
+from liveshape.ops.row_rules import elementwise, row_wise
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import Live
 from tests.ops.cases import CASES
+from tests.support.chains import Chain
 from tests.support.graphs import In, OpCase, build, flat_specs
 
 Rows = dict[Tensor, int]
@@ -110,6 +115,17 @@ def check_shapes(case: OpCase, graph: Graph, rows: Rows, given: Rows) -> None:
         assert live.tensor(value).shape == expected, f"{case.name}: {rows}"
 
 
+def check(cases: list[OpCase]) -> int:
+    """Hold an operator to what it says of rows; how often it said something."""
+    found = 0
+    for case in cases:
+        for graph, rows, given in proved(case):
+            check_values(case, graph, rows, given)
+            check_shapes(case, graph, rows, given)
+            found += 1
+    return found
+
+
 BY_OPERATOR: dict[Any, list[OpCase]] = {}
 for _case in CASES:
     if OPS[_case.op].traits.rows is not None:
@@ -118,15 +134,50 @@ for _case in CASES:
 
 @pytest.mark.parametrize("cases", [pytest.param(cases, id=cases[0].op) for cases in BY_OPERATOR.values()])
 def test_rows_are_what_an_operator_says(cases: list[OpCase]) -> None:
-    found = 0
-    for case in cases:
-        for graph, rows, given in proved(case):
-            check_values(case, graph, rows, given)
-            check_shapes(case, graph, rows, given)
-            found += 1
-    assert found, f"no case of {cases[0].op} has rows that it could prove"
+    assert check(cases), f"no case of {cases[0].op} has rows that it could prove"
 
 
 def test_every_operator_with_rows_has_a_case() -> None:
     declared = {entry.run: name for name, entry in reversed(OPS.items()) if entry.traits.rows is not None}
     assert {name for run, name in declared.items() if run not in BY_OPERATOR} == set(ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("operator", "wrong"),
+    [
+        ("aten._softmax.default", elementwise()),
+        ("aten.cumsum.default", elementwise()),
+        ("aten.mm.default", elementwise()),
+        ("aten.permute_copy.default", elementwise()),
+        ("aten.add.Tensor", row_wise("a", tail=0)),
+    ],
+)
+def test_a_false_declaration_is_found(operator: str, wrong: RowRule, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = OPS[operator]
+    monkeypatch.setitem(OPS, operator, replace(entry, traits=replace(entry.traits, rows=wrong)))
+    with pytest.raises((AssertionError, ShapeError)):
+        check(BY_OPERATOR[entry.run])
+
+
+def test_a_tensor_that_is_rows_and_weight_at_once_mixes_rows() -> None:
+    chain = Chain()
+    x = chain.input((7, 7))
+    chain.node("aten.mm.default", x, x, chain.tensor((7, 7)))
+    chain.node("aten.linear.default", x, x, None, chain.tensor((7, 7)))
+    assert [node.carried({x: 0}) for node in chain.nodes] == [None, None]
+
+
+def test_a_view_keeps_rows_whose_size_it_does_not_fix() -> None:
+    chain = Chain()
+    x, length = chain.input((1, 6, 8)), chain.scalar()
+    views: list[tuple[Any, tuple[int, ...], int | None]] = [
+        ((1, length, 2, 4), (1, 6, 2, 4), 1),
+        ((-1, 8), (6, 8), 0),
+        ((length, 8), (6, 8), 0),
+        ((1, 6, 2, 4), (1, 6, 2, 4), None),
+        ((3, -1, 8), (3, 2, 8), None),
+        ((-1,), (48,), None),
+    ]
+    for sizes, shape, axis in views:
+        out = chain.node("aten.view_copy.default", x, sizes, chain.tensor(shape))
+        assert chain.nodes[-1].carried({x: 1}) == (None if axis is None else {out: axis}), sizes

@@ -46,7 +46,7 @@ def test_caches_of_attention_are_rows_at_positions() -> None:
     chain = Attention()
     states = chain.states(chain.attend())
     assert [(state.tensor, state.axis) for state in states] == [(cache, 1) for cache in chain.caches]
-    assert all(state.begins == (chain.begin,) for state in states)
+    assert all(state.starts == (chain.begin,) for state in states)
 
 
 def test_an_update_and_a_reader_behind_it() -> None:

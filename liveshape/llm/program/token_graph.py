@@ -196,7 +196,7 @@ def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
         return value is position and position not in writers
 
     return tuple(
-        state if all(is_position(begin) for begin in state.begins) else State(state.tensor)
+        state if all(is_position(start) for start in state.starts) else State(state.tensor)
         for state in states_of(graph)
     )
 
