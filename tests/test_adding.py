@@ -5,6 +5,7 @@ known to do the same to each row, and computes what numpy does.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from liveshape.device.webgpu import open_device
 from liveshape.graph import Graph, SymInt, Tensor
+from liveshape.graph.live import LiveTensor
+from liveshape.graph.traits import CacheRows
 from liveshape.llm.program.early_rows import taken_early
 from liveshape.llm.program.rows import widened
-from liveshape.ops import OPS
+from liveshape.ops import OPS, op
 from tests.support.chains import Chain, executor_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "adding.md"
@@ -86,8 +89,6 @@ def test_its_neighbours_are_rewritten_by_its_trait() -> None:
 
 
 def test_without_the_trait_nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     entry = OPS[NAME]
     monkeypatch.setitem(OPS, NAME, replace(entry, traits=replace(entry.traits, rows=None)))
     graph, logits = program()
@@ -95,10 +96,6 @@ def test_without_the_trait_nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_trait_that_names_no_parameter_is_an_error_at_import() -> None:
-    from liveshape.graph.live import LiveTensor
-    from liveshape.graph.traits import CacheRows
-    from liveshape.ops import op
-
     with pytest.raises(ValueError, match=r"mylib.wrong.default has no parameters \['cache'\]"):
 
         @op("mylib.wrong.default", cache=CacheRows({"cache": 1}))

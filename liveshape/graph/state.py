@@ -75,8 +75,9 @@ def _rows_so_far(graph: Graph, node: Node, writer: Node) -> set[int | None]:
     for count in terms:
         size = _maker(graph, count)
         # As many as a tensor has that is written: its rows lie along the same axis.
-        counts = size is not None and size.traits.role is Role.SIZE
-        if counts and size.named["x"] in new and size.named["dim"] == axis:
+        if size is None or size.traits.role is not Role.SIZE:
+            continue
+        if size.named["x"] in new and size.named["dim"] == axis:
             return {axis}
     return set()
 

@@ -240,5 +240,5 @@ def multiplied(node: Node, carried: Carried) -> Carried | None:
 
 def _fits(carried: Carried, addend: Tensor, out: Any, axis: int) -> bool:
     """Whether what is added to rows along an axis has these rows, or is the same for all of them."""
-    place = axis - (out.rank - addend.rank)
+    place = int(axis - (out.rank - addend.rank))
     return carried[addend] == place if addend in carried else place < 0 or addend.max_shape[place] == 1
