@@ -14,7 +14,8 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
 from liveshape.graph.elements import padded, storage_bytes
-from liveshape.graph.traits import NOTHING_KNOWN, Source, Traits
+from liveshape.graph.sources import Source
+from liveshape.graph.traits import NOTHING_KNOWN, Traits
 
 Shape = tuple[int, ...]
 

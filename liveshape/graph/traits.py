@@ -6,21 +6,19 @@ parameters of the operator; `Node.named` has what was given for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from liveshape.graph.graph import Node, Tensor
-
+Node = Any  # that of `graph.py`, which has traits
 # Which tensors carry rows, each with the axis that they lie along. All of these have the same rows, in the same order.
-Carried = Mapping["Tensor", int]
+Carried = Mapping[Any, int]
 # Given what a node reads that carries rows, what it gives that does; None where a row may depend on another one, or
 # where that cannot be told. It holds if every other size of these tensors is at its bound: the rows alone are live.
 # A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
 # the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
-RowRule = Callable[["Node", Carried], Carried | None]
+RowRule = Callable[[Node, Carried], Carried | None]
 # Multiplications and additions of a call, from its live arguments by name; live scalars are numbers.
 Operations = Callable[[Mapping[str, Any]], int]
 
@@ -125,25 +123,3 @@ class Traits:
 
 
 NOTHING_KNOWN = Traits()
-
-
-@dataclass(frozen=True)
-class Source:
-    """A node of the file that a node of the graph comes from: an instruction of a method, or a node of a delegate."""
-
-    method: str
-    instruction: int
-    operator: str
-    delegate: int | None = None
-    node: int | None = None
-
-    def __str__(self) -> str:
-        inside = "" if self.delegate is None else f", delegate {self.delegate}"
-        node = "" if self.node is None else f", node {self.node}"
-        return f"{self.operator} ({self.method}, instruction {self.instruction}{inside}{node})"
-
-
-def united(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Sources in the order of the file, each once."""
-    places = {source: (source.instruction, -1 if source.node is None else source.node) for source in sources}
-    return tuple(sorted(places, key=lambda source: places[source]))

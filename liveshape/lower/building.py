@@ -12,7 +12,7 @@ from liveshape.formats import Program
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
-from liveshape.graph.traits import Source
+from liveshape.graph.sources import Source
 from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
 from liveshape.ops import control, symint

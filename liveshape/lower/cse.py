@@ -12,7 +12,7 @@ from typing import Any
 from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
-from liveshape.graph.traits import Source, united
+from liveshape.graph.sources import Source, united
 from liveshape.lower.pattern_operators import LINEAR_OF_BYTES, LINEAR_Q4, ROUNDED_ROWS, ROW_BYTES
 from liveshape.lower.rewriting import renamed, rewritten
 from liveshape.ops.quantized import BYTES, can_quantize_rows, quantized_shape

@@ -15,7 +15,7 @@ from liveshape import ops
 from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
-from liveshape.graph.traits import united
+from liveshape.graph.sources import united
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
     ADD,

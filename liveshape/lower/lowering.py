@@ -32,7 +32,7 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
 from liveshape.graph.constants import address_of
 from liveshape.graph.elements import prod, supported
-from liveshape.graph.traits import Source
+from liveshape.graph.sources import Source
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, Delegate

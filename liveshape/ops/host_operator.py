@@ -13,7 +13,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, Value
 from liveshape.graph.live import LiveTensor
-from liveshape.graph.traits import Source
+from liveshape.graph.sources import Source
 from liveshape.kernels.requests import HostFunction, OnHost
 from liveshape.ops.registry import is_live
 

@@ -71,14 +71,15 @@ def expanded(node: Node, carried: Carried) -> Carried | None:
     """Dimensions of 1 repeated, others kept: the size of rows is not a number, which would be that of the bound."""
     x, sizes = node.named["x"], node.named["size"]
     axis = carried[x] + len(sizes) - x.rank
-    return outputs_along(node, axis) if isinstance(sizes[axis], SymInt) or sizes[axis] == -1 else None
+    live = axis >= 0 and (isinstance(sizes[axis], SymInt) or sizes[axis] == -1)
+    return outputs_along(node, axis) if live else None
 
 
 def repeated(node: Node, carried: Carried) -> Carried | None:
     """Copies behind each other, along other dimensions than that of rows."""
     x, repeats = node.named["x"], node.named["repeats"]
     axis = carried[x] + len(repeats) - x.rank
-    return outputs_along(node, axis) if repeats[axis] == 1 else None
+    return outputs_along(node, axis) if axis >= 0 and repeats[axis] == 1 else None
 
 
 def on_diagonals(node: Node, carried: Carried) -> Carried | None:

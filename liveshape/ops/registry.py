@@ -17,7 +17,8 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, SymInt, Tensor
 from liveshape.graph.live import LiveScalar, LiveTensor
-from liveshape.graph.traits import NOTHING_KNOWN, Source, Traits
+from liveshape.graph.sources import Source
+from liveshape.graph.traits import NOTHING_KNOWN, Traits
 
 Ints = tuple[int, ...]
 Tensors = tuple[LiveTensor, ...]

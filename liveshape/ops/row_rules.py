@@ -196,7 +196,7 @@ def of_blocks(node: Node, carried: Carried) -> Carried | None:
         return None
     before = zip(x.max_shape[:axis], blocks, strict=False)
     place = axis if keepdim else sum(block == 1 or block != size for size, block in before)
-    fits = all(place < out.rank and out.max_shape[place] == x.max_shape[axis] for out in node.outputs)  # type: ignore[attr-defined]
+    fits = all(place < out.rank and out.max_shape[place] == x.max_shape[axis] for out in node.outputs)
     return outputs_along(node, place) if fits else None
 
 
@@ -208,7 +208,7 @@ def normalized(node: Node, carried: Carried) -> Carried | None:
 def by_channel(node: Node, carried: Carried) -> Carried | None:
     """Statistics of each channel, which is dimension 1, for rows along any other one; what else is given is empty."""
     rows = axis_of_all(node, carried, "x")
-    return None if rows is None or rows == 1 else {node.outputs[0]: rows}  # type: ignore[dict-item]
+    return None if rows is None or rows == 1 else {node.outputs[0]: rows}
 
 
 def by_channels(node: Node, carried: Carried) -> Carried | None:
@@ -225,7 +225,7 @@ def multiplied(node: Node, carried: Carried) -> Carried | None:
         return None
     rows = carried[x] - x.rank
     (out,) = node.outputs
-    lead = out.rank - (2 if other.rank > 1 else 1)  # type: ignore[attr-defined]
+    lead = out.rank - (2 if other.rank > 1 else 1)
     if rows == -2:
         place = lead if nothing_but(node, carried, "x", "addend") else None
     else:

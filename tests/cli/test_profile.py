@@ -164,6 +164,9 @@ def test_a_program_is_profiled_and_traced(capsys: Capture, tmp_path: Path, known
     assert code == 0
     assert profile["name"] == "forward 1x7x64"
     assert sum(line["seconds"] for line in profile["by_kernel"]) == pytest.approx(profile["device_seconds"])
+    nodes = profile["by_node"]
+    assert sum(line["seconds"] for line in nodes) == pytest.approx(profile["device_seconds"])
+    assert all(line["sources"] and "(forward, instruction" in line["sources"][0] for line in nodes), "of the file"
     assert document["rates"]["copy"] == 1e9
     assert len(known_rates) == 1
     assert "ui.perfetto.dev" in err

@@ -8,7 +8,8 @@ import pytest
 
 from liveshape.formats import DelegateCall, KernelCall, open_program, parse_vkgraph
 from liveshape.graph import Graph, Limits
-from liveshape.graph.traits import Role, Source, united
+from liveshape.graph.sources import Source, united
+from liveshape.graph.traits import Role
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import lower
