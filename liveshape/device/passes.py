@@ -88,11 +88,11 @@ def encode_raw(encoder: Any, commands: Sequence[Command]) -> None:
         if pipeline is not current:
             current = pipeline
             set_pipeline(handle, pipeline)
-        pointer = slot.pointer
-        if pointer is None:
+        offset = command.prepared
+        if offset is None:
             check_commands((command,))
-            pointer = slot.pointer = ffi.new("uint32_t[1]", [max(slot.offset, 0)])
-        set_bind_group(handle, 0, bound.raw_bind_group, bound.has_params, pointer)
+            offset = command.prepared = ffi.new("uint32_t[1]", [max(slot.offset, 0)])
+        set_bind_group(handle, 0, bound.raw_bind_group, bound.has_params, offset)
         dispatch(handle, *slot.grid)
     calls.wgpuComputePassEncoderEnd(handle)
 

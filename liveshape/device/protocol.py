@@ -29,11 +29,12 @@ class Buffer:
 class Command:
     """One dispatch: a bound kernel, the slot of its params and grid, which is read at every submit, and its name."""
 
-    __slots__ = ("bound", "label", "origin", "slot")
+    __slots__ = ("bound", "label", "origin", "prepared", "slot")
 
     def __init__(self, bound: Any, slot: Slot, label: str, origin: tuple[int, int] = (-1, 0)) -> None:
         self.bound, self.slot, self.label = bound, slot, label
         self.origin = origin  # the node that it is of, and which of its steps
+        self.prepared: Any = None  # what the device makes of it at the first submit, for those that follow
 
 
 @dataclass

@@ -5,19 +5,16 @@ As places do not move, commands stay as they are while only numbers change, and 
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class Slot:
     """One step of a class as it is now: its params in the arena and its grid. Commands of all its nodes point here."""
 
-    __slots__ = ("grid", "offset", "params", "pointer")
+    __slots__ = ("grid", "offset", "params")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset  # in the arena; -1 for a kernel without params
         self.params = b""
         self.grid = (0, 0, 0)
-        self.pointer: Any = None  # the offset in the device's own form, made at the first use
 
 
 class Arena:
