@@ -110,7 +110,7 @@ def test_the_front_of_the_house_imports_the_standard_library_alone() -> None:
             assert not foreign, f"{name} imports {sorted(foreign)}"
 
 
-@pytest.mark.parametrize("blocked", [("numpy", "wgpu", "rich"), ("numpy", "wgpu", "rich", "mmap")])
+@pytest.mark.parametrize("blocked", [("numpy", "wgpu", "rich"), ("numpy", "wgpu", "rich", "mmap", "ctypes")])
 def test_a_program_is_lowered_and_planned_without_anything_else(blocked: tuple[str, ...]) -> None:
     code = f"""
 import sys

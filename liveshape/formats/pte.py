@@ -201,16 +201,16 @@ def _tensor_data(
         constants = mutable[tensor.mutable_segment]
     if tensor.data_index >= len(constants):
         raise damaged(f"{path}.data_buffer_idx", f"{tensor.data_index} of a program that has {len(constants)} buffers")
-    data = constants.rest(tensor.data_index)
+    room = constants.room(tensor.data_index)
     start = tensor.storage_offset * ITEM_SIZES.get(tensor.dtype, 0)
-    size = tensor_size(tensor.dtype, tensor.shape, path) if tensor.dtype in ITEM_SIZES else len(data)
-    if start + size > len(data):
+    size = tensor_size(tensor.dtype, tensor.shape, path) if tensor.dtype in ITEM_SIZES else room
+    if start + size > room:
         raise damaged(
             f"{path}.data_buffer_idx",
-            f"buffer {tensor.data_index} holds {len(data)} bytes, {tensor.dtype} of shape {tensor.shape} "
+            f"buffer {tensor.data_index} holds {room} bytes, {tensor.dtype} of shape {tensor.shape} "
             f"takes {size} from byte {start}",
         )
-    return data[start : start + size]
+    return constants.piece(tensor.data_index, start, size)
 
 
 class _Blobs:
@@ -218,15 +218,11 @@ class _Blobs:
 
     def __init__(self, inline: tuple[memoryview, ...], segments: Segments) -> None:
         self._inline, self._segments = inline, segments
-        self._views: dict[int, memoryview] = {}
 
     def find(self, entry: Table) -> memoryview:
         index = entry.u32("index")
         if entry.choice("location", {0: "inline", 1: "segment"}) == "segment":
-            self._segments.check(index, f"{entry.path}.index")
-            if index not in self._views:
-                self._views[index] = self._segments.view(index)
-            return self._views[index]
+            return self._segments.view(self._segments.check(index, f"{entry.path}.index"))
         if index >= len(self._inline):
             raise damaged(f"{entry.path}.index", f"{index} of a program that has {len(self._inline)} inline blobs")
         return self._inline[index]

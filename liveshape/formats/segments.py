@@ -1,4 +1,8 @@
-"""The data behind the flatbuffer of a `.pte` or `.ptd`: segments proven to lie in the file, sliced when asked for."""
+"""The data behind the flatbuffer of a `.pte` or `.ptd`: segments proven to lie in the file, sliced when asked for.
+
+One range of a segment is one view, whoever asks for it and however often: `is` tells whether two constants are the same
+bytes, and so share memory, as a tied embedding and head do.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,11 @@ NAMED = fields("key", "segment_index")
 class Segments:
     """The data segments of a file, by index."""
 
-    __slots__ = ("_data", "_ranges")
+    __slots__ = ("_data", "_ranges", "_views")
 
     def __init__(self, data: memoryview, ranges: tuple[tuple[int, int], ...]) -> None:
         self._data, self._ranges = data, ranges
+        self._views: dict[tuple[int, int], memoryview] = {}
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -32,7 +37,7 @@ class Segments:
     def view(self, index: int) -> memoryview:
         """The bytes of a segment whose index was checked."""
         start, stop = self._ranges[index]
-        return self._data[start:stop]
+        return self._views.setdefault((start, stop), self._data[start:stop])
 
 
 def read_segments(root: Table, data: memoryview) -> Segments:
@@ -75,12 +80,13 @@ class NamedData(Mapping[str, memoryview]):
 class Constants:
     """Buffers by index: pieces of one segment, or the inline buffers of an older file."""
 
-    __slots__ = ("_offsets", "_starts", "_views")
+    __slots__ = ("_offsets", "_pieces", "_starts", "_views")
 
     def __init__(self, views: Sequence[memoryview], offsets: tuple[int, ...] = ()) -> None:
         self._views = views
         self._offsets = offsets
         self._starts = sorted(set(offsets))
+        self._pieces: dict[tuple[int, int, int], memoryview] = {}  # by view, start and size
 
     @classmethod
     def read(cls, entry: Table, segments: Segments) -> Constants:
@@ -97,9 +103,14 @@ class Constants:
     def __len__(self) -> int:
         return len(self._offsets) if self._offsets else len(self._views)
 
-    def rest(self, index: int) -> memoryview:
-        """The bytes from the start of a buffer to the end of what holds it."""
-        return self._views[0][self._offsets[index] :] if self._offsets else self._views[index]
+    def room(self, index: int) -> int:
+        """Bytes from the start of a buffer to the end of what holds it."""
+        return len(self._views[0]) - self._offsets[index] if self._offsets else len(self._views[index])
+
+    def piece(self, index: int, start: int, size: int) -> memoryview:
+        """So many bytes from a byte of a buffer on; they must lie in its room."""
+        place, start = (0, self._offsets[index] + start) if self._offsets else (index, start)
+        return self._pieces.setdefault((place, start, size), self._views[place][start : start + size])
 
     def view(self, index: int) -> memoryview:
         """The bytes of a buffer up to where the next one starts, padding included."""

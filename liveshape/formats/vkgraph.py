@@ -140,7 +140,8 @@ def parse_vkgraph(blob: memoryview) -> VkGraph:
     check_view(blob)
     flatbuffer, raw = _split(blob)
     root = Reader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
-    constants = tuple(_constant(entry, raw) for entry in root.tables("constants", BYTES))
+    views: dict[tuple[int, int], memoryview] = {}  # one range is one view, as of a segment
+    constants = tuple(_constant(entry, raw, views) for entry in root.tables("constants", BYTES))
     values = tuple(_value(entry, constants) for entry in root.tables("values", VALUE))
     for index, value in enumerate(values):
         if isinstance(value, ValueList):
@@ -180,7 +181,7 @@ def _split(blob: memoryview) -> tuple[memoryview, memoryview]:
     return blob[graph_at : graph_at + graph_size], blob[bytes_at:stop]
 
 
-def _constant(entry: Table, raw: memoryview) -> VkConstant:
+def _constant(entry: Table, raw: memoryview, views: dict[tuple[int, int], memoryview]) -> VkConstant:
     offset, length = entry.u64("offset"), entry.u64("length")
     if offset == _NAMED:
         key = entry.string("named_key")
@@ -191,7 +192,7 @@ def _constant(entry: Table, raw: memoryview) -> VkConstant:
         raise damaged(
             entry.path, f"{length} bytes at offset {offset} do not fit in the {len(raw)} bytes of inline constants"
         )
-    return VkConstant(None, length, raw[offset : offset + length])
+    return VkConstant(None, length, views.setdefault((offset, length), raw[offset : offset + length]))
 
 
 def _value(entry: Table, constants: tuple[VkConstant, ...]) -> VkValue:

@@ -38,6 +38,8 @@ class Builder:
     sources: tuple[Source, ...] = ()  # the node of the file that is added now
     _cost: int = 0
     _beside: dict[str, int] = field(default_factory=dict)  # bytes of data in other files
+    # The first bytes of longer data, by its id, which could be another's if it were not kept, and their count.
+    _shorter: dict[tuple[int, int], tuple[memoryview, memoryview]] = field(default_factory=dict)
 
     def charge(self, cost: int, what: str) -> None:
         """Pay for something that a few bytes of a file can ask for again and again.
@@ -74,7 +76,8 @@ class Builder:
             needed = prod(shape) * ITEM_SIZES[dtype]
             if len(data) < needed:
                 raise FormatError(f"{label}: the data has {len(data)} bytes, {dtype} {shape} needs {needed}")
-            data = data[:needed]
+            if len(data) > needed:
+                data = self._shorter.setdefault((id(data), needed), (data, data[:needed]))[1]
         return self.keep(Tensor(label, dtype, shape, data, static))  # type: ignore[no-any-return]
 
     def named(self, key: str, label: str) -> memoryview:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
-from liveshape.graph.constants import address_of
+from liveshape.graph.constants import identity_of
 from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
 Roots = dict[Tensor, Tensor]  # a tensor -> the one whose memory it has
@@ -36,14 +36,14 @@ class Memory:
 
 def share_constants(graph: Graph) -> Roots:
     """Constants that are the same bytes of the file have one memory, as a tied embedding and head do."""
-    known: dict[tuple[str, int, int], Tensor] = {}
+    known: dict[tuple[str, int], Tensor] = {}
     roots: Roots = {}
     for tensor in graph.tensors:
         data = tensor.constant
         if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
             # Bytes are bytes: the weight of a layer whose rows are rounded says int8, that of a table uint8.
             dtype = "uint8" if is_packed(tensor.dtype) else tensor.dtype
-            roots[tensor] = known.setdefault((dtype, address_of(data), len(data)), tensor)
+            roots[tensor] = known.setdefault((dtype, identity_of(data)), tensor)
     return roots
 
 
