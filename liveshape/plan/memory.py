@@ -142,8 +142,9 @@ def _lifetimes(
             first[root] = min(first.get(root, index), index)
             last[root] = max(last.get(root, index), index)
 
-    for value in graph.given:
-        use(value, -1)
+    for value in graph.inputs:
+        if isinstance(value, Value):
+            use(value, -1)
     for node in graph.nodes:
         on_host = node.index < first_again and _gives_numbers(node) and not scratch[node.index]
         for value in (*node.inputs, *node.written, *scratch[node.index]):
