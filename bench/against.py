@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.rows import command_of
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.tools.commands.bench import described
 from liveshape.tools.commands.generate import shipped_model
 

@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds, warm_up
 from liveshape import ops
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.ops import attention_ways
 from liveshape.plan.compiling import compile
@@ -125,7 +127,7 @@ def measured(device: Device, way: Way, graph: Graph, q: Any, context: int, tries
     changes = {name: min(value, getattr(device.limits, name)) for name, value in way.limits.items()}
     with planned(way):
         began = time.perf_counter()
-        limits = limits_of(device, **changes)
+        limits = replace(device.limits, **changes)
         executor = Executor(compile(graph, limits, Choices(warm=False)), device)
         executor.execute([q, context - q.shape[1]])
         first = time.perf_counter() - began

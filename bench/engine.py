@@ -6,6 +6,7 @@ Run: python -m bench.engine [--nodes 300] [--repeats 200]
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from liveshape import ops
-from liveshape.device.passes import encode_public, encode_raw
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
@@ -66,6 +67,19 @@ def median_us(work: Callable[[], Any], before: Callable[[int], Any], repeats: in
     return statistics.median(times) * 1e6
 
 
+def encoding_us(graph: Graph, device: Device, repeats: int) -> tuple[float, float]:
+    """The medians of encoding and of `finish()`, in microseconds."""
+    executor = Executor(compile(graph, device.limits), device)
+    executor.execute([np.zeros((1, MAX, WIDTH), np.float32), MAX])
+    commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
+    with device.watched() as watched:
+        for _ in range(repeats):
+            device.submit(commands)
+    # Two of each submit, one after the other; the last two are of the flush that ends a watch.
+    spans = [1e6 * (end - begin) for name, begin, end in watched.spans if name == "encode"][: 2 * repeats]
+    return statistics.median(spans[::2]), statistics.median(spans[1::2])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--nodes", type=int, default=300)
@@ -110,35 +124,12 @@ def main() -> None:
     table.add_row("planning, params and commands, one scalar moved", f"{step:.1f} us")
     laid = median_us(prepare, replan, options.repeats)
     table.add_row("params and commands after S moved", f"{laid:.0f} us ({laid / count:.2f} us per node)")
-    commands = executor.encoder.commands(live, 0, count)
-    for raw in (True, False):
-        if raw and not device.raw:
-            continue
-        encoders: list[Any] = []
-
-        def fresh(turn: int, encoders: list[Any] = encoders) -> None:
-            encoders[:] = [device._device.create_command_encoder()]
-
-        def encode(encoders: list[Any] = encoders, raw: bool = raw) -> None:
-            if raw:
-                encode_raw(encoders[0]._internal, commands)
-            else:
-                encode_public(encoders[0], commands)
-
-        cost = median_us(encode, fresh, options.repeats)
-
-        def encoded(turn: int, fresh: Any = fresh, encode: Any = encode) -> None:
-            fresh(turn)
-            encode()
-
-        def finish_it(encoders: list[Any] = encoders) -> None:
-            encoders[0].finish()
-
-        finish = median_us(finish_it, encoded, options.repeats)
-        name = "raw C calls" if raw else "wgpu-py"
+    for calls, name in (("1", "raw C calls"), ("0", "wgpu-py")):
+        os.environ["LIVESHAPE_RAW"] = calls
+        cost, finish = encoding_us(graph, open_device(limits=device.limits), options.repeats)
         table.add_row(
-            f"encoding by {name}, {len(commands)} dispatches",
-            f"{cost:.0f} us ({cost / len(commands):.2f} us per dispatch, finish {finish / len(commands):.2f})",
+            f"encoding by {name}, {count} dispatches",
+            f"{cost:.0f} us ({cost / count:.2f} us per dispatch, finish {finish / count:.2f})",
         )
     Console().print(table)
 

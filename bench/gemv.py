@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
 from liveshape import ops
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.ops.quantized import quantized_shape
 from liveshape.plan.compiling import compile

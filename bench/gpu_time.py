@@ -1,28 +1,18 @@
-"""The time of commands on the device alone: they are encoded before the clock starts."""
+"""The time of commands on the device, by its own clock where it has one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from liveshape.device.passes import encode_public
-from liveshape.device.webgpu import Command, Device
+from liveshape.device.protocol import Command, Device
+from liveshape.tools.measuring.rates import seconds_of
 
 
 def gpu_seconds(device: Device, commands: Sequence[Command], turns: int, tries: int = 4) -> float:
     """The least time of one turn of the commands, of several that follow each other in one submit."""
-    best = float("inf")
-    for _ in range(tries):
-        encoder = device._device.create_command_encoder()
-        for _ in range(turns):
-            encode_public(encoder, commands)
-        work = encoder.finish()
-        device.flush()
-        start = time.perf_counter()
-        device._queue.submit([work])
-        device.flush()
-        best = min(best, time.perf_counter() - start)
-    return best / turns
+    row = [*commands] * turns
+    return min(seconds_of(device, row) for _ in range(tries)) / turns
 
 
 def warm_up(device: Device, commands: Sequence[Command], seconds: float = 0.3) -> float:

@@ -77,7 +77,7 @@ class Loaded:
 def load(path: Path, choice: str | None, watcher: Connection) -> None:
     """Load as a user does, and wait for the watcher before each step and after the last."""
     import liveshape.model  # its imports belong to what is there before
-    from liveshape.device.webgpu import open_device
+    from liveshape.device.backends import open_device
 
     def pause(said: Loaded | None = None) -> None:
         watcher.send(said)

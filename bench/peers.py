@@ -25,7 +25,8 @@ from wgpu.backends.wgpu_native import lib_version_info
 from bench.llamacpp import NotHere, Settings, measure
 from bench.performance import tables
 from bench.rows import command_of, costs_of, numbers
-from liveshape.device.webgpu import WebGpuDevice, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.lower.activations import ACTIVATIONS
 from liveshape.plan.cost import Cost, costs
 from liveshape.tools.commands.bench import described, deviation, rows_of
@@ -93,7 +94,7 @@ def _write(document: dict[str, Any], file: Path | None) -> None:
         file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _add_liveshape(document: dict[str, Any], options: argparse.Namespace, device: WebGpuDevice) -> None:
+def _add_liveshape(document: dict[str, Any], options: argparse.Namespace, device: Device) -> None:
     tests = works(options.prompts[:1], [options.tokens], options.depths)
     tests += [Work(prompt=prompt) for prompt in options.prompts[1:]]
     room = [*tests, Work(prompt=max(options.rows), depth=options.rows_depth)]
@@ -157,7 +158,7 @@ def _cores() -> str:
     return f"{allowed} of {os.cpu_count()}"
 
 
-def _versions(device: WebGpuDevice) -> dict[str, str]:
+def _versions(device: Device) -> dict[str, str]:
     native = ".".join(map(str, lib_version_info))
     found = {"driver": device.adapter.driver, "wgpu-native": native, "python": platform.python_version()}
     for package in PACKAGES:

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.calls import milliseconds
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.llm.engine.engine import TOKEN, tokens_of
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling

@@ -3,7 +3,7 @@
 Run: python -m bench.software [--activations float32] [--invocations 16,32,64,128] [--parts 4,8,16,32]
 
 Each pair is a device of its own on the same adapter; a prompt and tokens are measured in turns, the fastest turn of
-each counts, and ratios are to the pair that the device takes by itself (`_SOFTWARE_INVOCATIONS`, `_SOFTWARE_PARTS`).
+each counts, and ratios are to the pair that the device takes by itself (device/required.py).
 Set VK_DRIVER_FILES to the driver to measure.
 """
 
@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.rows import numbers
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.backends import open_device
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import ACTIVATIONS
@@ -47,13 +46,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--invocations", type=numbers, default=[16, 32, 64, 128])
     parser.add_argument("--parts", type=numbers, default=[4, 8, 16, 32])
     given = parser.parse_args(arguments)
-    (adapter,) = usable_adapters()[:1]
-    usual = WebGpuDevice(adapter, 0)
+    usual = open_device(0)
     own = usual.limits.max_invocations, usual.limits.max_cooperating_threads
     models: dict[Pair, LanguageModel] = {}
     for pair in dict.fromkeys([own, *product(given.invocations, given.parts)]):
         limits = replace(usual.limits, max_invocations=pair[0], max_cooperating_threads=pair[1])
-        device = WebGpuDevice(adapter, 0, limits)
+        device = open_device(0, limits=limits)
         models[pair] = LanguageModel.load(shipped_model(), device=device, activations=given.activations)
         seconds(models[pair])
         print(f"{pair} is loaded", file=sys.stderr)

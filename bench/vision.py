@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.gpu_time import gpu_seconds
 from liveshape import ops
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor

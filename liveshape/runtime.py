@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from liveshape.errors import FormatError, InputError, NoAdapterError, ShapeError, UnsupportedError
+from liveshape.errors import FormatError, InputError, ShapeError, UnsupportedError
 from liveshape.formats import ExecutionPlan, Signature, open_program, open_tensor_data
 from liveshape.formats import Program as File
 from liveshape.formats.signature import assumed_signature
@@ -356,7 +356,7 @@ class BackendRegistry:
 
         Example: `Runtime.get().backend_registry.is_available("VulkanBackend")`.
         """
-        from liveshape.device.webgpu import list_adapters
+        from liveshape.device.backends import list_adapters
 
         return backend_name in self.registered_backend_names and bool(list_adapters())
 
@@ -405,10 +405,8 @@ class Runtime:
         """The open device."""
         if self._opened is None or self._opened.lost:
             if self._choice is None or isinstance(self._choice, (str, int)):
-                try:
-                    from liveshape.device.webgpu import open_device
-                except ImportError as error:
-                    raise NoAdapterError(f"wgpu could not be loaded: {error}") from error
+                from liveshape.device.backends import open_device
+
                 self._opened = open_device(self._choice)
             else:
                 self._opened = self._choice

@@ -1,4 +1,4 @@
-"""What imports what: light, wgpu in device/library.py alone, torch in export/module/ and the way out alone."""
+"""What imports what: light, wgpu in device/wgpu_native.py alone, torch in export/module/ and the way out alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(liveshape.__file__).parent
 
 # From the ground up: a module imports from its own line and from the lines above it.
 ORDER = [
-    ("errors", "packages", "shipped"),
+    ("cache_folder", "errors", "packages", "shipped"),
     ("disk",),
     ("formats",),
     ("graph",),
@@ -144,9 +144,29 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_only_the_device_imports_wgpu_and_only_export_and_the_way_out_import_torch() -> None:
     for name, path in modules():
         roots = {each.split(".")[0] for each in imported(path)}
-        assert "wgpu" not in roots or name == "device.library", f"{name} imports wgpu"
+        assert "wgpu" not in roots or name == "device.wgpu_native", f"{name} imports wgpu"
         knows_torch = name in ("export.module.torch_export", "run.torch_host")
         assert not roots & {"torch", "executorch", "torchao"} or knows_torch, f"{name} imports torch"
+
+
+def test_the_protocol_and_the_backends_are_all_that_others_know_of_devices() -> None:
+    """A second library, and the device of a browser, plug in below them."""
+    known = {f"liveshape.device.{name}" for name in ("protocol", "backends")}
+    around = [
+        (str(path), path) for folder in ("bench", "tests/support") for path in (ROOT.parent / folder).rglob("*.py")
+    ]
+    for name, path in (*modules(), *around):
+        below = {each.rpartition(".")[0] for each in imported(path) if each.startswith("liveshape.device")}
+        assert name.startswith("device") or below <= known, f"{name} imports {below - known}"
+    libraries = {f"liveshape.device.{name}" for name in ("adapters", "library", "offers", "webgpu", "wgpu_native")}
+    for path in (ROOT.parent / "tests").rglob("*.py"):
+        if path.parent.name != "device" and path.name != "test_packaging.py":
+            below = {each for each in imported(path) if each in libraries or each.rpartition(".")[0] in libraries}
+            assert not below, f"{path} imports {below}"
+
+
+def test_a_device_needs_no_library_to_be_known() -> None:
+    assert not loaded_by("import liveshape.device.protocol, liveshape.device.backends") & {*HEAVY, "numpy", "ctypes"}
 
 
 def test_nothing_points_up() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import liveshape
-from liveshape.device import library
+from liveshape.device import wgpu_native
 from liveshape.errors import DeviceError
 
 ROOT = Path(__file__).parent.parent
@@ -40,11 +40,11 @@ def test_the_oldest_python_is_the_same_everywhere() -> None:
 
 
 def test_the_range_of_wgpu_is_the_one_that_is_checked() -> None:
-    major, series = library.SERIES
+    major, series = wgpu_native.SERIES
     assert f"wgpu>={major}.{series},<{major}.{series + 1}" in PROJECT["dependencies"]
     for version in (f"{major}.{series - 1}.9", f"{major}.{series + 1}.0", f"{major + 1}.0.0", f"{major}.{series}0.1"):
         with pytest.raises(DeviceError, match="pip install 'wgpu>="):
-            library.check_series(version)
+            wgpu_native.check_series(version)
 
 
 def test_a_package_can_be_found_again() -> None:

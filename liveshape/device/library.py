@@ -1,36 +1,35 @@
-"""The only file that imports wgpu: its public calls, and the C calls of wgpu-native where that is the backend."""
+"""A library behind WebGPU as a value, so that two of them can serve one process.
+
+Each has the classes, enums and errors of wgpu-py. What lies below them, through cffi, is known of some: those C calls
+cost a third, and what they made is released without running any Python.
+"""
 
 from __future__ import annotations
 
-import wgpu
-
-from liveshape.errors import DeviceError
-
-SERIES = (0, 32)  # of wgpu-py: what pyproject.toml asks for, and what every test runs with
-
-__all__ = ["SERIES", "ShaderModule", "calls", "ffi", "lib", "native", "set_instance_extras", "wgpu", "write_timestamp"]
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 
-def check_series(version: str) -> None:
-    """A DeviceError for a wgpu-py of another series: its C calls have other arguments, which would end the process.
+@dataclass(frozen=True)
+class NativeCalls:
+    """The C calls below a library's classes."""
 
-    >>> check_series("0.32.4")
+    ffi: Any
+    lib: Any  # the functions as they are
+    calls: Any  # the same ones, raising an `error` of the device
+    error: type[Exception]
+    classes: Any  # the module of the classes that hold what the calls made, and release it
+    write_timestamp: Callable[[Any, Any, int], None]  # inside of a pass, to a place in a query set
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library: its public calls, and the C calls where they are known; without them `native` is None.
+
+    Example: `Library(wgpu, None, lambda: None)`.
     """
-    if not version.startswith(f"{SERIES[0]}.{SERIES[1]}."):
-        wanted = f"wgpu>={SERIES[0]}.{SERIES[1]},<{SERIES[0]}.{SERIES[1] + 1}"
-        raise DeviceError(
-            f"wgpu {version} is installed; liveshape calls wgpu-native as {SERIES[0]}.{SERIES[1]}.* does: "
-            f"pip install '{wanted}'"
-        )
 
-
-check_series(wgpu.__version__)
-
-try:
-    from wgpu.backends.wgpu_native import _api as native
-    from wgpu.backends.wgpu_native import ffi, lib
-    from wgpu.backends.wgpu_native._api import GPUShaderModule as ShaderModule
-    from wgpu.backends.wgpu_native._api import libf as calls  # the functions of lib, raising the errors of the device
-    from wgpu.backends.wgpu_native.extras import set_instance_extras, write_timestamp
-except ImportError:  # another backend of wgpu-py: its public calls do everything
-    native = ffi = lib = calls = ShaderModule = set_instance_extras = write_timestamp = None
+    wgpu: Any
+    native: NativeCalls | None
+    configure: Callable[[], None]  # the instance, before its first adapter is asked for; it may be called again

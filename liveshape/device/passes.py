@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Memory
-from liveshape.device.library import calls, ffi, lib
+from liveshape.device.library import NativeCalls
 from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
 
@@ -20,13 +20,13 @@ Pieces = Iterable[tuple[Memory, int, Memory, int, int]]
 class Recorder(Protocol):
     """What makes command buffers and hands them over: one of those below."""
 
-    apart: bool  # whether another thread may end what one began, which takes as long again
+    can_finish_elsewhere: bool  # whether `finish` may run on another thread; it costs as much as encoding
 
-    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """One step, to be ended."""
+    def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The encoder of one step."""
 
-    def end(self, begun: Any) -> Any:
-        """The command buffer of one step."""
+    def finish(self, encoder: Any) -> Any:
+        """The command buffer of an encoder."""
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back, -1 where it has none."""
@@ -38,75 +38,77 @@ class Recorder(Protocol):
 class RawRecorder:
     """Through the C calls."""
 
-    apart = True
+    can_finish_elsewhere = True
 
-    def __init__(self, device: Any, queue: Any) -> None:
+    def __init__(self, native: NativeCalls, device: Any, queue: Any) -> None:
+        self._ffi, self._lib, self._calls = native.ffi, native.lib, native.calls
         self._device, self._queue = device._internal, queue._internal
 
-    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """One step, to be ended."""
-        encoder = ffi.gc(calls.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL), lib.wgpuCommandEncoderRelease)
-        _copy_raw(encoder, input_copies)
+    def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The encoder of one step."""
+        ffi = self._ffi
+        encoder = ffi.gc(
+            self._calls.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL), self._lib.wgpuCommandEncoderRelease
+        )
+        self._copy(encoder, input_copies)
         if commands:
-            encode_raw(encoder, commands)
-        _copy_raw(encoder, copies)
+            self._encode_pass(encoder, commands)
+        self._copy(encoder, copies)
         return encoder
 
-    def end(self, begun: Any) -> Any:
-        """The command buffer of one step, whose commands wgpu checks and translates only now."""
-        return ffi.gc(calls.wgpuCommandEncoderFinish(begun, ffi.NULL), lib.wgpuCommandBufferRelease)
+    def finish(self, encoder: Any) -> Any:
+        """The command buffer of an encoder, whose commands wgpu checks and translates only now."""
+        ffi = self._ffi
+        return ffi.gc(self._calls.wgpuCommandEncoderFinish(encoder, ffi.NULL), self._lib.wgpuCommandBufferRelease)
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back."""
-        return int(calls.wgpuQueueSubmitForIndex(self._queue, 1, ffi.new("WGPUCommandBuffer[1]", [work])))
+        buffers = self._ffi.new("WGPUCommandBuffer[1]", [work])
+        return int(self._calls.wgpuQueueSubmitForIndex(self._queue, 1, buffers))
 
     def write(self, memory: Memory, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device, before whatever is submitted next."""
         # The address alone: a view that is held by an error is cleared by the garbage collector before what holds it.
-        address = ffi.cast("uint8_t *", ffi.from_buffer(data))
-        calls.wgpuQueueWriteBuffer(self._queue, memory.raw, begin, address, len(data))
+        address = self._ffi.cast("uint8_t *", self._ffi.from_buffer(data))
+        self._calls.wgpuQueueWriteBuffer(self._queue, memory.raw, begin, address, len(data))
 
+    def _copy(self, encoder: Any, pieces: Pieces) -> None:
+        for source, begin, target, at, size in pieces:
+            self._calls.wgpuCommandEncoderCopyBufferToBuffer(encoder, source.raw, begin, target.raw, at, size)
 
-def _copy_raw(encoder: Any, pieces: Pieces) -> None:
-    for source, begin, target, at, size in pieces:
-        calls.wgpuCommandEncoderCopyBufferToBuffer(encoder, source.raw, begin, target.raw, at, size)
-
-
-def encode_raw(encoder: Any, commands: Sequence[Command]) -> None:
-    """One pass of the commands; errors of a dispatch come when the encoder is finished.
-
-    Example: `encode_raw(device._device.create_command_encoder()._internal, commands)`.
-    """
-    handle = ffi.gc(calls.wgpuCommandEncoderBeginComputePass(encoder, ffi.NULL), lib.wgpuComputePassEncoderRelease)
-    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-    set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-    current = None
-    for command in commands:
-        bound, slot = command.bound, command.slot
-        pipeline = bound.raw_pipeline
-        if pipeline is not current:
-            current = pipeline
-            set_pipeline(handle, pipeline)
-        offset = command.prepared
-        if offset is None:
-            check_commands((command,))
-            offset = command.prepared = ffi.new("uint32_t[1]", [max(slot.offset, 0)])
-        set_bind_group(handle, 0, bound.raw_bind_group, bound.has_params, offset)
-        dispatch(handle, *slot.grid)
-    calls.wgpuComputePassEncoderEnd(handle)
+    def _encode_pass(self, encoder: Any, commands: Sequence[Command]) -> None:
+        """One pass of the commands; errors of a dispatch come when the encoder is finished."""
+        ffi, lib, calls = self._ffi, self._lib, self._calls
+        handle = ffi.gc(calls.wgpuCommandEncoderBeginComputePass(encoder, ffi.NULL), lib.wgpuComputePassEncoderRelease)
+        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+        set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+        current = None
+        for command in commands:
+            bound, slot = command.bound, command.slot
+            pipeline = bound.raw_pipeline
+            if pipeline is not current:
+                current = pipeline
+                set_pipeline(handle, pipeline)
+            offset = command.prepared
+            if offset is None:
+                check_commands((command,))
+                offset = command.prepared = ffi.new("uint32_t[1]", [max(slot.offset, 0)])
+            set_bind_group(handle, 0, bound.raw_bind_group, bound.has_params, offset)
+            dispatch(handle, *slot.grid)
+        calls.wgpuComputePassEncoderEnd(handle)
 
 
 class PublicRecorder:
     """Through the methods of wgpu-py."""
 
-    apart = False
+    can_finish_elsewhere = False
 
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device, queue
 
-    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """One step, to be ended."""
+    def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The encoder of one step."""
         encoder = self._device.create_command_encoder(label=what)
         copy_public(encoder, input_copies)
         if commands:
@@ -114,9 +116,9 @@ class PublicRecorder:
         copy_public(encoder, copies)
         return encoder
 
-    def end(self, begun: Any) -> Any:
-        """The command buffer of one step."""
-        return begun.finish()
+    def finish(self, encoder: Any) -> Any:
+        """The command buffer of an encoder."""
+        return encoder.finish()
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; here submissions have no numbers."""

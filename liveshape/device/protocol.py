@@ -2,7 +2,7 @@
 
 Everything above asks for nothing else, so that wgpu, a device on paper and the one of a browser serve alike. Any number
 of threads may call the methods at once. What cannot be done raises DeviceError, and so does every call from then on if
-the device is lost.
+the device is lost. docs/adding.md walks through a device of another kind.
 """
 
 from __future__ import annotations
@@ -11,11 +11,27 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
+from threading import get_ident
 from typing import Any, Protocol
 
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One GPU that a machine offers, as `liveshape devices` lists it."""
+
+    index: int
+    name: str
+    kind: str  # "DiscreteGPU", "IntegratedGPU", "CPU", ...
+    backend: str
+    driver: str
+    software: bool  # it computes on the host's cores
+    half: bool
+    max_buffer_bytes: int
+    max_binding_bytes: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,7 @@ class Device(Protocol):
     """
 
     name: str
+    adapter: Adapter
     limits: Limits
     has_clock: bool  # whether it can tell when a command began and ended
     steps_ahead: int  # short ones that had better be submitted while one is waited for: it must not wait for the host
@@ -142,3 +159,24 @@ class Device(Protocol):
         `note` is told the commands of a submit before they are encoded. Without `has_clock` there are no times of the
         device.
         """
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An adapter, and how it is opened: with all that it allows, or with the limits that are given."""
+
+    adapter: Adapter
+    open: Callable[[Limits | None], Device]
+
+
+DEVICE_THREADS: set[int] = set()  # idents of the threads in which devices run Python
+
+
+def in_device_thread() -> bool:
+    """Whether this is a thread of a device. Finalizers may run in it, since the collector runs anywhere: they must not
+    wait for anybody who may wait for the thread.
+
+    >>> in_device_thread()
+    False
+    """
+    return get_ident() in DEVICE_THREADS

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Memory
-from liveshape.device.library import calls, ffi, lib, wgpu
+from liveshape.device.library import Library, NativeCalls
 from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
 from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError
@@ -44,9 +44,10 @@ def _begin(memory: Memory, nbytes: int, submitting: threading.RLock) -> None:
 class RawReader:
     """Through the C calls."""
 
-    def __init__(self, device: Any, queue: Any, submitting: threading.RLock, pace: Pace) -> None:
+    def __init__(self, native: NativeCalls, device: Any, queue: Any, submitting: threading.RLock, pace: Pace) -> None:
+        self._ffi, self._lib, self._calls, self._error = native.ffi, native.lib, native.calls, native.error
         self._queue, self._submitting, self._pace = queue._internal, submitting, pace
-        self._tickets = Tickets(device)
+        self._tickets = Tickets(native, device)
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
         """Look until it is there; sleeping lets signals and threads through."""
@@ -68,7 +69,7 @@ class RawReader:
         """Look until the device has told that it is done."""
         ticket, naps = self._tickets.new(), self._pace.naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
-        calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
+        self._calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
         submission = self._pace.submission
         while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
             self._rest(naps, submission)
@@ -110,13 +111,13 @@ class RawReader:
 
     def _map(self, memory: Memory, nbytes: int) -> None:
         if memory.mapped:  # somebody was interrupted between mapping and unmapping
-            with contextlib.suppress(wgpu.GPUError):
-                calls.wgpuBufferUnmap(memory.raw)
+            with contextlib.suppress(self._error):
+                self._calls.wgpuBufferUnmap(memory.raw)
         _begin(memory, nbytes, self._submitting)
         try:
             memory.ticket = self._tickets.new()
             info = self._tickets.info("WGPUBufferMapCallbackInfo", self._tickets.mapped, memory.ticket)
-            calls.wgpuBufferMapAsync(memory.raw, lib.WGPUMapMode_Read, 0, nbytes, info)
+            self._calls.wgpuBufferMapAsync(memory.raw, self._lib.WGPUMapMode_Read, 0, nbytes, info)
         except BaseException:
             memory.ticket = None
             raise
@@ -127,12 +128,12 @@ class RawReader:
         self._tickets.forget(ticket)
         if status == NEVER:  # an interrupt ate the callback: the next look maps again
             return None
-        if status != lib.WGPUMapAsyncStatus_Success:
+        if status != self._lib.WGPUMapAsyncStatus_Success:
             raise DeviceError(f"mapping {memory.label} ended with status {status}")
         data = None
         if nbytes <= memory.wanted:
-            data = bytearray(ffi.buffer(calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes), nbytes))
-        calls.wgpuBufferUnmap(memory.raw)
+            data = bytearray(self._ffi.buffer(self._calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes), nbytes))
+        self._calls.wgpuBufferUnmap(memory.raw)
         memory.mapped = False
         return data
 
@@ -140,9 +141,9 @@ class RawReader:
 class PublicReader:
     """Through the methods of wgpu-py, on a thread: their locks would stay locked if a signal arrived inside of them."""
 
-    def __init__(self, device: Any, queue: Any, submitting: threading.RLock) -> None:
-        self._device, self._queue, self._submitting = device, queue, submitting
-        self._source = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
+    def __init__(self, library: Library, device: Any, queue: Any, submitting: threading.RLock) -> None:
+        self._wgpu, self._device, self._queue, self._submitting = library.wgpu, device, queue, submitting
+        self._source = device.create_buffer(size=4, usage=library.wgpu.BufferUsage.COPY_SRC)
         self._worker = Worker("liveshape reader")
 
     def read(self, memory: Memory, nbytes: int) -> bytearray:
@@ -166,14 +167,14 @@ class PublicReader:
         with memory.lock:
             memory.check()
             _begin(memory, nbytes, self._submitting)
-            memory.handle.map_sync(wgpu.MapMode.READ, 0, nbytes)
+            memory.handle.map_sync(self._wgpu.MapMode.READ, 0, nbytes)
             data = bytearray(memory.handle.read_mapped(0, nbytes, copy=False))
             memory.handle.unmap()
             memory.mapped = False
         return data
 
     def _finish(self) -> bytearray:
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        usage = self._wgpu.BufferUsage.MAP_READ | self._wgpu.BufferUsage.COPY_DST
         memory = Memory(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
         encoder = self._device.create_command_encoder()
         encoder.copy_buffer_to_buffer(self._source, 0, memory.handle, 0, 4)

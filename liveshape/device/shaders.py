@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from liveshape.device.library import ShaderModule, calls, ffi, lib
+from liveshape.device.library import NativeCalls
 from liveshape.kernels import Variant
 
 
-def create_module(device: Any, variant: Variant, raw: bool) -> Any:
+def create_module(device: Any, variant: Variant, native: NativeCalls | None) -> Any:
     """A module of wgpu-py's own class.
 
-    Example: `create_module(device, variant, raw=False)`.
+    Example: `create_module(device, variant, native=None)`.
     """
-    if not raw or not hasattr(lib, "wgpuDeviceCreateShaderModuleTrusted"):
+    if native is None or not hasattr(native.lib, "wgpuDeviceCreateShaderModuleTrusted"):
         return device.create_shader_module(code=variant.source, label=variant.label)
+    ffi, lib = native.ffi, native.lib
     text, label = variant.source.encode(), variant.label
     data = ffi.new("char[]", text)
     source = ffi.new("WGPUShaderSourceWGSL *")
@@ -34,5 +35,5 @@ def create_module(device: Any, variant: Variant, raw: bool) -> Any:
     descriptor.label.data, descriptor.label.length = name_data, len(name)
     unchecked = variant.kernel.unchecked or os.environ.get("LIVESHAPE_UNCHECKED", "0") not in ("", "0")
     checks = lib.WGPUShaderRuntimeChecks_None if unchecked else lib.WGPUShaderRuntimeChecks_BoundsChecks
-    handle = calls.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
-    return ShaderModule(label, handle, device)
+    handle = native.calls.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
+    return native.classes.GPUShaderModule(label, handle, device)

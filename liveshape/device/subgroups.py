@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from liveshape.device.library import wgpu
+from liveshape.device.library import Library
 from liveshape.kernels import Kernel, Variant
 
 SUBGROUPS = "subgroup"  # as wgpu-native calls the feature
@@ -19,14 +19,14 @@ _UNKNOWN = 4  # what wgpu says the least size is where a driver does not tell
 _LANES = Kernel.load("measure/subgroups")
 
 
-def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:
+def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int:
     """The size that every subgroup of an open device has at least, 0 where neighbours in a workgroup may be apart.
 
-    Example: `subgroup_size(device, adapter.info)`.
+    Example: `subgroup_size(LIBRARY, device, adapter.info)`.
     """
     try:
-        size = neighbours(*_places(device))
-    except wgpu.GPUError:
+        size = neighbours(*_places(library.wgpu, device))
+    except library.wgpu.GPUError:
         return 0  # a driver that stumbles here would stumble later
     # Where sizes differ from kernel to kernel this one may have met a large one.
     least = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
@@ -34,7 +34,7 @@ def subgroup_size(device: Any, info: Mapping[str, Any]) -> int:
     return size if size >= _LEAST else 0
 
 
-def _places(device: Any) -> tuple[Sequence[int], Sequence[int]]:
+def _places(wgpu: Any, device: Any) -> tuple[Sequence[int], Sequence[int]]:
     """The lane of each thread of a workgroup, and how many neighbours it reaches."""
     threads = _LANES.group_size
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC

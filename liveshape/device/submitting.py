@@ -1,5 +1,6 @@
 """How commands get to the device: at once; by a thread, while it is at work on others; in pieces, while it waits.
 
+`finish()` may run on another thread, and it costs as much as encoding: so encoding the next step overlaps with it.
 Whoever submits may be interrupted between any two lines; the thread is not.
 """
 
@@ -16,8 +17,8 @@ from liveshape.device.waiting import Pace
 from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 
-_LONG_STEP = 32  # commands of a step whose end is worth leaving to a thread
-# Commands of which the device may have the first ones while the others are recorded. On an H200 217 of them, 32 rows of
+_LONG_STEP = 32  # commands of a step whose `finish()` is worth running on the thread
+# Commands of which the device may have the first ones while the others are encoded. On an H200 217 of them, 32 rows of
 # a 1B, took 3.5 ms so and 4.6 ms otherwise, but 152 of them, 8 rows, which it does as fast as they come, 2.4 and 2.3.
 _LONG_CALL = 160
 _FIRST_PIECE = 32  # of these, and each piece is twice as long as the last
@@ -29,7 +30,7 @@ class Handed(NamedTuple):
 
     submission: int = -1
     job: Job | None = None
-    looking: bool = False  # whether the thread looks at the commands until its call is over
+    commands_in_use: bool = False  # whether the thread reads the commands until its call is over
 
 
 class Submitter:
@@ -57,16 +58,16 @@ class Submitter:
         if it is software, on its cores."""
         recorder = self.recorder
         try:
-            if recorder.apart and beside and not at_work and len(commands) >= _LONG_CALL:
+            if recorder.can_finish_elsewhere and beside and not at_work and len(commands) >= _LONG_CALL:
                 check_commands(commands)  # all of them, before the device has any
                 call = partial(submit_in_pieces, recorder, arriving, commands, leaving, what)
-                return Handed(job=self._leave(call, commands, what), looking=True)
-            begun = recorder.begin(arriving, commands, leaving, what)
+                return Handed(job=self._leave(call, commands, what), commands_in_use=True)
+            encoder = recorder.encode(arriving, commands, leaving, what)
             self._pace.submitted(commands)
-            if recorder.apart and at_work and len(commands) >= _LONG_STEP:
-                return Handed(job=self._leave(lambda: recorder.submit(recorder.end(begun)), commands, what))
+            if recorder.can_finish_elsewhere and at_work and len(commands) >= _LONG_STEP:
+                return Handed(job=self._leave(lambda: recorder.submit(recorder.finish(encoder)), commands, what))
             self._worker.drain()
-            self._pace.submission = recorder.submit(recorder.end(begun))
+            self._pace.submission = recorder.submit(recorder.finish(encoder))
             return Handed(self._pace.submission)
         except DeviceError:
             raise
@@ -112,7 +113,7 @@ class Submitter:
         check_commands(commands)
         for command in commands:
             try:
-                self.recorder.end(self.recorder.begin((), [command], (), what))
+                self.recorder.finish(self.recorder.encode((), [command], (), what))
             except Exception:
                 return command.label
         return f"the device refused {what}"
@@ -121,7 +122,7 @@ class Submitter:
 def submit_in_pieces(
     recorder: Recorder, arriving: Pieces, commands: Sequence[Command], leaving: Pieces, what: str
 ) -> None:
-    """Submit the first commands of a step while the others are not recorded yet.
+    """Submit the first commands of a step while the others are not encoded yet.
 
     Example: `submit_in_pieces(recorder, (), commands, (), "step")`.
     """
@@ -129,6 +130,6 @@ def submit_in_pieces(
     while begin < len(commands):
         end = begin + size if len(commands) - begin >= 2 * size else len(commands)
         last = end == len(commands)
-        begun = recorder.begin(() if begin else arriving, commands[begin:end], leaving if last else (), what)
-        recorder.submit(recorder.end(begun))
+        encoder = recorder.encode(() if begin else arriving, commands[begin:end], leaving if last else (), what)
+        recorder.submit(recorder.finish(encoder))
         begin, size = end, 2 * size

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from liveshape.device.library import ffi, lib
+from liveshape.device.library import NativeCalls
 from liveshape.device.protocol import Command
 
 _SPIN = 2e-3  # seconds for which a GPU is looked at without a sleep: a sleep takes longer than it should
@@ -91,20 +91,20 @@ class Pace:
 class Tickets:
     """Callbacks of one device by number, so that a callback may run in whichever thread looks first."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device._internal
+    def __init__(self, native: NativeCalls, device: Any) -> None:
+        self._ffi, self._lib, self._device = native.ffi, native.lib, device._internal
         self._numbers = itertools.count(1)
         self._statuses: dict[int, int] = {}
         self._interrupts: dict[int, BaseException] = {}  # by thread
         name = "void({}, WGPUStringView, void *, void *)"
         self.mapped, self.done = (
-            ffi.callback(name.format(status), self._on_arrival, onerror=self._on_interrupt)
+            self._ffi.callback(name.format(status), self._on_arrival, onerror=self._on_interrupt)
             for status in ("WGPUMapAsyncStatus", "WGPUQueueWorkDoneStatus")
         )
-        self.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        self.mode = self._lib.WGPUCallbackMode_AllowProcessEvents
 
     def _on_arrival(self, status: int, message: Any, ticket: Any, unused: Any) -> None:
-        self._statuses[int(ffi.cast("uintptr_t", ticket))] = status
+        self._statuses[int(self._ffi.cast("uintptr_t", ticket))] = status
 
     def _on_interrupt(self, kind: Any, error: BaseException, traceback: Any) -> None:
         # cffi would print what a signal raised in here and go on: it is kept for `look`, and so is the status.
@@ -118,13 +118,12 @@ class Tickets:
 
     def info(self, kind: str, callback: Any, ticket: int) -> Any:
         """The C struct that asks for a callback with this number."""
-        return ffi.new(f"{kind} *", {"mode": self.mode, "callback": callback, "userdata1": ffi.cast("void *", ticket)})[
-            0
-        ]
+        number = self._ffi.cast("void *", ticket)
+        return self._ffi.new(f"{kind} *", {"mode": self.mode, "callback": callback, "userdata1": number})[0]
 
     def look(self, ticket: int, naps: Naps) -> int | None:
         """The status of a ticket, NEVER, or None while the device works. Raises what a signal raised in a callback."""
-        idle = lib.wgpuDevicePoll(self._device, False, ffi.NULL)
+        idle = self._lib.wgpuDevicePoll(self._device, False, self._ffi.NULL)
         if self._interrupts and (interrupt := self._interrupts.pop(threading.get_ident(), None)) is not None:
             raise interrupt
         status = self._statuses.get(ticket)
@@ -133,7 +132,7 @@ class Tickets:
 
     def wait(self, submission: int) -> None:
         """Let the driver wait for one submission."""
-        lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", submission))
+        self._lib.wgpuDevicePoll(self._device, True, self._ffi.new("WGPUSubmissionIndex *", submission))
 
     def forget(self, ticket: int) -> None:
         """Nobody will ask for it again."""

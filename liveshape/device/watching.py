@@ -8,60 +8,68 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from liveshape.device.buffers import Memory, only_part
-from liveshape.device.library import lib, wgpu, write_timestamp
+from liveshape.device.library import Library
 from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
-from liveshape.device.protocol import Buffer, Clock, Command, Watched
+from liveshape.device.protocol import Clock, Command, Device, Watched
 from liveshape.device.readback import Reader
+from liveshape.device.required import CLOCKS
 
-if TYPE_CHECKING:
-    from liveshape.device.webgpu import WebGpuDevice
-
-CLOCKS = ("timestamp-query", "timestamp-query-inside-passes")  # of a pass, and of a command inside of it
 _MOST_QUERIES = 4096  # of one set, as WebGPU has it
 _TICK_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A device with what lies below it: the library, and the library's own device and queue."""
+
+    device: Device
+    library: Library
+    handle: Any
+    queue: Any
 
 
 class WatchedRecorder:
     """Records as another does, and notes how long it took; with a clock the commands carry the device's."""
 
-    apart = False
+    can_finish_elsewhere = False
 
     def __init__(
         self,
-        device: WebGpuDevice,
+        opened: Opened,
         inner: Recorder,
         clock: Clock,
         note: Callable[[Sequence[Command]], None] | None,
         found: Watched,
     ) -> None:
-        self._device, self._clock, self._note, self._found = device, clock, note, found
-        self._inner = inner if clock is Clock.NOTHING else PublicRecorder(device._device, device._queue)
-        self._inside = CLOCKS[1] in device._device.features and write_timestamp is not None
+        self._opened, self._clock, self._note, self._found = opened, clock, note, found
+        self._inner = inner if clock is Clock.NOTHING else PublicRecorder(opened.handle, opened.queue)
+        self._inside = CLOCKS[1] in opened.handle.features and opened.library.native is not None
         self._stamps: list[_Stamps] = []
 
-    def begin(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """One step, to be ended."""
+    def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
+        """The encoder of one step."""
         if self._note is not None and commands:
             self._note(commands)
         with _span(self._found, "encode"):
             if self._clock is Clock.NOTHING or not commands:
-                return self._inner.begin(input_copies, commands, copies, what)
-            encoder = self._device._device.create_command_encoder(label=what)
+                return self._inner.encode(input_copies, commands, copies, what)
+            encoder = self._opened.handle.create_command_encoder(label=what)
             copy_public(encoder, input_copies)
-            stamps = _Stamps(self._device, commands, 1 if self._clock is Clock.SUBMITS else len(commands), self._inside)
+            stamps = _Stamps(self._opened, commands, 1 if self._clock is Clock.SUBMITS else len(commands), self._inside)
             self._stamps.append(stamps)
             stamps.encode(encoder)
             copy_public(encoder, copies)
             return encoder
 
-    def end(self, begun: Any) -> Any:
-        """The command buffer of one step."""
+    def finish(self, encoder: Any) -> Any:
+        """The command buffer of an encoder."""
         with _span(self._found, "encode"):
-            return self._inner.end(begun)
+            return self._inner.finish(encoder)
 
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device."""
@@ -74,7 +82,8 @@ class WatchedRecorder:
 
     def collect(self) -> None:
         """Read the clock of every submit, now that all of them are done; the first tick is zero."""
-        period = 1.0 if lib is None else lib.wgpuQueueGetTimestampPeriod(self._device._queue._internal)
+        native, queue = self._opened.library.native, self._opened.queue
+        period = 1.0 if native is None else native.lib.wgpuQueueGetTimestampPeriod(queue._internal)
         rows = [(stamps.commands, stamps.read()) for stamps in self._stamps]
         self._stamps.clear()
         # Ticks may count from 1970, which in seconds leaves a float no room for nanoseconds.
@@ -92,17 +101,17 @@ class _Stamps:
     Where ticks are of whole passes, each command has one of its own, and a begin and an end.
     """
 
-    def __init__(self, device: WebGpuDevice, commands: Sequence[Command], count: int, inside: bool) -> None:
+    def __init__(self, opened: Opened, commands: Sequence[Command], count: int, inside: bool) -> None:
         self.commands = tuple(commands)
-        self._device, self._count = device, count
+        self._device, self._native, self._count = opened.device, opened.library.native, count
         self._inside = inside and count > 1
-        native = device._device
+        wgpu, handle = opened.library.wgpu, opened.handle
         ticks = count + 1 if self._inside else 2 * count
         sizes = [min(_MOST_QUERIES, ticks - start) for start in range(0, ticks, _MOST_QUERIES)]
-        self._sets = [native.create_query_set(type=wgpu.QueryType.timestamp, count=size) for size in sizes]
+        self._sets = [handle.create_query_set(type=wgpu.QueryType.timestamp, count=size) for size in sizes]
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-        self._ticks = native.create_buffer(size=_TICK_BYTES * ticks, usage=usage)
-        self._staging: Buffer = device.staging(_TICK_BYTES * ticks)
+        self._ticks = handle.create_buffer(size=_TICK_BYTES * ticks, usage=usage)
+        self._staging = opened.device.staging(_TICK_BYTES * ticks)
 
     def encode(self, encoder: Any) -> None:
         """The commands, with the clock read around them."""
@@ -119,6 +128,8 @@ class _Stamps:
 
     def _encode_inside(self, encoder: Any) -> None:
         """One pass, as it is when nobody looks."""
+        assert self._native is not None
+        write_timestamp = self._native.write_timestamp
         compute = encoder.begin_compute_pass()
         write_timestamp(compute, *self._tick(0))
         current = None

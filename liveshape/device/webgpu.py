@@ -2,121 +2,84 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
-from liveshape.device.adapters import (
-    LIMIT_NAMES,
-    Adapter,
-    asked_device,
-    choose_adapter,
-    describe,
-    list_adapters,
-    no_display,
-    usable_adapters,
-)
+from liveshape.device.adapters import describe, no_display
 from liveshape.device.buffers import Bound, Memory, Register, copied_ranges, only_part, ranges
-from liveshape.device.library import lib, native, wgpu
+from liveshape.device.failure import Failure
+from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
+from liveshape.device.required import CLOCKS, granted_limits, required_features, required_limits
 from liveshape.device.shaders import create_module
 from liveshape.device.subgroups import SUBGROUPS, subgroup_size
 from liveshape.device.submitting import Submitter
 from liveshape.device.waiting import Pace
-from liveshape.device.watching import CLOCKS, WatchedReader, WatchedRecorder
+from liveshape.device.watching import Opened, WatchedReader, WatchedRecorder
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
 
-__all__ = [
-    "Adapter",
-    "Bound",
-    "Buffer",
-    "Command",
-    "Device",
-    "WebGpuDevice",
-    "asked_device",
-    "choose_adapter",
-    "limits_of",
-    "list_adapters",
-    "open_device",
-]
-
-_LOG = logging.getLogger("liveshape")
-_SOFTWARE_INVOCATIONS = 32
-_SOFTWARE_THREADS = 8  # as many as a vector of the CPU has lanes
 _MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
 _STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
-_MORE_LIMITS = ("max-compute-workgroup-size-x",)
-_LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
-_FORKED = (
-    "this process was made by fork(), and a device does not live on in a copy of its process: start the process with "
-    'multiprocessing.set_start_method("spawn"), or open no device before it'
-)
 
 
 class WebGpuDevice:
     """An open adapter with its caches."""
 
-    def __init__(self, adapter: Any, index: int, limits: Limits | None = None, raw: bool | None = None) -> None:
+    def __init__(
+        self, library: Library, adapter: Any, index: int, limits: Limits | None = None, raw: bool | None = None
+    ) -> None:
         self.adapter = describe(index, adapter)
-        self.name = self.adapter.name
-        self._dead = _FORKED if _forked_from_a_device else ""  # why nothing can be done with it any more
-        if self._dead:
-            raise DeviceError(self._dead)
-        required = {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
-        wanted = ["shader-f16", *CLOCKS]
-        # The few threads of a software adapter gain nothing from handing each other values.
-        if limits.subgroup if limits else not self.adapter.software:
-            wanted.append(SUBGROUPS)
-        features = [name for name in wanted if name in adapter.features]
+        self.name, software = self.adapter.name, self.adapter.software
+        self._counters, self._memories = Counters(), Register()
+        self._failure = Failure(self.name, library, lambda: self.counters.live_bytes)
+        # The few threads of a software adapter gain nothing from subgroup shuffles.
+        features = required_features(adapter, bool(limits.subgroup) if limits else not software)
         try:
             with no_display():
-                self._device = adapter.request_device_sync(required_features=features, required_limits=required)
+                self._device = adapter.request_device_sync(
+                    required_features=features, required_limits=required_limits(adapter)
+                )
         except Exception as error:
             raise DeviceError(f"{self.name} could not be opened: {error}") from error
-        _devices.add(self)
         self._queue = self._device.queue
-        granted = {ours: self._device.limits[theirs] for ours, theirs in LIMIT_NAMES.items()}
-        cooperating = Limits.max_cooperating_threads
-        if self.adapter.software:
-            # It has few cores and pays for every barrier: its threads had better be few and not wait for each other.
-            cooperating = _SOFTWARE_THREADS
-            granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
         if limits is None:
-            lanes = subgroup_size(self._device, adapter.info) if SUBGROUPS in features else 0
-            limits = Limits(
-                **granted, half="shader-f16" in features, subgroup=lanes, max_cooperating_threads=cooperating
-            )
+            lanes = subgroup_size(library, self._device, adapter.info) if SUBGROUPS in features else 0
+            limits = granted_limits(self._device, software, lanes)
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
-        self.raw = raw and lib is not None
-        self._counters, self._memories = Counters(), Register()
+        self._library, self._native = library, library.native if raw else None
+        self._usage = library.wgpu.BufferUsage
         # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
         self._lock = threading.RLock()
         self.has_clock = CLOCKS[0] in features
-        self.steps_ahead = 1 if self.adapter.software else _STEPS_AHEAD
-        recorder: Recorder = (RawRecorder if self.raw else PublicRecorder)(self._device, self._queue)
-        pace = Pace(self.adapter.software)
-        self._submitter = Submitter(recorder, pace, self._failure)
+        self.steps_ahead = 1 if software else _STEPS_AHEAD
+        pace = Pace(software)
+        recorder: Recorder
         self._reader: Reader
-        if self.raw:
-            self._reader = RawReader(self._device, self._queue, self._lock, pace)
+        if self._native is not None:
+            recorder = RawRecorder(self._native, self._device, self._queue)
+            self._reader = RawReader(self._native, self._device, self._queue, self._lock, pace)
         else:
-            self._reader = PublicReader(self._device, self._queue, self._lock)
+            recorder = PublicRecorder(self._device, self._queue)
+            self._reader = PublicReader(library, self._device, self._queue, self._lock)
+        self._submitter = Submitter(recorder, pace, self._failure.error)
         self._waiting = 0
         self._done = 0  # submits that are known to be done
         self._pipelines = Pipelines(self._compile)
+
+    @property
+    def raw(self) -> bool:
+        """Whether it is driven through the C calls."""
+        return self._native is not None
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
@@ -127,37 +90,20 @@ class WebGpuDevice:
         self._counters.live_bytes = self._memories.nbytes
         return self._counters
 
-    # Failure
-
     @property
     def lost(self) -> bool:
         """Whether it stopped, or belongs to a process that this one was forked from."""
-        return bool(self._dead)
+        return bool(self._failure.dead)
 
     def _check(self) -> None:
-        if self._dead:
-            raise DeviceError(self._dead)
+        self._failure.check()
         self._submitter.check()
-
-    def _failure(self, what: str, error: Exception) -> DeviceError:
-        """What to tell the caller. A lost device is lost for good, and the next Runtime opens another."""
-        text = str(error)
-        if _LOST.search(text):
-            self._dead = (
-                f"the device was lost: {self.name} stopped, or its driver did; "
-                "open a new Runtime and load the program again"
-            )
-            _drop(self)
-            return DeviceError(f"{what}: {self._dead} ({text})")
-        if isinstance(error, (wgpu.GPUOutOfMemoryError, MemoryError)):
-            text += f"; {self.counters.live_bytes:,} bytes are in use: close() other models, or export a smaller bound"
-        return DeviceError(f"{what}: {text}")
 
     # Memory
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         """Zeroed storage memory; above the limit of a buffer it comes in parts of one segment each."""
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        usage = self._usage.STORAGE | self._usage.COPY_DST | self._usage.COPY_SRC
         size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
         sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
         parts: list[tuple[Memory, int]] = []
@@ -171,12 +117,12 @@ class WebGpuDevice:
 
     def uniforms(self, nbytes: int) -> Buffer:
         """The buffer that holds the params of every step."""
-        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        usage = self._usage.UNIFORM | self._usage.COPY_DST
         return Buffer(((self._create(nbytes, usage, "params"), nbytes),), nbytes)
 
     def staging(self, nbytes: int) -> Buffer:
         """The buffer that results are copied to and read from."""
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        usage = self._usage.MAP_READ | self._usage.COPY_DST
         return Buffer(((self._create(nbytes, usage, "staging"), nbytes),), nbytes)
 
     def _create(self, nbytes: int, usage: int, label: str) -> Memory:
@@ -184,7 +130,7 @@ class WebGpuDevice:
         try:
             handle = self._device.create_buffer(size=nbytes, usage=usage, label=label)
         except Exception as error:
-            raise self._failure(
+            raise self._failure.error(
                 f"{self.name} could not allocate {nbytes:,} bytes for {label} "
                 f"(largest buffer {self.limits.max_buffer_bytes:,})",
                 error,
@@ -197,8 +143,8 @@ class WebGpuDevice:
 
     def free(self, buffers: Iterable[Buffer]) -> None:
         """Destroy memory at once; what was submitted with it still runs."""
-        if self._dead == _FORKED:
-            raise DeviceError(_FORKED)
+        if self._failure.forked:
+            self._failure.check()
         for memory in [memory for buffer in buffers for memory, _ in buffer.parts]:
             with memory.lock, self._lock:
                 if memory.freed:
@@ -210,7 +156,7 @@ class WebGpuDevice:
                 try:
                     memory.handle.destroy()
                 except Exception as error:
-                    raise self._failure(f"freeing {memory.nbytes:,} bytes of {memory.label}", error) from error
+                    raise self._failure.error(f"freeing {memory.nbytes:,} bytes of {memory.label}", error) from error
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """Copy host bytes, a multiple of four, into a buffer from `offset` on; waits where too many are under way."""
@@ -224,7 +170,7 @@ class WebGpuDevice:
         except DeviceError:
             raise
         except Exception as error:
-            raise self._failure(f"writing {nbytes:,} bytes", error) from error
+            raise self._failure.error(f"writing {nbytes:,} bytes", error) from error
         with self._lock:
             self._waiting += nbytes
         if self._waiting >= _MOST_WAITING:
@@ -245,7 +191,7 @@ class WebGpuDevice:
         except DeviceError:
             raise
         except Exception as error:
-            raise self._failure("waiting for the device", error) from error
+            raise self._failure.error("waiting for the device", error) from error
         self._done = submitted
 
     # Pipelines
@@ -256,7 +202,7 @@ class WebGpuDevice:
         return self._pipelines.get(variant)
 
     def _compile(self, variant: Variant) -> Pipeline:
-        compute = wgpu.ShaderStage.COMPUTE
+        compute = self._library.wgpu.ShaderStage.COMPUTE
         entries: list[dict[str, Any]] = [
             {"binding": slot, "visibility": compute, "buffer": {"type": "storage" if writes else "read-only-storage"}}
             for slot, writes in enumerate(variant.writes)
@@ -265,7 +211,7 @@ class WebGpuDevice:
             layout = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": variant.kernel.param_bytes}
             entries.append({"binding": len(entries), "visibility": compute, "buffer": layout})
         try:
-            module = create_module(self._device, variant, self.raw)
+            module = create_module(self._device, variant, self._native)
             groups = self._device.create_bind_group_layout(entries=entries)
             pipeline = self._device.create_compute_pipeline(
                 layout=self._device.create_pipeline_layout(bind_group_layouts=[groups]),
@@ -273,7 +219,7 @@ class WebGpuDevice:
                 label=variant.label,
             )
         except Exception as error:
-            raise self._failure(f"kernel {variant.label} does not compile on {self.name}", error) from error
+            raise self._failure.error(f"kernel {variant.label} does not compile on {self.name}", error) from error
         self._counters.pipelines += 1
         return Pipeline(variant, pipeline, groups)
 
@@ -297,7 +243,7 @@ class WebGpuDevice:
             try:
                 group = self._device.create_bind_group(layout=pipeline.layout, entries=entries)
             except Exception as error:
-                raise self._failure(f"kernel {variant.label} does not take its buffers", error) from error
+                raise self._failure.error(f"kernel {variant.label} does not take its buffers", error) from error
             bound = Bound(pipeline, group, bool(variant.kernel.param_bytes))
             for memory, _, _ in windows:
                 memory.bounds.add(bound)
@@ -356,7 +302,7 @@ class WebGpuDevice:
             for _, _, _, staging, _ in copies:
                 memory = only_part(staging)
                 memory.submission, memory.job, memory.submitted = handed.submission, handed.job, self._counters.submits
-        if handed.looking:
+        if handed.commands_in_use:
             self._submitter.wait(handed.job)  # until then commands must not change, and they may once this returns
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
@@ -369,7 +315,7 @@ class WebGpuDevice:
         except DeviceError:
             raise
         except Exception as error:
-            raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+            raise self._failure.error(f"reading {nbytes:,} bytes back failed", error) from error
         self._done = max(self._done, memory.submitted)
         return data
 
@@ -383,7 +329,7 @@ class WebGpuDevice:
         except DeviceError:
             raise
         except Exception as error:
-            raise self._failure(f"reading {nbytes:,} bytes back failed", error) from error
+            raise self._failure.error(f"reading {nbytes:,} bytes back failed", error) from error
 
     @contextmanager
     def watched(
@@ -394,7 +340,8 @@ class WebGpuDevice:
         self._submitter.drain()
         found = Watched()
         recorder, reader = self._submitter.recorder, self._reader
-        watching = WatchedRecorder(self, recorder, clock if self.has_clock else Clock.NOTHING, note, found)
+        opened = Opened(self, self._library, self._device, self._queue)
+        watching = WatchedRecorder(opened, recorder, clock if self.has_clock else Clock.NOTHING, note, found)
         self._submitter.recorder, self._reader = watching, WatchedReader(reader, found)
         try:
             yield found
@@ -402,63 +349,3 @@ class WebGpuDevice:
         finally:
             self._submitter.recorder, self._reader = recorder, reader
         watching.collect()
-
-
-Device = WebGpuDevice  # the name that the rooms above know it by
-
-_open: dict[int, WebGpuDevice] = {}
-_opening = threading.RLock()
-_devices: weakref.WeakSet[WebGpuDevice] = weakref.WeakSet()
-_forked_from_a_device = False
-
-
-def open_device(choice: str | int | None = None) -> WebGpuDevice:
-    """The device for an index, a part of a name, or `LIVESHAPE_DEVICE`; without any of them the first GPU.
-
-    >>> open_device("nvidia")  # doctest: +SKIP
-    """
-    if _forked_from_a_device:
-        raise DeviceError(_FORKED)
-    with _opening:
-        adapters = usable_adapters()
-        asked = asked_device(choice)
-        index = choose_adapter(asked, [describe(position, adapter) for position, adapter in enumerate(adapters)])
-        if index not in _open:
-            device = _open[index] = WebGpuDevice(adapters[index], index)
-            if device.adapter.software and not asked:
-                _LOG.warning("no GPU was found: running on the software adapter %s", device.adapter.name)
-        return _open[index]
-
-
-def _drop(device: WebGpuDevice) -> None:
-    """Forget a lost device, so that the next `open_device` opens another."""
-    with _opening:
-        for index in [index for index, each in _open.items() if each is device]:
-            del _open[index]
-
-
-def _after_fork() -> None:
-    """Threads of the driver do not come along: a call to an inherited device would wait for one of them for ever."""
-    global _forked_from_a_device, _opening
-    _opening = threading.RLock()
-    for device in list(_devices):
-        _forked_from_a_device = True
-        device._dead = _FORKED
-    # Destructors wait for the device, too, and what they release in the child is gone for the parent.
-    for kind in vars(native).values() if _forked_from_a_device and native is not None else ():
-        if isinstance(kind, type) and "_release" in vars(kind):
-            kind._release = _nothing  # type: ignore[attr-defined]
-    _open.clear()
-
-
-def _nothing(released: Any) -> None:
-    """What a child has to release."""
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def limits_of(device: Device, **changes: Any) -> Limits:
-    """The device's limits with some of them lowered, for tests of splitting, folding and clamping."""
-    return Limits(**{item.name: changes.get(item.name, getattr(device.limits, item.name)) for item in fields(Limits)})

@@ -15,20 +15,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from liveshape.device.protocol import DEVICE_THREADS
 from liveshape.errors import DeviceError
 
 _LOOK = 0.05  # seconds between looks of a second one who waits, or of one whose thread was not woken
-_THREADS: set[int] = set()  # the idents of such threads
-
-
-def in_worker() -> bool:
-    """Whether this is such a thread. Finalizers may run in it, since the collector runs anywhere: they must not wait
-    for anybody who may wait for the thread.
-
-    >>> in_worker()
-    False
-    """
-    return threading.get_ident() in _THREADS
 
 
 class Job:
@@ -84,12 +74,12 @@ class _Line:
     def work(self) -> None:
         """The thread, until it is told to end."""
         ident = threading.get_ident()
-        _THREADS.add(ident)
+        DEVICE_THREADS.add(ident)
         try:
             while self.wake.get():
                 self.run()
         finally:
-            _THREADS.discard(ident)  # another thread may have it then
+            DEVICE_THREADS.discard(ident)  # another thread may have it then
 
     def run(self) -> None:
         """Make every call, one thread at a time; the end of the interpreter may have caught one with the lock."""

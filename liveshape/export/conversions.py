@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from liveshape import __version__
-from liveshape.device.remembered import cache_folder
+from liveshape.cache_folder import cache_folder
 from liveshape.disk import open_file, read_text, room_in
 from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.export.file.program_file import Progress

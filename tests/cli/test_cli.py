@@ -16,7 +16,7 @@ import pytest
 
 import liveshape
 from liveshape.cli import main
-from liveshape.device import adapters, webgpu
+from liveshape.device import backends
 from liveshape.metadata import TensorInfo
 from liveshape.tools.commands.run import make_inputs
 from tests.runtime.files import LENGTH, portable, several
@@ -33,8 +33,7 @@ def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (adapters, webgpu):
-        monkeypatch.setattr(module, "usable_adapters", list)
+    monkeypatch.setitem(backends._backends, "wgpu", list)
 
 
 # The command itself
@@ -114,7 +113,7 @@ def test_colours_are_there_if_they_are_asked_for(capsys: Capture, monkeypatch: p
     monkeypatch.setenv("FORCE_COLOR", "1")
     out = call(capsys, "devices")[1]
     assert "\033[" in out
-    assert all(adapter.name in out for adapter in webgpu.list_adapters())
+    assert all(adapter.name in out for adapter in backends.list_adapters())
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\033[3" not in call(capsys, "devices")[1]
 
@@ -165,7 +164,7 @@ def test_a_bad_file_is_2_and_a_traceback_is_for_debugging(
 
 def test_devices_lists_and_chooses(capsys: Capture) -> None:
     code, out, _ = call(capsys, "devices")
-    listed = webgpu.list_adapters()
+    listed = backends.list_adapters()
     assert code == 0
     assert all(adapter.name in out for adapter in listed)
     code, out, _ = call(capsys, "devices", "--json", "--device", listed[-1].index)
@@ -180,7 +179,7 @@ def test_devices_without_the_wanted_one(capsys: Capture, monkeypatch: pytest.Mon
     assert code == 3
     assert "adapters" in out
     assert "no such gpu" in err
-    names = ", ".join(f"{adapter.name} (index {adapter.index})" for adapter in webgpu.list_adapters())
+    names = ", ".join(f"{adapter.name} (index {adapter.index})" for adapter in backends.list_adapters())
     assert f"this machine has {names}\n" in err
 
 
@@ -236,7 +235,7 @@ def test_inspect_as_json(capsys: Capture) -> None:
 def test_inspect_predicts_a_load(capsys: Capture, kind: str) -> None:
     path = several() if kind == "several" else Path(liveshape.__file__).parent / "demo" / "story" / "model.pte"
     document = json.loads(call(capsys, "inspect", path, "--json", "--method", "forward")[1])
-    opened = webgpu.open_device()
+    opened = backends.open_device()
     opened._pipelines.clear()  # what another program compiled does not count
     compiled = opened.counters.pipelines
     with liveshape.load(path) as model:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape.cache_folder import cache_folder
+from liveshape.device.backends import list_adapters, open_device
 from liveshape.device.protocol import Clock, Command, Watched
-from liveshape.device.remembered import cache_folder, recall, remember
-from liveshape.device.webgpu import list_adapters, open_device
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from liveshape.tools.commands import devices
@@ -23,6 +23,7 @@ from liveshape.tools.commands.profile import _print, _time
 from liveshape.tools.measuring import rates
 from liveshape.tools.measuring.profiling import PHASES, Profile, profiled, without_ticks
 from liveshape.tools.measuring.rates import MEASURED, Rates, measure, rates_of
+from liveshape.tools.measuring.remembered import recall, remember
 from liveshape.tools.measuring.subject import Subject, Work, do, go_to_depth
 from liveshape.tools.measuring.trace import trace
 from tests.cli.test_cli import Capture, call

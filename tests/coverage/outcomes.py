@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError, ShapeError
 from liveshape.formats import open_program
 from liveshape.graph import Graph, Tensor

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.adapters import usable_adapters
-from liveshape.device.library import calls, ffi, lib
 from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.run.results import Staging, Transfer
 from tests.support.chains import Chain, executor_of
@@ -49,13 +49,14 @@ def at_work(device: WebGpuDevice) -> bool:
     tickets = reader._tickets
     ticket = tickets.new()
     info = tickets.info("WGPUQueueWorkDoneCallbackInfo", tickets.done, ticket)
-    calls.wgpuQueueOnSubmittedWorkDone(device._queue._internal, info)
-    lib.wgpuDevicePoll(device._device._internal, False, ffi.NULL)
+    native = LIBRARY.native
+    native.calls.wgpuQueueOnSubmittedWorkDone(device._queue._internal, info)
+    native.lib.wgpuDevicePoll(device._device._internal, False, native.ffi.NULL)
     return ticket not in tickets._statuses
 
 
 def main(way: str, count: int) -> None:
-    device = WebGpuDevice(usable_adapters()[0], 0, raw=way == "raw")
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=way == "raw")
     doubling, draw, seen = Doubling(device), random.Random(1), Counter[str]()
     fired = False
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import Adapter, choose_adapter, list_adapters, usable_adapters
-from liveshape.device.protocol import Command
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.adapters import usable_adapters
+from liveshape.device.backends import choose_adapter, list_adapters, open_device
+from liveshape.device.protocol import Adapter, Command
+from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError, InputError, ShapeError
 from liveshape.graph import Tensor
 from liveshape.graph.live import LiveTensor
@@ -51,7 +54,7 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_an_adapter_lacks_is_not_told_in_twenty_lines() -> None:
     """The first thing a newcomer saw of a software adapter was a dump of its capabilities."""
-    command = "from liveshape.device.webgpu import open_device; open_device()"
+    command = "from liveshape.device.backends import open_device; open_device()"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert "ownlevel" not in done.stderr
     assert len(done.stderr.splitlines()) <= 1
@@ -100,7 +103,7 @@ def run(executor: Executor, golden: Any, dtype: str = "float32", tolerance: floa
     ids=str,
 )
 def test_results_do_not_depend_on_the_limits(changes: dict[str, int]) -> None:
-    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), **changes))
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=replace(open_device().limits, **changes))
     graph, golden = small()
     executor = executor_of(graph, device)
     if "max_binding_bytes" in changes:
@@ -109,7 +112,7 @@ def test_results_do_not_depend_on_the_limits(changes: dict[str, int]) -> None:
 
 
 def test_devices_without_f16_run_f16_programs_in_f32() -> None:
-    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), half=False))
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=replace(open_device().limits, half=False))
     graph, golden = small("float16")
     outputs = run(executor_of(graph, device), golden, "float16", 2e-3)
     assert outputs[0].dtype == np.float16
@@ -118,7 +121,7 @@ def test_devices_without_f16_run_f16_programs_in_f32() -> None:
 def test_raw_calls_and_public_calls_give_the_same_bytes() -> None:
     results = []
     for raw in (True, False):
-        device = Device(usable_adapters()[0], 0, raw=raw)
+        device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=raw)
         assert device.raw is raw
         graph, golden = small()
         results.append(run(executor_of(graph, device), golden))
@@ -140,7 +143,7 @@ def test_a_shader_that_does_not_compile_names_the_kernel() -> None:
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_a_refused_dispatch_names_node_and_kernel(raw: bool) -> None:
-    device = Device(usable_adapters()[0], 0, raw=raw)
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=raw)
     graph, golden = small()
     executor = executor_of(graph, device)
     x = np.zeros((43, 48), np.float32)

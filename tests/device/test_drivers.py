@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from liveshape.device import software_driver
-from liveshape.device.adapters import list_adapters
+from liveshape.device.backends import list_adapters
 
 ROOT = Path(__file__).parents[2]
 
 SWEEPS = """
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from tests.ops.cases import CASES
 from tests.support.graphs import sweep
 for case in CASES[::STEP]:
@@ -35,12 +35,12 @@ def _child(code: str, **environment: str) -> str:
 @pytest.mark.parametrize("step", [320, pytest.param(20, marks=pytest.mark.slow)])
 def test_operators_are_right_on_the_driver_that_people_get(step: int) -> None:
     driver = _child(SWEEPS.replace("STEP", str(step)))
-    assert driver == _child("from liveshape.device.adapters import list_adapters; print(list_adapters()[0].driver)")
+    assert driver == _child("from liveshape.device.backends import list_adapters; print(list_adapters()[0].driver)")
 
 
 def test_a_driver_that_the_environment_names_is_the_only_one() -> None:
     """`make test` names one, so that nothing that was unpacked beside it comes along."""
-    listed = "from liveshape.device.adapters import list_adapters; print(len(list_adapters()))"
+    listed = "from liveshape.device.backends import list_adapters; print(len(list_adapters()))"
     named = os.environ.get("VK_DRIVER_FILES")
     if named is not None:
         assert int(_child(listed, VK_DRIVER_FILES=named)) == len(list_adapters())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.plan.compiling import compile
 from liveshape.plan.params import Arena, Slot
 from liveshape.run.executor import Executor

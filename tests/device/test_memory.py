@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from liveshape.device.adapters import usable_adapters
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Buffer, Command
-from liveshape.device.upload import stream
-from liveshape.device.webgpu import WebGpuDevice, limits_of, open_device
+from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
 from liveshape.plan.params import Slot
 from liveshape.run.results import Staging
+from liveshape.run.upload import stream
 from tests.device.interrupts import Doubling
 from tests.support.chains import Chain, executor_of
 
@@ -48,8 +51,8 @@ def test_one_function_says_how_many_bindings_a_tensor_takes(nbytes: int, block: 
 
 @pytest.mark.parametrize("most", [4000, 3000 // 16 * 16, 2816, 1 << 12])
 def test_a_binding_limit_that_is_no_power_of_two_changes_nothing(most: int) -> None:
-    limits = limits_of(open_device(), max_binding_bytes=most, max_bindings=1 << 8)
-    device = WebGpuDevice(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_binding_bytes=most, max_bindings=1 << 8)
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=limits)
     chain = Chain()
     x, y = chain.input((700,)), chain.input((1800,))
     total = chain.node(
@@ -66,8 +69,8 @@ def test_a_binding_limit_that_is_no_power_of_two_changes_nothing(most: int) -> N
 
 
 def test_a_buffer_in_parts_holds_what_one_in_a_row_does() -> None:
-    limits = limits_of(open_device(), max_binding_bytes=4000, max_buffer_bytes=4096)
-    device = WebGpuDevice(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_binding_bytes=4000, max_buffer_bytes=4096)
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=limits)
     large, small = device.buffer(9000, "large"), device.buffer(4096, "small")
     assert ([size for _, size in large.parts], len(small.parts)) == ([2048] * 4 + [808], 1)
     data = np.random.default_rng(0).integers(0, 256, 9000, np.uint8).tobytes()
@@ -80,8 +83,8 @@ def test_a_buffer_in_parts_holds_what_one_in_a_row_does() -> None:
 
 
 def test_a_wrong_number_of_bindings_is_refused() -> None:
-    limits = limits_of(open_device(), max_binding_bytes=4000, max_buffer_bytes=4096)
-    device = WebGpuDevice(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_binding_bytes=4000, max_buffer_bytes=4096)
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=limits)
     chain = Chain()
     x = chain.input((700,))
     executor = executor_of(chain.graph(chain.node("aten.add.Tensor", x, x, 1, chain.tensor((700,)))), device)
@@ -117,7 +120,9 @@ def test_reset_brings_back_a_state_of_zeros() -> None:
 
 
 def test_live_bytes_follow_what_is_made_and_freed() -> None:
-    device = WebGpuDevice(usable_adapters()[0], 0, limits=limits_of(open_device(), max_buffer_bytes=1 << 20))
+    device = WebGpuDevice(
+        LIBRARY, usable_adapters(LIBRARY)[0], 0, limits=replace(open_device().limits, max_buffer_bytes=1 << 20)
+    )
     made = [device.buffer(3 << 20, "three parts"), device.uniforms(512), device.staging(1024)]
     assert device.counters.live_bytes == (3 << 20) + 512 + 1024
     for _ in range(2):  # again is nothing
@@ -127,7 +132,7 @@ def test_live_bytes_follow_what_is_made_and_freed() -> None:
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_memory_that_was_freed_is_refused_by_every_method(raw: bool) -> None:
-    device = WebGpuDevice(usable_adapters()[0], 0, raw=raw)
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=raw)
     doubling, x = Doubling(device), np.ones((64, 64), np.float32)
     block = doubling.executor.buffer_of(doubling.x)
     ((variant, _),) = doubling.executor.plan.routes[0].dispatched

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from liveshape.device.adapters import usable_adapters
-from liveshape.device.library import wgpu
 from liveshape.device.pipelines import Pipeline, Pipelines
-from liveshape.device.webgpu import Device
+from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.graph import Graph, Node, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel, Variant, specialize
@@ -59,12 +59,12 @@ def check(executor: Executor, term: int) -> None:
 def objects() -> dict[str, int]:
     """What wgpu-py holds of each kind in this process."""
     gc.collect()
-    counts = wgpu.diagnostics.object_counts.tracker.counts
+    counts = LIBRARY.wgpu.diagnostics.object_counts.tracker.counts
     return {kind: counts[kind] for kind in KINDS}
 
 
-def device_with(most: int, raw: bool = True) -> Device:
-    device = Device(usable_adapters()[0], 0, raw=raw)
+def device_with(most: int, raw: bool = True) -> WebGpuDevice:
+    device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=raw)
     device._pipelines = Pipelines(device._compile, most)
     return device
 
@@ -158,7 +158,7 @@ def test_threads_load_run_and_close_graphs_that_share_kernels() -> None:
 
 def variants(count: int) -> list[Variant]:
     x = LiveTensor(Tensor("x", "float32", (4,)), bytearray())
-    limits = Device(usable_adapters()[0], 0).limits
+    limits = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0).limits
     return [specialize(PLUS(x, x, TERM=6000 + each, count=1, threads=1), limits) for each in range(count)]
 
 

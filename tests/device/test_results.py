@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import InputError, ShapeError
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain, executor_of

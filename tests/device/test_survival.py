@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from liveshape.device.adapters import usable_adapters
+from liveshape.device.backends import open_device
 from liveshape.device.waiting import Tickets
-from liveshape.device.webgpu import WebGpuDevice, open_device
+from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.runtime import Runtime
 from tests.device.interrupts import Doubling, at_work
@@ -35,7 +37,7 @@ def apart(code: str, seconds: float = 600) -> str:
 
 
 def fresh(raw: bool = True) -> WebGpuDevice:
-    return WebGpuDevice(usable_adapters()[0], 0, raw=raw)
+    return WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw=raw)
 
 
 # Signals
@@ -228,7 +230,7 @@ def test_too_little_memory_comes_with_advice() -> None:
     device = fresh()
     with pytest.raises(DeviceError, match=r"could not allocate 1,152,921,504,606,846,976 bytes for params"):
         device.uniforms(1 << 60)
-    error = device._failure("writing 4 bytes", MemoryError("full"))
+    error = device._failure.error("writing 4 bytes", MemoryError("full"))
     assert str(error) == ("writing 4 bytes: full; 0 bytes are in use: close() other models, or export a smaller bound")
 
 
@@ -236,7 +238,7 @@ def test_too_little_memory_comes_with_advice() -> None:
 
 FORK = """
 import os, signal, sys
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 {before}
 pid = os.fork()
 if pid == 0:
@@ -284,7 +286,7 @@ def test_a_child_of_a_parent_without_a_device_opens_its_own() -> None:
 def test_threads_that_open_the_first_device_get_one() -> None:
     printed = apart(
         "import threading\n"
-        "from liveshape.device.webgpu import open_device\n"
+        "from liveshape.device.backends import open_device\n"
         "start, found = threading.Barrier(6), []\n"
         "threads = [threading.Thread(target=lambda: (start.wait(), found.append(open_device()))) for _ in range(6)]\n"
         "[each.start() for each in threads]; [each.join() for each in threads]\n"
@@ -298,9 +300,10 @@ import random, sys, threading, time
 import numpy as np
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from tests.device.interrupts import Doubling
-device = WebGpuDevice(usable_adapters()[0], 0, raw={raw})
+device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw={raw})
 sys.setswitchinterval(1e-5)
 doubling, X, wrong, turn = Doubling(device), np.ones((64, 64), np.float32), [], threading.Lock()
 def work(number):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from liveshape.device import watching
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Clock, Command
-from liveshape.device.webgpu import open_device
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain, executor_of
 

@@ -13,7 +13,8 @@ import pytest
 
 from liveshape.device import submitting
 from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device
+from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.wgpu_native import LIBRARY
 from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 from liveshape.run.executor import Executor
@@ -21,20 +22,20 @@ from tests.support.chains import Chain, executor_of
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(monkeypatch: pytest.MonkeyPatch) -> WebGpuDevice:
     """A device that leaves every submit to its thread while it is at work, as only a GPU does."""
     monkeypatch.setattr(submitting, "_LONG_STEP", 1)
-    made = Device(usable_adapters()[0], 0)
+    made = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0)
     made.adapter = replace(made.adapter, software=False)
     return made
 
 
 class Counted:
-    """A recorder that counts on which thread it ends what it began, and may refuse to."""
+    """A recorder that counts on which thread it finishes an encoder, and may refuse to."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.apart = True
+        self.can_finish_elsewhere = True
         self.threads: list[str] = []
         self.refuses = False
         self.gate = threading.Event()
@@ -43,21 +44,21 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def end(self, begun: Any) -> Any:
+    def finish(self, encoder: Any) -> Any:
         self.gate.wait(120)
         self.threads.append(threading.current_thread().name)
         if self.refuses:
             raise ValueError("the end is refused")
-        return self._inner.end(begun)
+        return self._inner.finish(encoder)
 
 
-def counted(device: Device) -> Counted:
+def counted(device: WebGpuDevice) -> Counted:
     recorder = Counted(device._submitter.recorder)
     device._submitter.recorder = recorder
     return recorder
 
 
-def doubling(device: Device, rows: int = 9) -> Executor:
+def doubling(device: WebGpuDevice, rows: int = 9) -> Executor:
     """x -> 2x"""
     chain = Chain()
     x = chain.input((rows, 3))
@@ -162,7 +163,7 @@ def test_several_wait_for_one() -> None:
     assert found == [5] * 4
 
 
-def test_steps_that_are_left_to_the_thread_keep_the_order_of_writes(device: Device) -> None:
+def test_steps_that_are_left_to_the_thread_keep_the_order_of_writes(device: WebGpuDevice) -> None:
     """Inputs and params of a step must not arrive before the step before it is submitted."""
     executor, recorder = doubling(device), counted(device)
     for turn in range(20):
@@ -181,7 +182,7 @@ def test_steps_that_are_left_to_the_thread_keep_the_order_of_writes(device: Devi
     assert recorder.threads == [threading.main_thread().name], "who finds the device idle ends it at once"
 
 
-def test_what_is_freed_was_submitted_before(device: Device) -> None:
+def test_what_is_freed_was_submitted_before(device: WebGpuDevice) -> None:
     """wgpu-native ends the process over a submit of memory that was destroyed."""
     recorder = counted(device)
     for _ in range(5):
@@ -195,7 +196,7 @@ def test_what_is_freed_was_submitted_before(device: Device) -> None:
         assert isinstance(call, type(left))
 
 
-def test_an_error_of_the_thread_is_told_by_the_one_who_reads(device: Device) -> None:
+def test_an_error_of_the_thread_is_told_by_the_one_who_reads(device: WebGpuDevice) -> None:
     executor, recorder = doubling(device), counted(device)
     x = np.ones((4, 3), np.float32)
     first = executor.start([x])
@@ -208,7 +209,7 @@ def test_an_error_of_the_thread_is_told_by_the_one_who_reads(device: Device) -> 
     np.testing.assert_array_equal(executor.execute([x])[0], 2 * x)
 
 
-def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
+def test_an_error_that_nobody_reads_is_told_to_the_next(device: WebGpuDevice) -> None:
     executor, recorder = doubling(device), counted(device)
     x = np.ones((4, 3), np.float32)
     first = executor.start([x])
@@ -223,14 +224,14 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: Device) -> None:
 
 
 @pytest.fixture
-def in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
+def in_pieces(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> WebGpuDevice:
     """A device that has the first commands of a call while the others are recorded."""
     monkeypatch.setattr(submitting, "_LONG_CALL", 6)
     monkeypatch.setattr(submitting, "_FIRST_PIECE", 2)
     return device
 
 
-def growing(device: Device, steps: int, rows: int = 9) -> Executor:
+def growing(device: WebGpuDevice, steps: int, rows: int = 9) -> Executor:
     """x -> 2^steps x"""
     chain = Chain()
     x = chain.input((rows, 3))
@@ -240,7 +241,7 @@ def growing(device: Device, steps: int, rows: int = 9) -> Executor:
 
 
 @pytest.mark.parametrize(("steps", "pieces"), [(5, 1), (6, 2), (9, 2), (10, 3), (14, 3), (30, 4)])
-def test_a_long_call_goes_in_pieces(steps: int, pieces: int, in_pieces: Device) -> None:
+def test_a_long_call_goes_in_pieces(steps: int, pieces: int, in_pieces: WebGpuDevice) -> None:
     executor, recorder = growing(in_pieces, steps), counted(in_pieces)
     for size in (9, 1, 4, 8, 2):
         x = np.full((size, 3), 1 + size, np.float32)
@@ -253,7 +254,7 @@ def test_a_long_call_goes_in_pieces(steps: int, pieces: int, in_pieces: Device) 
         assert (on_thread or 1, in_pieces.counters.submits) == (pieces, submits + 1)
 
 
-def test_a_long_call_whose_memory_was_freed_is_not_begun(in_pieces: Device) -> None:
+def test_a_long_call_whose_memory_was_freed_is_not_begun(in_pieces: WebGpuDevice) -> None:
     executor, recorder = growing(in_pieces, 14), counted(in_pieces)
     x = np.ones((4, 3), np.float32)
     executor.execute([x])
@@ -265,7 +266,7 @@ def test_a_long_call_whose_memory_was_freed_is_not_begun(in_pieces: Device) -> N
     assert not recorder.threads
 
 
-def test_a_piece_that_is_refused_is_told_at_once(in_pieces: Device) -> None:
+def test_a_piece_that_is_refused_is_told_at_once(in_pieces: WebGpuDevice) -> None:
     executor, recorder = growing(in_pieces, 14), counted(in_pieces)
     x = np.ones((4, 3), np.float32)
     recorder.refuses = True
@@ -276,7 +277,7 @@ def test_a_piece_that_is_refused_is_told_at_once(in_pieces: Device) -> None:
 
 
 def test_an_interrupt_while_pieces_are_recorded_leaves_them_whole(
-    in_pieces: Device, monkeypatch: pytest.MonkeyPatch
+    in_pieces: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call that was cut short ends behind its caller's back, and not between two pieces; the next one is right."""
     executor, recorder = growing(in_pieces, 14), counted(in_pieces)
@@ -300,7 +301,7 @@ def test_an_interrupt_while_pieces_are_recorded_leaves_them_whole(
         assert recorder.threads.count("liveshape submits") >= 3
 
 
-def test_threads_share_a_device_that_leaves_submits_to_its_own(device: Device) -> None:
+def test_threads_share_a_device_that_leaves_submits_to_its_own(device: WebGpuDevice) -> None:
     wrong: list[str] = []
 
     def work(number: int) -> None:

@@ -12,8 +12,8 @@ from unittest import mock
 
 import torch.ao.quantization.fx._decomposed  # noqa: F401  so that the host knows its operators, whatever ran before
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import PlanError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.lowering import simplified
@@ -65,7 +65,7 @@ def device_of(name: str) -> Device:
     changes = dict(LIMITS[name])
     # What is lowered may not exceed what the adapter has.
     changes["max_bindings"] = min(changes.get("max_bindings", 8), open_device().limits.max_bindings)
-    return Device(usable_adapters()[0], 0, limits=limits_of(open_device(), **changes))
+    return open_device(limits=replace(open_device().limits, **changes))
 
 
 def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dict[Ref, Any]]:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from liveshape.device import submitting, worker
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device
+from liveshape.device.backends import open_device
 from liveshape.llm.engine import stream as streams
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
@@ -44,7 +43,7 @@ from tests.support.llamas import program
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[LanguageModel]:
-    device = Device(usable_adapters()[0], 0)
+    device = open_device(limits=open_device().limits)
     device.adapter = replace(device.adapter, software=False)
     device.steps_ahead = 3
     with pytest.MonkeyPatch.context() as patch, LanguageModel.load(program(LAST), device=device) as model:
@@ -117,7 +116,7 @@ def test_an_abandoned_stream_is_collected_anywhere(
     next(box.tokens)  # type: ignore[attr-defined]
     gone = weakref.ref(box)
     del box
-    run, submit = worker.Job.run, Device.submit
+    run, submit = worker.Job.run, type(model.device).submit
 
     def collect() -> None:
         if gone() is None:
@@ -141,7 +140,7 @@ def test_an_abandoned_stream_is_collected_anywhere(
     try:
         with monkeypatch.context() as patch:
             patch.setattr(worker.Job, "run", collecting)
-            patch.setattr(Device, "submit", submitting_now)
+            patch.setattr(type(model.device), "submit", submitting_now)
             got: list[int] = []
 
             def generate() -> None:

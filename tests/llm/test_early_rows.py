@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.llm.program.early_rows import taken_early
 from liveshape.llm.program.rows import widened

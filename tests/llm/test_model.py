@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling

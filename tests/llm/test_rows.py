@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.llm.program.rows import widened
 from tests.support.chains import Chain, executor_of

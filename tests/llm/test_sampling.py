@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import limits_of, open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import InputError, ShapeError
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
@@ -31,7 +31,7 @@ class Sampler:
         settings = [chain.scalar(given=True, value=kind) for kind in (0, 1, False, 0.0, 0, 0.0, 0.0, 0.0, 0)]
         self.out = chain.tensor((1, rows or 1), "int32")
         chain.node("liveshape.sample", logits, history, *settings, self.out)
-        allowed = limits_of(self.device, **limits) if limits else self.device.limits
+        allowed = replace(self.device.limits, **limits) if limits else self.device.limits
         self.executor = Executor(compile(chain.graph(self.out), allowed), self.device)
 
     def __call__(self, logits: Any, sampling: Sampling, history: Any = NOTHING, length: int | None = None) -> int:

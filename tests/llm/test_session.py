@@ -13,7 +13,8 @@ import pytest
 import wgpu
 
 import liveshape
-from liveshape.device.webgpu import Device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.graph import Tensor
 from liveshape.llm.engine import engine
@@ -289,13 +290,14 @@ class Ledger:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[Any] = []
-        create = Device._create
+        kind = type(open_device())
+        create = kind._create
 
         def creating(device: Device, *args: Any, **named: Any) -> Any:
             self.made.append(create(device, *args, **named))
             return self.made[-1]
 
-        monkeypatch.setattr(Device, "_create", creating)
+        monkeypatch.setattr(kind, "_create", creating)
 
     @property
     def freed(self) -> list[Any]:

@@ -17,7 +17,7 @@ from torch import nn
 
 import liveshape
 from liveshape.cli import main
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import InputError
 from liveshape.graph import Tensor
 from liveshape.run.arrays import _from_bfloat16, checked

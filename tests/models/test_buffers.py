@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats import OperatorCall, Program, VkGraph, VkSymInt, open_program
 from liveshape.lower.building import Builder

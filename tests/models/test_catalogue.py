@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.formats import open_program
 from liveshape.lower.lowering import lower
 from liveshape.plan.compiling import compile

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.fusion import fuse

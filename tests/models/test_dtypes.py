@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from tests.support.programs import Input, TestProgram, integers
 from tests.support.sweeping import live_sizes, loaded, sweep_program
 

@@ -93,7 +93,7 @@ def proved(graph: Graph, rows: Rows) -> Rows:
 
 
 def many_threads() -> Device:
-    limits = limits_of(open_device(), max_invocations=256, max_parts=256)
+    limits = limits_of(open_device(), max_invocations=256, max_cooperating_threads=256)
     return Device(usable_adapters()[0], 0, limits=limits)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import FUSIONS, fuse

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import fuse
@@ -114,9 +114,7 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
     """
     device = open_device()
     if many:
-        device = Device(
-            usable_adapters()[0], 0, limits=limits_of(device, max_invocations=256, max_cooperating_threads=256)
-        )
+        device = open_device(limits=replace(device.limits, max_invocations=256, max_cooperating_threads=256))
     executors = executor_of(graph, device, aliasing=not many), executor_of(fused, device, aliasing=not many)
     for size in sizes:
         results = []

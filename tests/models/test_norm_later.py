@@ -6,13 +6,14 @@ The sums are such that rounding leaves them as they are, so the golden is the pr
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Limits
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
@@ -56,8 +57,8 @@ def program(put: str, depth: int, width: int, bias: bool = False) -> tuple[Layer
 
 
 def device_of(**changes: int) -> Device:
-    limits = limits_of(open_device(), **{"max_invocations": 256, "max_cooperating_threads": 256} | changes)
-    return Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, **{"max_invocations": 256, "max_cooperating_threads": 256} | changes)
+    return open_device(limits=limits)
 
 
 def check(graph: Graph, made: Layers, outputs: list[Any], device: Device, bias: bool = False) -> None:
@@ -94,7 +95,7 @@ def test_layers_of_a_norm_that_is_not_done_yet(put: str, depth: int, width: int,
     made, outputs = program(put, depth, width, bias)
     device = device_of()
     # Where a workgroup has no room for the row, the norm is not made a part of the layers.
-    less = limits_of(device, max_workgroup_bytes=depth * 4) if alone else device.limits
+    less = replace(device.limits, max_workgroup_bytes=depth * 4) if alone else device.limits
     fused = fuse(made.chain.graph(*outputs), less)
     assert operators(fused)[NORM] == alone
     later = with_activations(fused, "int8", device.limits)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import ShapeError
 from liveshape.formats import open_program
 from liveshape.lower.lowering import lower

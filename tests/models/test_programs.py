@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import UnsupportedError
 from liveshape.formats import open_program
 from liveshape.lower.lowering import lower

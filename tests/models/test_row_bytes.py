@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
@@ -96,8 +97,8 @@ def check(graph: Graph, made: Layers, outputs: list[Any], device: Any, sizes: tu
 
 
 def threads(invocations: int, cooperating: int) -> Device:
-    limits = limits_of(open_device(), max_invocations=invocations, max_cooperating_threads=cooperating)
-    return Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_invocations=invocations, max_cooperating_threads=cooperating)
+    return open_device(limits=limits)
 
 
 FORMS = {"small": (64, 36, False), "odd": (576, 13, True), "deep": (1024, 66, False)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.activations import with_activations

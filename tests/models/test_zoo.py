@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from tests.models.zoo import sequences, vision
 from tests.support.programs import TestProgram
 from tests.support.sweeping import live_rows, loaded, sweep_program

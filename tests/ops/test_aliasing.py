@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liveshape import ops
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.graph.elements import prod
 from liveshape.plan.compiling import compile

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
 from liveshape.ops import attention_ways as ways
@@ -126,8 +126,8 @@ def test_tiles_of_every_form(
     monkeypatch.setattr(ways, "ENOUGH_TILES", 1 if rows == ways.LARGE_TILE else 8)
     monkeypatch.setattr(ways, "LARGE_HEAD", 1024 if rows == ways.LARGE_TILE else 0)
     ways.split_results_shape.cache_clear()
-    limits = limits_of(open_device(), max_invocations=threads, max_cooperating_threads=256)
-    device = Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_invocations=threads, max_cooperating_threads=256)
+    device = open_device(limits=limits)
     for cache in ("float32", "float16"):
         case = cases.cached("tiles", cache=cache, heads=(6, 2), size=size, capacity=300, sizes=(11, 43, 150, 29))
         sweep(case, limits, device, rounds=1)

@@ -5,15 +5,14 @@ What only a GPU runs is the exchange of sixteen lanes itself; here memory of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from liveshape.device import subgroups
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Limits
 from liveshape.kernels import Kernel
 from liveshape.kernels.preprocessor import resolve
@@ -84,10 +83,14 @@ def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def device_of(lanes: int, threads: int = 64) -> Device:
-    limits = limits_of(
-        open_device(), subgroup=lanes, max_invocations=threads, max_cooperating_threads=256, max_workgroup_bytes=16384
-    )  # fmt: skip
-    return Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(
+        open_device().limits,
+        subgroup=lanes,
+        max_invocations=threads,
+        max_cooperating_threads=256,
+        max_workgroup_bytes=16384,
+    )
+    return open_device(limits=limits)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -113,29 +116,6 @@ def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
     sweep(case, device.limits, device, rounds=1)
     assert "attention/tiled+shuffles" in {variant.kernel.name for variant in device._pipelines}
-
-
-def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subgroups, "_LEAST", 1)
-    size = subgroups.subgroup_size(device_of(4)._device, {})
-    assert size in ((4, 8, 16) if open_device().adapter.software else (8, 16, 32, 64)), "lanes of a vector, or of a GPU"
-    monkeypatch.setattr(subgroups, "_LEAST", 2 * size)
-    assert subgroups.subgroup_size(device_of(4)._device, {}) == 0
-    assert open_device().limits.subgroup == 0, "a software adapter keeps its road"
-
-
-@pytest.mark.parametrize(
-    ("lanes", "reaches", "size"),
-    [
-        (range(64), [64] * 64, 64),
-        ([*range(32)] * 2, [32] * 64, 32),
-        ([*range(16), *range(16), *range(32)], [16] * 32 + [32] * 32, 16),
-        ([*range(32)] * 2, [32] * 40 + [1] * 24, 1),
-        ([*range(0, 32, 2), *range(1, 32, 2)] * 2, [32] * 64, 0),
-    ],
-)
-def test_neighbours_are_found(lanes: Sequence[int], reaches: Sequence[int], size: int) -> None:
-    assert subgroups.neighbours(lanes, reaches) == size
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32, 64])

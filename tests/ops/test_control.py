@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from liveshape import ops
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import PlanError
 from liveshape.graph import Graph, Node, SymInt, Tensor
 from liveshape.plan.compiling import compile

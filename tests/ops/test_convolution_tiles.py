@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Limits
 from liveshape.ops.convolution import MANY_THREADS
 from liveshape.plan.compiling import compile

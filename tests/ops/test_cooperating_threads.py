@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
 from tests.support.chains import Chain, executor_of
 
 
 @pytest.mark.parametrize("cooperating", [1, 3, 5, 7, 12])
 def test_a_number_of_threads_that_is_no_power_of_two(cooperating: int) -> None:
-    device = Device(usable_adapters()[0], 0, limits=limits_of(open_device(), max_cooperating_threads=cooperating))
+    device = open_device(limits=replace(open_device().limits, max_cooperating_threads=cooperating))
     chain = Chain()
     x = chain.input((3, 40))
     out = chain.node("aten.sum.dim_IntList", x, (1,), False, None, chain.tensor((3,)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Limits
 from liveshape.ops import OPS
 from tests.ops.cases import CASES
@@ -28,8 +30,8 @@ def tight() -> Device:
     changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
     # A software adapter plans with few threads; these are the workgroups of GPUs.
     threads = {"max_invocations": 256, "max_cooperating_threads": 256}
-    limits: Limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes, **threads)
-    return Device(usable_adapters()[0], 0, limits=limits)
+    limits: Limits = replace(open_device().limits, half=False, max_bindings=1 << 10, **changes, **threads)
+    return open_device(limits=limits)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
 from tests.ops.cases.quantized import BYTE_ROWS, dq8ca, for_bytes, q4gsw
 from tests.support.graphs import OpCase, sweep
 
@@ -24,8 +25,8 @@ def test_other_threads_and_several_bindings(case: OpCase, invocations: int, coop
     """The bytes of 43 rows and the weight are above the limit of a binding."""
     changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}
     threads = {"max_invocations": invocations, "max_cooperating_threads": cooperating}
-    limits = limits_of(open_device(), half=False, max_bindings=1 << 10, **changes, **threads)
-    device = Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, half=False, max_bindings=1 << 10, **changes, **threads)
+    device = open_device(limits=limits)
     sweep(case, device.limits, device, rounds=1)
 
 

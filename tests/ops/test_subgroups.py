@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase, sweep
 
@@ -16,10 +18,10 @@ CHOSEN = [case for operator in OPERATORS for case in [each for each in CASES if 
 @pytest.fixture(scope="module")
 def device() -> Device:
     """Workgroups of several subgroups: some units lie in one, others in several that meet in memory."""
-    limits = limits_of(
-        open_device(), subgroup=4, max_invocations=64, max_cooperating_threads=64, max_workgroup_bytes=16384
+    limits = replace(
+        open_device().limits, subgroup=4, max_invocations=64, max_cooperating_threads=64, max_workgroup_bytes=16384
     )
-    return Device(usable_adapters()[0], 0, limits=limits)
+    return open_device(limits=limits)
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)

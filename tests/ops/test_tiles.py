@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Limits
 from liveshape.ops.quantized_ways import AT_ONCE, LARGE, MOST_SUMS, is_large, partial_sums_bound, splits_of
 from tests.ops.cases.quantized import dq8ca, for_bytes, q4gsw, qcs4w
@@ -49,9 +49,9 @@ LAYERS = [(2048, 3072), (2048, 16384), (8192, 2048), (4096, 28672), (14336, 4096
 
 @pytest.fixture(scope="module")
 def many() -> Device:
-    limits = limits_of(open_device(), max_invocations=256, max_cooperating_threads=256)
+    limits = replace(open_device().limits, max_invocations=256, max_cooperating_threads=256)
     assert is_large(65, 64, 32, limits)
-    return Device(usable_adapters()[0], 0, limits=limits)
+    return open_device(limits=limits)
 
 
 @pytest.mark.parametrize(

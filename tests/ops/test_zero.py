@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.ops.cases import CASES

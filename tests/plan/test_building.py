@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.lower.building import Builder
 from tests.support.chains import executor_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import PlanError
 from liveshape.graph import Graph, Limits
 from liveshape.plan.compiling import compile

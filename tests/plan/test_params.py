@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,8 +11,7 @@ import numpy as np
 import pytest
 
 import liveshape.ops
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
 from liveshape.kernels import Kernel, Variant
@@ -30,7 +30,7 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
     """Rewriting read comments as code: `reduce` did not parse."""
     kernel, device = KERNELS[name], open_device()
     if any("subgroup" in text for text in texts(kernel.text)):
-        device = Device(usable_adapters()[0], 0, limits=limits_of(device, subgroup=4))
+        device = open_device(limits=replace(device.limits, subgroup=4))
     if kernel.needs_half and not device.limits.half:
         return  # no plan for this device has it
     types = {
@@ -73,8 +73,8 @@ def test_one_function_says_how_many_parts(limit: int) -> None:
 def test_limits_that_are_no_power_of_two(limit: int, most: int) -> None:
     """A tensor between a power of two and the limit, in a block above it: 188 of 700 elements were wrong."""
     most = max(most, limit)
-    limits = limits_of(open_device(), max_binding_bytes=limit, max_buffer_bytes=most, max_bindings=1 << 8)
-    device = Device(usable_adapters()[0], 0, limits=limits)
+    limits = replace(open_device().limits, max_binding_bytes=limit, max_buffer_bytes=most, max_bindings=1 << 8)
+    device = open_device(limits=limits)
     small, big = 700, 1800
     chain = Chain()
     x, y = chain.input((small,)), chain.input((big,))

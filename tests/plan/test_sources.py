@@ -19,7 +19,7 @@ from tests.support.exporting import CACHE
 
 ROOT = Path(__file__).parents[2]
 STORY = ROOT / "liveshape" / "demo" / "story" / "model.pte"
-LIMITS = Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, max_parts=256)
+LIMITS = Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, max_cooperating_threads=256)
 
 
 def file_nodes(path: Path) -> set[Source]:

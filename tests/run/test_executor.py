@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import liveshape
-from liveshape.device.webgpu import Device, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import liveshape
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import PlanError, ShapeError, UnsupportedError
 from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.formats.source import Source

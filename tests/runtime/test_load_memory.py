@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import liveshape
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Buffer
-from liveshape.device.upload import stream
-from liveshape.device.webgpu import open_device
+from liveshape.run.upload import stream
 from tests.support.exporting import cached, lower
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from liveshape import ops
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor

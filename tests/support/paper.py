@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
+from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
@@ -22,8 +22,10 @@ class PaperDevice:
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.name = "paper"
         self.limits = limits or Limits()
+        sizes = self.limits.max_buffer_bytes, self.limits.max_binding_bytes
+        self.adapter = Adapter(0, "paper", "Paper", "none", "none", False, self.limits.half, *sizes)
+        self.name = self.adapter.name
         self.has_clock = False
         self.steps_ahead = 1
         self._note: Callable[[Sequence[Command]], None] | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from liveshape.device.webgpu import Device
+from liveshape.device.protocol import Device
 from liveshape.formats import open_program
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.lower.lowering import lower

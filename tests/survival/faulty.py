@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, Device, InputCopy, Watched
-from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 
 
@@ -24,7 +23,7 @@ class FaultyDevice:
     def __init__(self, device: Device) -> None:
         self.inner = device
         self.name = f"faulty {device.name}"
-        self.limits: Limits = device.limits
+        self.adapter, self.limits = device.adapter, device.limits
         self.has_clock, self.steps_ahead = device.has_clock, device.steps_ahead
         self.calls = 0
         self._place = 0

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.llm.language_model import LanguageModel
 from tests.device.interrupts import at_work
 from tests.survival.subjects import LENGTHS, ROOT, STORY, Block, Text, live_bytes, tiny_model

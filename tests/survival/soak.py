@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from tests.survival.subjects import DRAWN, ROOT, live_bytes, tiny_model
 
 _SETTLED = 0.05  # of all steps, 1,000 of 20,000: until then memory may still come

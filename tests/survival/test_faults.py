@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.device.webgpu import open_device
 from liveshape.errors import DeviceError, LiveshapeError
 from liveshape.graph.limits import Limits
 from liveshape.llm.language_model import LanguageModel

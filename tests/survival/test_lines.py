@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from tests.survival.faulty import FaultyDevice
 from tests.survival.lines import Lines
 from tests.survival.subjects import live_bytes

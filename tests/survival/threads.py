@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError
 from liveshape.llm.language_model import LanguageModel
 from liveshape.runtime import Runtime

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from liveshape.device.worker import in_worker
+from liveshape.device.protocol import in_device_thread
 from liveshape.errors import InputError, LiveshapeError
 
 Result = TypeVar("Result")
@@ -71,7 +71,7 @@ class Turn:
         """
         self._left.append(function)
         line = self._line
-        if line or in_worker():
+        if line or in_device_thread():
             return
         # A ticket as any other, but it does not wait: whoever is first calls what is left.
         ticket = _Ticket(threading.get_ident())
@@ -101,7 +101,7 @@ class Turn:
         try:
             line.append(ticket)
             if line[0] is not ticket:
-                if in_worker() or self._waits(thread, ticket):
+                if in_device_thread() or self._waits(thread, ticket):
                     raise InputError(
                         "a finalizer asked for a model in a thread that works for it or waits for it, and so would "
                         "wait for itself: use models in no finalizer but for close()"
@@ -128,7 +128,7 @@ class Turn:
         Example: `model.turn.run_or_leave(model.free)`.
         """
         thread = threading.get_ident()
-        if in_worker() or self._waits(thread, self._first()):
+        if in_device_thread() or self._waits(thread, self._first()):
             self.leave(function)
         else:
             self.run(function)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.protocol import Buffer, Device
-from liveshape.device.upload import stream
 from liveshape.graph import Shape, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.graph.state import State
@@ -20,6 +19,7 @@ from liveshape.llm.engine.cache_file import Layout
 from liveshape.run.arrays import stored, stored_pieces
 from liveshape.run.executor import Executor
 from liveshape.run.results import Staging
+from liveshape.run.upload import stream
 
 _PIECE = 4 << 20  # bytes of zeros that are written at a time
 

@@ -17,8 +17,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from liveshape import __version__
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.device.webgpu import open_device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.llm.language_model import LanguageModel
@@ -188,14 +188,13 @@ def described(model: str, device: Device, weights: int) -> dict[str, Any]:
 
     Example: `described("1b", model.device, model.memory.weights)["driver"]`.
     """
-    adapter = getattr(device, "adapter", None)
     return {
         "liveshape": __version__,
         "model": model,
         "weight_bytes": weights,
         "device": device.name,
-        "driver": getattr(adapter, "driver", ""),
-        "backend": getattr(adapter, "backend", ""),
+        "driver": device.adapter.driver,
+        "backend": device.adapter.backend,
         "test_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

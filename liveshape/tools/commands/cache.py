@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from liveshape.device.remembered import cache_folder
+from liveshape.cache_folder import cache_folder
 from liveshape.export.conversions import Entry, entries, remove
 from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
 

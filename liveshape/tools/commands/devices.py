@@ -6,8 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from liveshape.device.adapters import asked_device, choose_adapter, list_adapters
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import asked_device, choose_adapter, list_adapters, open_device
 from liveshape.errors import NoAdapterError
 from liveshape.tools.console import print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.measuring.rates import MEASURED, Rates, rates_of

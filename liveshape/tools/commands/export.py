@@ -58,7 +58,7 @@ def export(
         raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
     text = _evaluation_text(evaluate, source)
     if text is not None:
-        from liveshape.device.webgpu import open_device
+        from liveshape.device.backends import open_device
 
         open_device(device)  # what runs the comparison must be there
     if is_function(source):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN

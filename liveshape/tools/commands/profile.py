@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from liveshape.device.webgpu import WebGpuDevice, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.plan.compiling import compile
@@ -74,13 +75,13 @@ def profile(
     return 0
 
 
-def _opened(choice: str | None, remeasure: bool) -> tuple[WebGpuDevice, Rates]:
+def _opened(choice: str | None, remeasure: bool) -> tuple[Device, Rates]:
     device = open_device(choice)
     with work_bar(len(MEASURED)) as begin:
         return device, rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
 
 
-def _of_language_model(subject: Subject, rows: Sequence[Work], device: WebGpuDevice, repeats: int) -> Iterator[Profile]:
+def _of_language_model(subject: Subject, rows: Sequence[Work], device: Device, repeats: int) -> Iterator[Profile]:
     status(f"loading {subject.name}: weights, then kernels")
     with upload_bar() as progress:
         opened = subject.open(rows, device, progress)
@@ -101,7 +102,7 @@ def _of_program(
     program: str,
     data: Sequence[str],
     method: str,
-    device: WebGpuDevice,
+    device: Device,
     shapes: Sequence[str],
     files: Sequence[str] | None,
     repeats: int,
@@ -162,7 +163,7 @@ def _document(found: Profile) -> dict[str, Any]:
     }
 
 
-def _print(found: Profile, device: WebGpuDevice, rates: Rates) -> None:
+def _print(found: Profile, device: Device, rates: Rates) -> None:
     turns, each = found.turns, " per token" if found.turns > 1 else ""
     print(f"{found.name} on {device.name}: {_time(found.seconds / turns)}{each}")
     phases = [f"{phase} {_time(found.host[phase] / turns)}" for phase in PHASES]

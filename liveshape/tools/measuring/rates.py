@@ -6,13 +6,11 @@ Measured by the device's clock where it has one, remembered per adapter and driv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from liveshape.device.protocol import Buffer, Clock, Command
-from liveshape.device.remembered import recall, remember
-from liveshape.device.webgpu import WebGpuDevice
+from liveshape.device.protocol import Buffer, Clock, Command, Device
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Tensor
 from liveshape.graph.elements import storage_bytes
@@ -20,6 +18,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel, specialize
 from liveshape.plan.params import Slot
 from liveshape.plan.plan_state import fold
+from liveshape.tools.measuring.remembered import recall, remember
 
 _FILE = "rates"
 _OPERATIONS = 128  # of a turn of the kernels that compute
@@ -45,7 +44,7 @@ class Rates:
 MEASURED = ("copy", "f32", "f16", "int8")
 
 
-def rates_of(device: WebGpuDevice, again: bool = False, begin: Callable[[str], None] = lambda what: None) -> Rates:
+def rates_of(device: Device, again: bool = False, begin: Callable[[str], None] = lambda what: None) -> Rates:
     """The rates of a device: remembered, or measured now. `begin` is told what is measured.
 
     Example: `rates_of(open_device()).copy / 1e9`.
@@ -58,7 +57,7 @@ def rates_of(device: WebGpuDevice, again: bool = False, begin: Callable[[str], N
     return found
 
 
-def measure(device: WebGpuDevice, begin: Callable[[str], None] = lambda what: None) -> Rates:
+def measure(device: Device, begin: Callable[[str], None] = lambda what: None) -> Rates:
     """Measure them, which takes a second or less on a GPU.
 
     Example: `measure(open_device()).f32 / 1e12`.
@@ -73,7 +72,7 @@ def measure(device: WebGpuDevice, begin: Callable[[str], None] = lambda what: No
     return Rates(copy, f32, found["f16"], found["int8"], time.strftime("%Y-%m-%d"))
 
 
-def _copy(device: WebGpuDevice) -> float:
+def _copy(device: Device) -> float:
     limits = device.limits
     most = _COPIED_BY_SOFTWARE if device.adapter.software else _COPIED_BYTES
     threads = min(most, limits.max_binding_bytes, limits.max_buffer_bytes) // (16 * _VECTORS)
@@ -82,8 +81,8 @@ def _copy(device: WebGpuDevice) -> float:
         return 2 * nbytes / work.best()
 
 
-def _computing(kernel: str, dtype: str) -> Callable[[WebGpuDevice], float]:
-    def measured(device: WebGpuDevice) -> float:
+def _computing(kernel: str, dtype: str) -> Callable[[Device], float]:
+    def measured(device: Device) -> float:
         threads, turns = _THREADS_OF_SOFTWARE if device.adapter.software else _THREADS, 8
         with _Work(device, kernel, (dtype,), 4 * threads, threads, turns=turns) as work:
             while work.once() < _ENOUGH and turns < _MOST_TURNS:
@@ -94,18 +93,18 @@ def _computing(kernel: str, dtype: str) -> Callable[[WebGpuDevice], float]:
     return measured
 
 
-def _halves(device: WebGpuDevice) -> float | None:
+def _halves(device: Device) -> float | None:
     return _computing("measure/floats", "float16")(device) if device.limits.half else None
 
 
-def _dots(device: WebGpuDevice) -> float | None:
+def _dots(device: Device) -> float | None:
     try:
         return _computing("measure/dots", "int32")(device)
     except LiveshapeError:
         return None  # its WGSL has no such function
 
 
-_MEASURES: dict[str, Callable[[WebGpuDevice], float | None]] = {
+_MEASURES: dict[str, Callable[[Device], float | None]] = {
     "copy": _copy,
     "f32": _computing("measure/floats", "float32"),
     "f16": _halves,
@@ -117,7 +116,7 @@ class _Work:
     """One kernel on memory of its own, while the context lasts."""
 
     def __init__(
-        self, device: WebGpuDevice, name: str, dtypes: tuple[str, ...], numel: int, threads: int, **values: Any
+        self, device: Device, name: str, dtypes: tuple[str, ...], numel: int, threads: int, **values: Any
     ) -> None:
         kernel, limits = Kernel.load(name), device.limits
         tensors = [LiveTensor(Tensor(dtype, dtype, (numel,)), bytearray()) for dtype in dtypes]
@@ -157,14 +156,21 @@ class _Work:
 
     def once(self) -> float:
         """The seconds of one run."""
-        device = self._device
-        if device.has_clock:
-            with device.watched(Clock.SUBMITS) as watched:
-                device.submit([self._command])
-            ((_, ((begin, end),)),) = watched.submits
-            return end - begin
-        device.flush()
-        start = time.perf_counter()
-        device.submit([self._command])
-        device.flush()
-        return time.perf_counter() - start
+        return seconds_of(self._device, [self._command])
+
+
+def seconds_of(device: Device, commands: Sequence[Command]) -> float:
+    """The seconds that one submit of the commands takes, by the device's clock where it has one.
+
+    Example: `seconds_of(device, executor.encoder.commands(live, 0, 1))`.
+    """
+    if device.has_clock:
+        with device.watched(Clock.SUBMITS) as watched:
+            device.submit(commands)
+        ((_, ((begin, end),)),) = watched.submits
+        return end - begin
+    device.flush()
+    start = time.perf_counter()
+    device.submit(commands)
+    device.flush()
+    return time.perf_counter() - start

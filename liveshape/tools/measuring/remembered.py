@@ -8,27 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from liveshape.device.adapters import Adapter
-
-
-def cache_folder() -> Path:
-    """LIVESHAPE_CACHE, or where this system keeps such things.
-
-    Example: `cache_folder() / "rates.json"`.
-    """
-    chosen = os.environ.get("LIVESHAPE_CACHE")
-    if chosen:
-        return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "liveshape"
-    usual = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    return (Path(usual) if usual else Path.home() / ".cache") / "liveshape"
+from liveshape.cache_folder import cache_folder
+from liveshape.device.protocol import Adapter
 
 
 def recall(adapter: Adapter, what: str) -> Any:

@@ -1,0 +1,21 @@
+"""The folder for what can be made again: converted models, and what was measured of an adapter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """LIVESHAPE_CACHE, or where this system keeps such things.
+
+    Example: `cache_folder() / "rates.json"`.
+    """
+    chosen = os.environ.get("LIVESHAPE_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "liveshape"
+    usual = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    return (Path(usual) if usual else Path.home() / ".cache") / "liveshape"

@@ -1,0 +1,60 @@
+"""The only file that imports wgpu: wgpu-py as a library, with the C calls of wgpu-native where that is its backend."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import wgpu
+
+from liveshape.device.library import Library, NativeCalls
+from liveshape.device.offers import offers_of
+from liveshape.device.protocol import Offer
+from liveshape.errors import DeviceError
+
+SERIES = (0, 32)  # of wgpu-py: what pyproject.toml asks for, and what every test runs with
+
+
+def check_series(version: str) -> None:
+    """A DeviceError for a wgpu-py of another series: its C calls have other arguments, which would end the process.
+
+    >>> check_series("0.32.4")
+    """
+    if not version.startswith(f"{SERIES[0]}.{SERIES[1]}."):
+        wanted = f"wgpu>={SERIES[0]}.{SERIES[1]},<{SERIES[0]}.{SERIES[1] + 1}"
+        raise DeviceError(
+            f"wgpu {version} is installed; liveshape calls wgpu-native as {SERIES[0]}.{SERIES[1]}.* does: "
+            f"pip install '{wanted}'"
+        )
+
+
+check_series(wgpu.__version__)
+
+
+@functools.cache
+def _leave_opengl_alone() -> None:
+    """OpenGL is a second road to the same hardware, with fewer features and complaints of its own on stderr."""
+    with contextlib.suppress(ImportError, RuntimeError):  # another backend, or a program around us that uses wgpu
+        from wgpu.backends.wgpu_native.extras import set_instance_extras
+
+        set_instance_extras(backends=["Primary"])
+
+
+def _native() -> NativeCalls | None:
+    try:
+        from wgpu.backends.wgpu_native import _api, ffi, lib
+        from wgpu.backends.wgpu_native.extras import write_timestamp
+    except ImportError:  # another backend of wgpu-py: its public calls do everything
+        return None
+    return NativeCalls(ffi, lib, _api.libf, wgpu.GPUError, _api, write_timestamp)
+
+
+LIBRARY = Library(wgpu, _native(), _leave_opengl_alone)
+
+
+def offers() -> list[Offer]:
+    """The adapters that wgpu finds, as `device/backends.py` asks for them.
+
+    Example: `offers()[0].open(None)`.
+    """
+    return offers_of(LIBRARY)
