@@ -91,7 +91,7 @@ class Memory:
         self.wanted = 0  # bytes of that mapping
         self.submission = -1  # the last one that copies into it, where submissions have numbers
         self.submitted = 0  # the number of the submit that writes to it
-        self.job: Job | None = None  # and what submits it, where that is left to a thread
+        self.job: Job | None = None  # and the worker's job that makes it, where it is deferred
         self.bounds = Living[Bound]()
 
     def check(self) -> None:

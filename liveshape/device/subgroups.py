@@ -1,4 +1,4 @@
-"""How many neighbouring threads of a device can hand each other values.
+"""The subgroup size of a device: how many neighbouring threads can shuffle values among them.
 
 WebGPU promises neither a size of subgroups nor that neighbours in a workgroup are neighbours in a subgroup. Devices do
 it so; one that does not is as good as one without subgroups.

@@ -272,8 +272,8 @@ class WebGpuDevice:
     ) -> None:
         """In one submit: copy what arrives, run the commands in one pass, copy results to staging.
 
-        An error of the device is raised here and names the command that caused it. While the device is at work on what
-        was submitted before, this is left to a thread; its errors are raised by `read`, or here the next time.
+        An error of the device is raised here and names the command that caused it. While the device is busy, `finish()`
+        and the submit are deferred to a worker thread; their errors are raised by `read`, or here the next time.
         """
         self._check()
         if self.adapter.software:
@@ -294,8 +294,8 @@ class WebGpuDevice:
                     for piece in copied_ranges(buffer, start, to, at, nbytes)
                 ],
                 what,
-                at_work=self._done < self._counters.submits,
-                beside=not self.adapter.software,
+                busy=self._done < self._counters.submits,
+                software=self.adapter.software,
             )
             self._waiting = 0
             self._counters.submits += 1

@@ -1,7 +1,7 @@
-"""A thread that makes calls one after the other, for what must not be interrupted and for what can be done meanwhile.
+"""A worker thread that makes calls in order: those that must not be interrupted, and those that overlap with the host.
 
-Whoever puts a call or waits for one may be interrupted between any two lines: a call is there, or it is not. And it may
-be one of the last of a process, or of a collected device, whose thread was told to end: then there is another.
+Whoever queues a call or waits for one may be interrupted between any two lines: a call is queued, or it is not. And it
+may be one of the last of a process, or of a collected device, whose thread was told to end: then there is another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK = 0.05  # seconds between looks of a second one who waits, or of one whose
 
 
 class Job:
-    """A call of the thread; `over` once there is its result or its error."""
+    """A call of the worker; `over` once there is its result or its error."""
 
     __slots__ = ("_call", "_ending", "_line", "error", "over", "result")
 
@@ -63,7 +63,7 @@ class Job:
 
 
 class _Line:
-    """What is to be done, by whom: known to the thread and to those who wait, which may outlive the worker."""
+    """The queue, shared by the thread and by those who wait, who may outlive the worker."""
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()  # the first of them is under way

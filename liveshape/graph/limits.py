@@ -17,7 +17,7 @@ class Limits:
     max_workgroup_bytes: int = 16384  # of memory that the threads of a workgroup share
     uniform_alignment: int = 256
     half: bool = True
-    subgroup: int = 0  # neighbouring threads that can hand each other values, a power of two; 0 where none can
+    subgroup: int = 0  # neighbouring threads that can shuffle values, a power of two; 0 where none can
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
 
 
