@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device.webgpu import open_device
+from liveshape.device.backends import open_device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows

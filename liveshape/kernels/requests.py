@@ -22,7 +22,7 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Allowed:
+class GetLimits:
     """Yielded by an operator whose way depends on what the device allows: its Limits come back."""
 
 

@@ -28,7 +28,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingOperator:
     """All problems with one operator. `outside` says whether it would run outside of the delegate, None if that makes
     no difference: it is there already, or is no operator."""
 
@@ -58,17 +58,17 @@ class Lack:
         return f"outside of the delegate it would run: export with {blocked}"
 
 
-def by_operator(problems: Iterable[Problem]) -> list[Lack]:
+def by_operator(problems: Iterable[Problem]) -> list[MissingOperator]:
     """The problems of each operator as one, the most frequent first.
 
-    Example: `[lack.count for lack in by_operator(problems)]`.
+    Example: `[missing.count for missing in by_operator(problems)]`.
     """
     groups: dict[str, list[Problem]] = {}
     for problem in problems:
         # Tensors are told apart by what is wrong with them.
         groups.setdefault(problem.operator or f" {problem.reason}", []).append(problem)
     found = [
-        Lack(
+        MissingOperator(
             row[0].operator,
             len(row),
             tuple({_kind(problem.reason): problem.reason for problem in reversed(row)}.values())[::-1],
@@ -77,7 +77,7 @@ def by_operator(problems: Iterable[Problem]) -> list[Lack]:
         )
         for row in groups.values()
     ]
-    return sorted(found, key=lambda lack: -lack.count)
+    return sorted(found, key=lambda missing: -missing.count)
 
 
 def unsupported(name: str, problems: Sequence[Problem]) -> UnsupportedError:
@@ -85,7 +85,7 @@ def unsupported(name: str, problems: Sequence[Problem]) -> UnsupportedError:
 
     Example: `raise unsupported("forward", problems)`.
     """
-    lines = "\n  ".join(str(lack) for lack in by_operator(problems))
+    lines = "\n  ".join(str(missing) for missing in by_operator(problems))
     parts = "1 part of it is" if len(problems) == 1 else f"{len(problems)} parts of it are"
     details = tuple((problem.node, problem.reason) for problem in problems)
     return UnsupportedError(f"{name} cannot run: {parts} not supported\n  {lines}", details)

@@ -13,7 +13,7 @@ from liveshape.graph.elements import stored_alike
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows, Carried, Product, Role
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops import attention_ways as ways
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.operations import attended, attended_causally
@@ -28,7 +28,7 @@ ATTENTION_COMBINE = Kernel.load("attention/combine_splits")
 ATTENTION_TILED = Kernel.load("attention/tiled")
 ATTENTION_TILED_SHUFFLES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
 
-Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 # Which dimension counts rows and which counts heads.
 ROWS_FIRST = (1, 2)
@@ -69,7 +69,7 @@ def attend(
     tensors = (out, split_results, q, k, v, q if mask is None else mask)
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     if ways.in_blocks(q.shape[row_axis], group):
         yield from _few_rows(tensors, values, q.shape[0] * key_heads, limits)
     else:
@@ -180,11 +180,11 @@ def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
 
 def split_results_of(
     q: LiveTensor, k: LiveTensor, axes: tuple[int, int]
-) -> Generator[Scratch | Allowed, Any, LiveTensor]:
+) -> Generator[Scratch | GetLimits, Any, LiveTensor]:
     """Temporary memory for what the splits of a context leave for each other."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     split_results: LiveTensor = yield Scratch(
         "float32", ways.split_results_shape(q.max_shape, k.max_shape, axes, limits)
     )

@@ -17,7 +17,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, product, tiling
 from liveshape.ops.operations import convolved
 from liveshape.ops.registry import Ints, Number, op
@@ -43,7 +43,7 @@ MANY_THREADS = (
     32  # from here on threads are there by the thousand; below, a tile fills a core, and larger ones cost less
 )
 
-Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 class Window(NamedTuple):
@@ -165,7 +165,7 @@ def conv_with_clamp(
         "high": math.inf if output_max is None else float_of(output_max),
         "CLAMP": output_min is not None or output_max is not None,
     }
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     layer = Layer(
         x, weight, bias, out, window, extents, outputs, groups, end, limits.max_cooperating_threads >= MANY_THREADS
     )

@@ -10,7 +10,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
@@ -110,7 +110,7 @@ def gated_product(
         yield from q4_product(x, weight, scales, group, bias, (out,), GATED, norm)
         return
     out.shape = quantized_shape(shape)
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     puts = limits.max_invocations >= QUANTIZING_THREADS
     if not puts or prod(x.max_shape[:-1]) > GATED_INT8_ROWS:
         numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))

@@ -10,7 +10,7 @@ from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.quantized import BYTES, quantized_shape
 from liveshape.ops.reduction import MEAN, reduce, share_parts, var
@@ -40,7 +40,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 @op("et_vk.rms_norm.default", rows=row_wise("x"))
 def rms_norm(
     x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor
-) -> Generator[Dispatch | Allowed, Any, None]:
+) -> Generator[Dispatch | GetLimits, Any, None]:
     """`out` is numbers, or bytes for the 4-bit layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
     if out.dtype in BYTES:
@@ -48,7 +48,7 @@ def rms_norm(
         yield RMS_NORM_QUANTIZED(out, weight, x, **row)
         return
     out.shape = x.shape
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
     held = ceil_div(x.max_shape[-1] // row["VEC"], threads)
     yield RMS_NORM(out, weight, x, **row, HELD=held if held <= MOST_HELD else 0)

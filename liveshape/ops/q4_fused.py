@@ -9,7 +9,7 @@ from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, three_products
@@ -95,7 +95,7 @@ def _added_product(
         yield from binary("ADD", residual, product, out)
         return
     out.shape = shape
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     if later is not None and defers_norm(prod(x.shape[:-1]), limits):
         norm_weight, rounded = later
         outs = (residual, norm_weight, out, rounded)
@@ -192,7 +192,7 @@ def _normed(
     normed: LiveTensor = (
         yield Scratch(BYTES[0], quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
     )
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     rows = rows_of(x, norm_weight, norm.eps)["rows"]
     if rounded is not None and defers_norm(rows, limits):
         yield from layer(rounded, Norm(None, norm.eps))

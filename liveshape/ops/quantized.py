@@ -20,7 +20,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Allowed, Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
 from liveshape.ops.quantized_ways import (
@@ -66,7 +66,7 @@ FOR_BYTES = "int8"  # the dtype of a weight whose rows are quantized; else it is
 STEP_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see quantization/quantize_group.wgsl
 KEPT_BYTES = 8192  # of a row: it and the scratch to quantize it fit in the workgroup memory of any device
 
-Steps = Generator[Dispatch | Scratch | Allowed, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 # A layer of 4-bit weights whose rows may be quantized; one of several layers or with more than a layer in it; its norm.
 LAYER = Product(packed_weight, "x", "weight", linear=True, byte_rows=True)
@@ -198,7 +198,7 @@ def q4_product(
     quantized: LiveTensor | None = None
     if quantizes and norm is None:
         quantized = yield Scratch(BYTES[0], quantized_shape(x.max_shape))
-    limits: Limits = yield Allowed()
+    limits: Limits = yield GetLimits()
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     partial_sums: LiveTensor = yield Scratch("float32", room)
     scale_stride = 0 if high_first else prod(scales.shape[1:])

@@ -14,7 +14,7 @@ from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
 from liveshape.kernels import Dispatch, Kernel, Variant, specialize
-from liveshape.kernels.requests import Allowed, Read, Request, Scratch
+from liveshape.kernels.requests import GetLimits, Read, Request, Scratch
 from liveshape.plan.groups import Group, LiveNode, LiveRoute, Traced
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import NodeClass, Plan
@@ -241,7 +241,7 @@ class Live:
             elif type(request) is Scratch:
                 reply = self._scratch(node, requested, request)
                 requested += 1
-            elif type(request) is Allowed:
+            elif type(request) is GetLimits:
                 reply = self.plan.limits
             else:
                 if type(request) is Read and request.tensor in node.scratch:

@@ -5,13 +5,14 @@ the device, where a row that changes leaves all others what they were, and rows 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from liveshape.device.adapters import usable_adapters
-from liveshape.device.webgpu import Device, limits_of, open_device
+from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Tensor
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
@@ -93,8 +94,7 @@ def proved(graph: Graph, rows: Rows) -> Rows:
 
 
 def many_threads() -> Device:
-    limits = limits_of(open_device(), max_invocations=256, max_cooperating_threads=256)
-    return Device(usable_adapters()[0], 0, limits=limits)
+    return open_device(limits=replace(open_device().limits, max_invocations=256, max_cooperating_threads=256))
 
 
 @pytest.mark.parametrize("operator", PATTERNS)

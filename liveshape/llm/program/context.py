@@ -17,7 +17,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.graph.state import State
 from liveshape.graph.traits import Role
-from liveshape.kernels.requests import Allowed, Read, Scratch
+from liveshape.kernels.requests import GetLimits, Read, Scratch
 from liveshape.llm.program.rotary_tables import longer_tables
 from liveshape.llm.program.sliding_windows import without_windows
 from liveshape.llm.program.token_graph import MOST_CONTEXT, at_positions, context_of, parameters_of, signature
@@ -126,7 +126,7 @@ class _Sizes:
                 reply = None
                 if isinstance(request, Scratch):
                     reply = _Unbounded(Tensor("scratch", request.dtype, request.max_shape), bytearray())
-                elif isinstance(request, Allowed):
+                elif isinstance(request, GetLimits):
                     reply = Limits()
                 elif isinstance(request, Read):
                     reply = self.start

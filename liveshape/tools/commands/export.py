@@ -172,8 +172,8 @@ def _report(path: Path, seconds: float) -> None:
     print_table(f"{path} written in {seconds:.0f} s", ("file", "size"), rows)
     with open_program(path) as program:
         _, problems = examine(program, "forward", {})
-    for lack in by_operator(problems):
-        print(f"warning: no kernel of liveshape runs this yet: {lack}")
+    for missing in by_operator(problems):
+        print(f"warning: no kernel of liveshape runs this yet: {missing}")
 
 
 def _evaluation_text(file: str | None, source: str) -> str | None:
