@@ -208,7 +208,7 @@ def q4_product(
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     terms = bias if norm is None or norm.terms is None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
-    product = Product(x, operands, outs, kernels, norm, layer, epilogue, together, limits)
+    product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, together, limits)
     kept = KEPT_BYTES // 2 if together else KEPT_BYTES
     if quantizes and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
         yield _quantizing_gemv(product)
@@ -252,7 +252,7 @@ def _layer(
     }
 
 
-class Product(NamedTuple):
+class Q4Product(NamedTuple):
     """What every route of a product binds and tells its kernel."""
 
     x: LiveTensor
@@ -281,7 +281,7 @@ class Product(NamedTuple):
         return {"ASYMMETRIC": self.x.dtype == BYTES[1]}
 
 
-def _quantizing_gemv(product: Product) -> Dispatch:
+def _quantizing_gemv(product: Q4Product) -> Dispatch:
     """One row of floats, quantized by every workgroup: a dispatch for that would take longer."""
     _, columns, depth = product.sizes()
     shares = shares_of_int8_row(columns, depth, product.together, product.limits)
@@ -291,7 +291,7 @@ def _quantizing_gemv(product: Product) -> Dispatch:
     return product.dispatch(product.kernels.normed_quantizing_gemv, **shares, EPS=product.norm.eps)
 
 
-def _int8_few_rows(product: Product) -> Dispatch:
+def _int8_few_rows(product: Q4Product) -> Dispatch:
     """Up to FEW_INT8_ROWS quantized rows, bound by reading the weight."""
     rows, columns, depth = product.sizes()
     factors = product.int8_factors()
@@ -304,7 +304,7 @@ def _int8_few_rows(product: Product) -> Dispatch:
     return product.dispatch(product.kernels.normed_int8_gemv, **factors, **shares, EPS=product.norm.eps)
 
 
-def _few_rows(product: Product) -> Dispatch:
+def _few_rows(product: Q4Product) -> Dispatch:
     """Up to FEW_ROWS rows of floats, bound by reading the weight."""
     rows, columns, depth = product.sizes()
     layer, factors = product.layer, product.float_factors()
@@ -320,7 +320,7 @@ def _few_rows(product: Product) -> Dispatch:
     return product.dispatch(product.kernels.normed_gemv, **factors, **shares, KEPT=depth // 4, EPS=product.norm.eps)
 
 
-def _tiles(product: Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:
+def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:
     """Many rows, bound by arithmetic: in tiles, which split the depth (split-K) where they are too few for a device."""
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits

@@ -15,11 +15,11 @@ from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
 from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
+from liveshape.graph.traits import Role
 from liveshape.lower.lowering import Problem, examine, simplified
 from liveshape.lower.problems import by_operator
 from liveshape.metadata import Dim, TensorInfo, inputs_of, is_constant, outputs_of, shape_text
 from liveshape.model import program_file
-from liveshape.ops import drawing
 from liveshape.plan.dimensions import Dimension, dimensions, literals_like
 from liveshape.plan.plan import Plan
 from liveshape.run.host import compile_with_host, find_on_host
@@ -263,7 +263,7 @@ def _reads(graph: Graph) -> list[DataRead]:
         for node in graph.nodes
         if (node.reads_data or node.control)
         and not node.host
-        and node.name not in drawing.NAMES
+        and node.traits.role is not Role.DRAW
         and isinstance(tensor := node.args[0], Tensor)
     ]
 
