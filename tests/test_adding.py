@@ -58,7 +58,8 @@ def program() -> tuple[Graph, Tensor]:
 
 def expected(ids: np.ndarray, rows: int) -> np.ndarray:
     y = TABLE[ids[0]] * FACTORS["scale"] + FACTORS["shift"]
-    return ((y * FACTORS["scale 2"] + FACTORS["shift 2"]) @ WEIGHT.T)[-rows:]
+    logits: np.ndarray = ((y * FACTORS["scale 2"] + FACTORS["shift 2"]) @ WEIGHT.T)[-rows:]
+    return logits
 
 
 def test_it_computes_what_numpy_does_at_every_live_shape() -> None:

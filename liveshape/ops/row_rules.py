@@ -196,7 +196,7 @@ def of_blocks(node: Node, carried: Carried) -> Carried | None:
         return None
     before = zip(x.max_shape[:axis], blocks, strict=False)
     place = axis if keepdim else sum(block == 1 or block != size for size, block in before)
-    fits = all(place < out.rank and out.max_shape[place] == x.max_shape[axis] for out in node.outputs)
+    fits = all(place < out.rank and out.max_shape[place] == x.max_shape[axis] for out in node.args[-1])
     return outputs_along(node, place) if fits else None
 
 
@@ -224,7 +224,7 @@ def multiplied(node: Node, carried: Carried) -> Carried | None:
     if x not in carried or x.rank < 2:
         return None
     rows = carried[x] - x.rank
-    (out,) = node.outputs
+    out = node.args[-1]
     lead = out.rank - (2 if other.rank > 1 else 1)
     if rows == -2:
         place = lead if nothing_but(node, carried, "x", "addend") else None
