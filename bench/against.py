@@ -24,8 +24,8 @@ from rich.table import Table
 
 from bench.rows import command_of
 from liveshape.device.backends import open_device
+from liveshape.shipped import shipped_model
 from liveshape.tools.commands.bench import described
-from liveshape.tools.commands.generate import shipped_model
 
 ROOT = Path(__file__).parents[1]
 # What both trees understand.

@@ -23,7 +23,7 @@ from liveshape.device.backends import open_device
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import ACTIVATIONS
-from liveshape.tools.commands.generate import shipped_model
+from liveshape.shipped import shipped_model
 
 PROMPT, TOKENS, TURNS = 64, 24, 3
 Pair = tuple[int, int]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from liveshape.errors import InputError
+
 SHIPPED = {"demo": "block.pte", "story": "story"}
 
 
@@ -16,4 +18,19 @@ def shipped(name: str) -> Path | None:
     """
     if name not in SHIPPED or Path(name).exists():
         return None
+    return _place(name)
+
+
+def shipped_model() -> Path:
+    """The folder of the small language model inside the package.
+
+    Example: `LanguageModel.load(shipped_model())`.
+    """
+    folder = _place("story")
+    if not folder.is_dir():
+        raise InputError("this installation carries no model of its own: name a folder, a .pte or a .gguf file")
+    return folder
+
+
+def _place(name: str) -> Path:
     return Path(str(resources.files("liveshape.demo").joinpath(SHIPPED[name])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -49,14 +50,15 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(part for part in parts if part != "__init__"), path
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, inside of functions too, but not those for type checkers alone."""
+def imported(path: Path, for_types: bool = False) -> Iterator[str]:
+    """The dotted names that a file imports, inside of functions too; those for type checkers alone if asked."""
     tree = ast.parse(path.read_text())
     hidden = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
+        if not for_types
     }
     for node in ast.walk(tree):
         if id(node) in hidden:
@@ -179,3 +181,52 @@ def test_nothing_points_up() -> None:
             if target.startswith("liveshape.") and (other := target.split(".")[1]) not in vars(liveshape)["__all__"]:
                 assert other in LEVEL, f"{name} imports {target}, which has no place in ORDER yet"
                 assert LEVEL[other] <= LEVEL[own], f"{name} imports {other}, which is above it"
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """The modules of the package, by dotted name, and which of them each imports anywhere, for types alone too."""
+    paths = {".".join(("liveshape", name)).rstrip("."): path for name, path in modules()}
+
+    def module_of(name: str) -> str:
+        while name and name not in paths:
+            name = name.rpartition(".")[0]
+        return name
+
+    return {
+        name: {module_of(each) for each in imported(path, for_types=True)} - {"", name} for name, path in paths.items()
+    }
+
+
+def circles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components of more than one node, by what each reaches."""
+    reached: dict[str, set[str]] = {}
+    for start in edges:
+        found, waiting = set[str](), [start]
+        while waiting:
+            new = edges[waiting.pop()] - found
+            found |= new
+            waiting += new
+        reached[start] = found
+    within = {node: frozenset(other for other in reached[node] if node in reached[other]) for node in edges}
+    return [set(each) for each in {each for each in within.values() if each}]
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+    assert imports()["liveshape.plan.plan_state"] >= {"liveshape.plan.groups", "liveshape.plan.plan"}
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    assert circles(imports()) == []
+
+
+def test_folders_of_a_room_import_one_another_in_one_direction() -> None:
+    def place(name: str) -> str:
+        """A folder of a room is one place, and each module beside it another: `llm.engine`, `llm.arguments`."""
+        return ".".join(name.split(".")[1:3])
+
+    places: dict[str, set[str]] = {}
+    for name, targets in imports().items():
+        places.setdefault(place(name), set()).update({place(target) for target in targets} - {place(name)})
+    assert circles(places) == []

@@ -10,7 +10,7 @@ from typing import Any
 
 from liveshape.errors import InputError
 
-LOOKAHEAD_TOKENS = 7  # to guess at a time, if nobody says otherwise: with the token before them, eight rows
+LOOKAHEAD_TOKENS = 7  # draft tokens at a time, if nobody says otherwise: with the token before them, eight rows
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:
@@ -65,10 +65,10 @@ def token_limit(max_tokens: Any) -> int | None:
     return limit if limit > 0 else None
 
 
-def guess_limit(lookahead_tokens: Any) -> int:
-    """The most tokens to guess at a time.
+def draft_limit(lookahead_tokens: Any) -> int:
+    """The most draft tokens at a time.
 
-    >>> guess_limit(5)
+    >>> draft_limit(5)
     5
     """
     given = lookahead_tokens

@@ -25,11 +25,12 @@ from liveshape.formats.source import Source
 from liveshape.formats.whole_file import place_of
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import cache_file
+from liveshape.llm.engine.draft_model import DraftModel, check_draft
 from liveshape.llm.engine.engine import Engine, token_of
 from liveshape.llm.engine.fair_lock import Turn, in_turn
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.engine.session import Session
-from liveshape.llm.engine.speculative import NGRAM, Draft, Lookahead, Ngrams, check_draft, most_guesses
+from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, most_draft_tokens
 from liveshape.llm.engine.stream import Stream
 from liveshape.llm.program.context import checked_context, larger_context, with_context
 from liveshape.llm.program.half_cache import halve_caches
@@ -237,7 +238,7 @@ class LanguageModel:
         """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
 
         The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
-        "ngram" or a smaller model of the same tokens, what follows is guessed, and several tokens are verified at once.
+        "ngram" or a smaller model of the same tokens, what follows is drafted, and several tokens are verified at once.
         With `logits`, the stream has those that its last token was chosen from, too.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
@@ -264,13 +265,13 @@ class LanguageModel:
         self._ahead(lookahead, lookahead_tokens, Sampling())
 
     def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
-        most = most_guesses(self._session, tokens)
+        most = most_draft_tokens(self._session, tokens)
         if lookahead == NGRAM:
             return Lookahead(Ngrams(), most)
         if not isinstance(lookahead, LanguageModel):
             raise InputError(f"lookahead must be {NGRAM!r} or a LanguageModel, {_short(lookahead)} was given")
         check_draft(self._session, lookahead._session)
-        return Lookahead(Draft(lookahead._session, sampling), most)
+        return Lookahead(DraftModel(lookahead._session, sampling), most)
 
     # The cache
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import Dispatched
 from liveshape.plan.tracing import Computed, Replay
-
-if TYPE_CHECKING:
-    from liveshape.plan.plan_state import Live
 
 
 def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -25,7 +22,7 @@ _AS_THEY_ARE: Mapping[Any, Any] = {}
 
 
 class LiveNode:
-    """A node with its live values at hand."""
+    """A node with its live values at hand: `live` gives that of a tensor, of a scalar, or of a tuple with such."""
 
     __slots__ = (
         "args",
@@ -42,17 +39,16 @@ class LiveNode:
         "tensors",
     )
 
-    def __init__(self, node: Node, live: Live) -> None:
+    def __init__(self, node: Node, scratch: tuple[Tensor, ...], live: Callable[[Any], Any]) -> None:
         self.node = node
         self.index = node.index
-        self.args = tuple(live.of(argument) for argument in node.args)
-        self.inputs: list[LiveTensor] = [live.tensor(value) for value in node.inputs if isinstance(value, Tensor)]
-        self.scalars: list[LiveScalar] = [live.scalar(value) for value in node.inputs if isinstance(value, SymInt)]
+        self.args = tuple(live(argument) for argument in node.args)
+        self.inputs: list[LiveTensor] = [live(value) for value in node.inputs if isinstance(value, Tensor)]
+        self.scalars: list[LiveScalar] = [live(value) for value in node.inputs if isinstance(value, SymInt)]
         # An operator may set the shape of what it writes in place, too.
-        self.outputs: list[LiveTensor] = [live.tensor(value) for value in node.written if isinstance(value, Tensor)]
-        scratch = live.plan.scratch[node.index]
-        self.scratch = tuple(live.tensor(tensor) for tensor in scratch)
-        self.tensors = tuple(live.tensor(tensor) for tensor in tensors_of(node, scratch))
+        self.outputs: list[LiveTensor] = [live(value) for value in node.written if isinstance(value, Tensor)]
+        self.scratch: tuple[LiveTensor, ...] = tuple(live(tensor) for tensor in scratch)
+        self.tensors: tuple[LiveTensor, ...] = tuple(live(tensor) for tensor in tensors_of(node, scratch))
         self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
         # Whether its plan follows from live shapes and numbers alone, and sets no number.
         self.follows_from_inputs = not node.reads_data and all(isinstance(value, Tensor) for value in node.written)

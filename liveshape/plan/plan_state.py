@@ -43,7 +43,7 @@ class Live:
         self._variants: dict[tuple[Any, ...], Variant] = {}
         self._tensors: dict[Tensor, LiveTensor] = {}
         self._scalars: dict[SymInt, LiveScalar] = {}
-        self.nodes = [LiveNode(node, self) for node in graph.nodes]
+        self.nodes = [LiveNode(node, plan.scratch[node.index], self.of) for node in graph.nodes]
         self.families: dict[int, list[Group]] = {}
         for each in plan.classes:
             self._group(each.family, [self.nodes[index] for index in each.members])

@@ -190,3 +190,8 @@ def work_bar(total: int) -> Iterator[WorkBar]:
         yield WorkBar(bar, bar.add_task("", total=total))
     finally:
         bar.stop()
+
+
+def say(text: str) -> None:
+    """Text to stdout at once."""
+    print(text, end="", flush=True)

@@ -1,19 +1,34 @@
-"""A model as a command takes it: a program, its folder, or a source that becomes one, with a line and a bar."""
+"""A model as a command takes it: a program, its folder, or a source that becomes one, with a line and a bar; and the
+language model of it, open."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from liveshape.export.folder import Settings
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.runnable import Conversion, runnable
+from liveshape.export.sources.opening import located, runs_as_it_is
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.model import program_file
 from liveshape.runtime import Runtime
+from liveshape.shipped import shipped_model
 from liveshape.tools.console import upload_bar
 from liveshape.tools.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from liveshape.llm.language_model import LanguageModel
+
+NGRAM = "ngram"
+AS_USUAL = Conversion()
+Check = Callable[[Tokenizer, int | None, int | None], None]  # the context of the run, and the trained one
 
 
 @contextmanager
@@ -39,6 +54,68 @@ def contexts_of(path: Path) -> tuple[int | None, int | None]:
         constants = constants_of(program)
     own, parameters = constants.get(CONTEXT), parameters_of(constants)
     return own if isinstance(own, int) else None, None if parameters is None else parameters.reach
+
+
+def open_model(
+    source: str | None,
+    device: str | None,
+    half_cache: bool = False,
+    activations: str = "float32",
+    conversion: Conversion = AS_USUAL,
+    check: Check | None = None,
+) -> tuple[LanguageModel, Tokenizer]:
+    """A model and its tokenizer, with bars for what takes long; None is the model that the package carries.
+
+    `check` may refuse what is asked of it, by its tokenizer and its contexts, before weights are converted or uploaded.
+
+    Example: `model, tokenizer = open_model(None, "llvmpipe")`.
+    """
+    from liveshape.llm.language_model import LanguageModel
+
+    def early(checkpoint: Checkpoint) -> None:
+        tokenizer, trained = tokenizer_of(checkpoint), checkpoint.config.context
+        if check is not None:
+            check(tokenizer, conversion.max_context or Settings().bounds(trained)[1], trained)
+
+    given = str(shipped_model()) if source is None else source
+    with runnable_model(given, conversion, early) as path, upload_bar() as progress:
+        tokenizer = Tokenizer.load(path)
+        if check is not None:
+            own, trained = contexts_of(path)
+            check(tokenizer, conversion.max_context or own, trained)
+        model = LanguageModel.load(
+            path,
+            device=device,
+            progress=progress,
+            half_cache=half_cache,
+            activations=activations,
+            max_context=conversion.max_context,
+        )
+    if model.trained_context is not None and model.max_context > model.trained_context:
+        print(
+            f"note: the model was trained for {model.trained_context:,} tokens; text beyond that will be poor",
+            file=sys.stderr,
+        )
+    return model, tokenizer
+
+
+def open_lookahead(
+    wanted: str | None,
+    device: str | None,
+    half_cache: bool = False,
+    activations: str = "float32",
+    conversion: Conversion = AS_USUAL,
+) -> Any:
+    """What `--lookahead` names, for `stream_generate`: "ngram", or a smaller model with its tokenizer.
+
+    One that is converted has a context as large as the other's; its weights are as usual.
+
+    Example: `open_lookahead("SmolLM2-135M-Instruct", "nvidia")`.
+    """
+    if wanted is None or wanted == NGRAM:
+        return wanted
+    asked = AS_USUAL if runs_as_it_is(located(wanted)) else replace(conversion, quant=None)
+    return open_model(wanted, device, half_cache, activations, asked)
 
 
 def _tell(text: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from liveshape.errors import InputError
 from liveshape.llm import Tokenizer
+from liveshape.shipped import shipped_model
 from liveshape.tools.commands.export import EVALUATION
-from liveshape.tools.commands.generate import shipped_model
 from liveshape.tools.measuring.evaluating import compare
 from tests.llm.texts import SENTENCES, plain
 

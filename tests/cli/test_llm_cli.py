@@ -48,7 +48,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return loaded[-1]
 
     monkeypatch.setitem(sys.modules, "liveshape.llm.language_model", SimpleNamespace(LanguageModel=Loader))
-    monkeypatch.setattr("liveshape.tools.commands.generate.contexts_of", lambda path: (512, 4096))
+    monkeypatch.setattr("liveshape.tools.model_argument.contexts_of", lambda path: (512, 4096))
     return loaded
 
 
@@ -140,7 +140,7 @@ def test_a_raw_prompt_has_no_template(capsys: Capture, folder: Path, monkeypatch
     made = FakeModel(reciting(tokens, len(prompt)))
     loader = SimpleNamespace(load=lambda *_, **__: made)
     monkeypatch.setitem(sys.modules, "liveshape.llm.language_model", SimpleNamespace(LanguageModel=loader))
-    monkeypatch.setattr("liveshape.tools.commands.generate.contexts_of", lambda path: (512, None))
+    monkeypatch.setattr("liveshape.tools.model_argument.contexts_of", lambda path: (512, None))
     code, out, _ = call(capsys, "generate", folder, "-p", "Once upon a time", "--raw")
     assert (code, out) == (0, " there was\n")
     assert made.computed == [prompt]
@@ -329,7 +329,7 @@ def test_a_system_prompt_that_no_template_takes_is_told_before_a_model_is_loaded
 
 @pytest.mark.usefixtures("models")
 def test_the_shipped_model_is_the_default(capsys: Capture, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("liveshape.tools.commands.generate.shipped_model", lambda: folder)
+    monkeypatch.setattr("liveshape.tools.model_argument.shipped_model", lambda: folder)
     assert call(capsys, "generate", "-p", "how are you?")[1] == ANSWERS[0] + "\n"
 
 

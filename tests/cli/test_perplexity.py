@@ -16,8 +16,8 @@ from liveshape.errors import InputError
 from liveshape.llm.generation.generating import load
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.tools.commands.generate import shipped_model
-from liveshape.tools.commands.perplexity import measure
+from liveshape.shipped import shipped_model
+from liveshape.tools.measuring.cross_entropy import measure
 
 Capture = pytest.CaptureFixture[str]
 TEXT = (

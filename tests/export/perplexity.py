@@ -20,7 +20,7 @@ from liveshape.export.model.config import Mode, ModelConfig, Quantization
 from liveshape.export.model.layout import Array, Layout, restored
 from liveshape.export.sources.opening import open_checkpoint
 from liveshape.export.weights.storage import RoundedStorage
-from liveshape.tools.commands.perplexity import Measured, measured
+from liveshape.tools.measuring.cross_entropy import Measured, measured
 from tests.export.real_models import smollm2, stories15m
 from tests.export.reference import logits
 

@@ -60,7 +60,7 @@ def test_at_every_length_and_position(folder: tuple[str, Path, Arrays], tmp_path
 
 
 def test_as_a_language_model(text: tuple[str, Path, Arrays], tmp_path: Path) -> None:
-    """Its caches are rows at positions, so that a text may be cut, and guesses be verified many at a time."""
+    """Its caches are rows at positions, so that a text may be cut, and draft tokens be verified many at a time."""
     name, path, weights = text
     export_folder(open_folder(path), tmp_path, Settings(Quantization("none"), MAX, CONTEXT))
     wanted = list(TOKENS[:PROMPT])

@@ -8,8 +8,8 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import InputError
+from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.generation.conversation import Conversation
-from liveshape.llm.generation.reuse import common_prefix
 from tests.llm.texts import END, FakeModel, answering, chatty, plain
 
 ANSWERS = ("I am well 😀", "the sun was warm", "one after the other")

@@ -58,7 +58,7 @@ QUICK = ("drawn", "guesses", "on the host")  # one on the device, one verified, 
 def test_they_are_those_of_torch(story: Pair, way: str) -> None:
     stats = llm.Stats()
     options = {"max_tokens": 7, "stats": stats, **WAYS[way]}
-    if "lookahead" in options:  # a fork, whose guesses are right
+    if "lookahead" in options:  # a fork, whose draft is accepted
         options["lookahead"] = story[0].fork()
     responses = list(llm.stream_generate(*story, BALL, logprobs=COUNT, **options))
     tokens = [response.token for response in responses]

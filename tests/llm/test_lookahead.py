@@ -1,4 +1,4 @@
-"""Guessing ahead without a model: what the text itself proposes, how many, and when nothing is guessed for a while."""
+"""Speculative decoding without a model: what the text itself drafts, how much, and when nothing for a while."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = [1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 9, 3, 4, 70, 9]
     ],
 )
 def test_what_followed_before_may_follow_again(text: list[int], token: int, expected: list[int]) -> None:
-    assert Ngrams().guess(text, token, 3) == expected
+    assert Ngrams().draft(text, token, 3) == expected
 
 
 def test_a_text_that_grows_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,27 +44,27 @@ def test_a_text_that_grows_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     for length in range(100, 300):
         text = tokens[:length]
         grams.expects(text)
-        assert grams.guess(text, tokens[length], 5) == Ngrams().guess(text, tokens[length], 5)
+        assert grams.draft(text, tokens[length], 5) == Ngrams().draft(text, tokens[length], 5)
         count -= length + 1  # what the new one has read
     assert count == 100 + 200 + 199 - 199, "the prompt, and each token when it came"
 
 
-def test_a_text_that_was_taken_back_is_only_guessed_worse() -> None:
+def test_a_text_that_was_taken_back_is_only_drafted_worse() -> None:
     grams = Ngrams()
-    grams.guess([1, 2, 3, 4, 5, 6], 7, 3)
-    assert grams.guess([1, 2, 3, 4, 5], 6, 3) == [], "what followed is no more"
-    assert grams.guess([1, 2, 3, 4], 1, 3) == []
-    assert grams.guess([1, 2, 3, 4, 1], 2, 3) == [3, 4, 1]
+    grams.draft([1, 2, 3, 4, 5, 6], 7, 3)
+    assert grams.draft([1, 2, 3, 4, 5], 6, 3) == [], "what followed is no more"
+    assert grams.draft([1, 2, 3, 4], 1, 3) == []
+    assert grams.draft([1, 2, 3, 4, 1], 2, 3) == [3, 4, 1]
     assert not grams.expects([1, 2, 3])
 
 
 class Scripted:
-    """Always guesses the same token."""
+    """Always drafts the same token."""
 
     def expects(self, text: Any) -> bool:
         return True
 
-    def guess(self, text: Any, token: int, most: int) -> list[int]:
+    def draft(self, text: Any, token: int, most: int) -> list[int]:
         return [5] * most
 
 
@@ -72,23 +72,23 @@ def test_as_many_as_were_right_of_late() -> None:
     ahead = Lookahead(Scripted(), 7)
     text = list(range(50))
 
-    def guessed(right: int | None) -> int:
-        """The number of guesses, of which so many, or all, are right."""
-        found = len(ahead.guess(text, 0, 100))
+    def drafted(right: int | None) -> int:
+        """The number of draft tokens, of which so many, or all, are accepted."""
+        found = len(ahead.draft(text, 0, 100))
         ahead.judge(len(text), found, found if right is None else right)
         text.append(0)
         return found
 
-    assert [guessed(None) for _ in range(3)] == [4, 7, 7]
-    assert [guessed(right) for right in (2, 0, 1, 1, 0)] == [7, 3, 1, 2, 2]
+    assert [drafted(None) for _ in range(3)] == [4, 7, 7]
+    assert [drafted(right) for right in (2, 0, 1, 1, 0)] == [7, 3, 1, 2, 2]
     assert (ahead.proposed, ahead.accepted) == (33, 22)
     ahead.judge(len(text) - 1, 7, 7)
     assert ahead.proposed == 33, "told twice, counted once"
-    assert len(ahead.guess(text, 0, 100)) == 1
-    assert ahead.guess(text, 0, 0) == (), "where there is no room"
+    assert len(ahead.draft(text, 0, 100)) == 1
+    assert ahead.draft(text, 0, 0) == (), "where there is no room"
 
 
-def test_after_failures_nothing_is_guessed_for_a_while() -> None:
+def test_after_failures_nothing_is_drafted_for_a_while() -> None:
     ahead = Lookahead(Scripted(), 7)
     pauses, length = [], 10
     for _ in range(6):
@@ -98,7 +98,7 @@ def test_after_failures_nothing_is_guessed_for_a_while() -> None:
             length += 1
         begin = length
         while not ahead.expects(range(length)):
-            assert ahead.guess(range(length), 0, 9) == ()
+            assert ahead.draft(range(length), 0, 9) == ()
             length += 1
         pauses.append(length - begin + 1)
     assert pauses == [8, 16, 32, 64, 64, 64]

@@ -1,4 +1,4 @@
-"""Guessing ahead of the shipped model: the same words, responses, stops and turns, and how many guesses were right."""
+"""Speculative decoding of the shipped model: the same words, responses, stops and turns, and what was accepted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import liveshape
 from liveshape import llm
 from liveshape.errors import InputError
+from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.engine import logits_of
 from liveshape.llm.generation.responses import speed_text
-from liveshape.llm.generation.reuse import common_prefix
 from liveshape.llm.generation.stats import Stats
 from tests.llm.texts import FakeModel, plain, reciting
 
@@ -110,7 +110,7 @@ def test_texts_are_the_same_but_for_what_rounding_decides(story: Pair, activatio
 
 
 def test_a_stop_string_and_a_second_turn(story: Pair) -> None:
-    other = story[0].fork(), story[1]  # says the same, so all guesses are right
+    other = story[0].fork(), story[1]  # says the same, so all draft tokens are accepted
     expected, _ = words(story, PROMPTS[1], max_tokens=12, temperature=0.0)
     said = "".join(text for text, *_ in expected)
     stop = said[len(said) // 2 :][:5]
@@ -129,14 +129,14 @@ def test_a_stop_string_and_a_second_turn(story: Pair) -> None:
     other[0].close()
 
 
-def test_the_speed_has_a_line_for_guesses() -> None:
+def test_the_speed_has_a_line_for_draft_tokens() -> None:
     response = llm.GenerationResponse("", 1, 5, 1.0, 9, 1.0, 0.1, "stop")
     assert len(speed_text(response, Stats()).splitlines()) == 2
     told = speed_text(response, Stats(num_proposed_tokens=1200, num_accepted_tokens=900)).splitlines()
     assert told[2] == "lookahead:  900 of 1,200 guesses right"
 
 
-def test_what_guesses_must_know_the_same_tokens(story: Pair) -> None:
+def test_what_drafts_must_know_the_same_tokens(story: Pair) -> None:
     model, tokenizer = story
     fake: Any = FakeModel(reciting([5, 6, 7], 1))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Guessing ahead of a model: whatever the guesses are, text, cache and ends are those of a stream without them."""
+"""Speculative decoding of a model: whatever the draft is, text, cache and ends are those of a stream without them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Prophet:
     def expects(self, text: Sequence[int]) -> bool:
         return True
 
-    def guess(self, text: Sequence[int], token: int, most: int) -> list[int]:
+    def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
         begin = len(text) + 1
         known = enumerate(self.said[begin : begin + most], begin)
         return [(each + (place % self.wrong == 0)) % 97 for place, each in known]
@@ -66,7 +66,7 @@ def same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("sampling", [GREEDY, PENALIZED, DRAWN], ids=["greedy", "penalty", "drawn"])
 @pytest.mark.parametrize("wrong", [1, 2, 3, 5, 1000])
-def test_right_and_wrong_guesses_give_the_same_text(
+def test_right_and_wrong_drafts_give_the_same_text(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch, sampling: Sampling, wrong: int
 ) -> None:
     ids = IDS[:9]
@@ -80,7 +80,7 @@ def test_right_and_wrong_guesses_give_the_same_text(
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PENALIZED, DRAWN], ids=["greedy", "penalty", "drawn"])
-def test_the_text_itself_and_other_models_as_guessers(
+def test_the_text_itself_and_other_models_as_drafters(
     model: LanguageModel, small: LanguageModel, sampling: Sampling
 ) -> None:
     other = model.fork()
@@ -107,7 +107,7 @@ def test_models_of_all_logits_verify_as_well(small: LanguageModel, monkeypatch: 
 
 
 def test_draws_follow_the_probabilities_of_each_row(model: LanguageModel) -> None:
-    """Of a call with guesses: a token after each row, by its own logits, and no two rows by the same number."""
+    """Of a call with a draft: a token after each row, by its own logits, and no two rows by the same number."""
     model.prefill(IDS[:6])
     rows = model.evaluate(IDS[6:10])
     model.truncate(6)
@@ -127,7 +127,7 @@ def test_draws_follow_the_probabilities_of_each_row(model: LanguageModel) -> Non
 # Ends
 
 
-def test_it_ends_inside_of_right_guesses(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_inside_of_an_accepted_draft(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     said = plain(model, IDS[:5], DRAWN, max_tokens=20)[0]
     prophecy(monkeypatch, [*IDS[:5], *said])
     for place in (1, 4, 6, 9):
@@ -148,7 +148,9 @@ def test_it_ends_with_the_context(
     same(plain(model, ids, GREEDY, lookahead="ngram"), expected)
 
 
-def test_a_stream_that_is_left_inside_of_right_guesses(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_left_inside_of_an_accepted_draft(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = plain(model, IDS[:5], DRAWN, max_tokens=20)[0]
     prophecy(monkeypatch, [*IDS[:5], *said])
     for count in range(1, 9):
@@ -165,7 +167,7 @@ def test_a_stream_that_is_left_inside_of_right_guesses(model: LanguageModel, mon
 
 
 def test_questions_and_forks_between_the_tokens(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork takes the cache, and with it the rows of guesses that were not part of the text yet."""
+    """A fork takes the cache, and with it the rows of draft tokens that were not part of the text yet."""
     expected = plain(model, IDS[:5], DRAWN, max_tokens=20)
     prophecy(monkeypatch, [*IDS[:5], *expected[0]])
     for between in (lambda: model.logits(), lambda: model.fork().prefill(IDS[20:33])):
@@ -178,7 +180,7 @@ def test_questions_and_forks_between_the_tokens(model: LanguageModel, monkeypatc
         same((said, "length", model.tokens, model.logits()), expected)
 
 
-def test_a_guesser_that_others_use_as_well(model: LanguageModel, small: LanguageModel) -> None:
+def test_a_drafter_that_others_use_as_well(model: LanguageModel, small: LanguageModel) -> None:
     expected = plain(model, IDS[:5], GREEDY, max_tokens=20)
     model.reset()
     said = []
@@ -191,7 +193,7 @@ def test_a_guesser_that_others_use_as_well(model: LanguageModel, small: Language
     same((said, "length", model.tokens, model.logits()), expected)
 
 
-def test_a_stream_that_guesses_and_is_interrupted_anywhere_goes_on(
+def test_a_stream_that_drafts_and_is_interrupted_anywhere_goes_on(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = plain(model, IDS[:5], DRAWN, max_tokens=9)[0]
@@ -219,7 +221,7 @@ def test_a_stream_that_guesses_and_is_interrupted_anywhere_goes_on(
     assert every_line(take, prepare, check, 7) > 60
 
 
-def test_where_nothing_is_guessed_steps_run_ahead_as_ever(
+def test_where_nothing_is_drafted_steps_run_ahead_as_ever(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed = 0
@@ -239,7 +241,7 @@ def test_where_nothing_is_guessed_steps_run_ahead_as_ever(
 # What is refused
 
 
-def test_what_cannot_guess_or_be_guessed_is_refused(model: LanguageModel, opaque: LanguageModel) -> None:
+def test_what_cannot_draft_or_be_drafted_for_is_refused(model: LanguageModel, opaque: LanguageModel) -> None:
     wrong: list[tuple[Any, str]] = [
         ("words", "lookahead must be 'ngram' or a LanguageModel, 'words' was given"),
         (model, "a model cannot guess ahead of itself"),

@@ -115,7 +115,7 @@ class FakeModel:
         self.memory = SimpleNamespace(total=2_000_000_000)
         self.device = SimpleNamespace(name="a list")
         self.positional = True
-        self.lookaheads: list[tuple[Any, int]] = []  # what was asked to guess, and how much
+        self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
         self.turn = Turn()
 
     @property

@@ -162,17 +162,17 @@ class Session:
         return self._submit(contents, tokens, sampling, 1, logits, behind)
 
     def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
-        """Submit a token and guesses of what follows it, and choose a token after each of them.
+        """Submit a token and draft tokens of what follows it, and choose a token after each of them.
 
         Each that turns out to be right is made part of the text by `accept`, in order. The others are not there.
 
-        Example: `tokens_of(session.verify([token, *guesses], sampling))`.
+        Example: `tokens_of(session.verify([token, *draft], sampling))`.
         """
         return self._submit(self._ready(), tokens, sampling, len(tokens), logits)
 
     @property
     def verified_at_once(self) -> int:
-        """The most tokens of `verify`; one if there can be no guesses."""
+        """The most tokens of `verify`; one if there can be no draft."""
         return self.description.chosen_rows if self.looks_ahead else 1
 
     def holds(self, pending: Pending) -> bool:

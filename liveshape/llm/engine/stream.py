@@ -1,25 +1,23 @@
 """Token after token without waiting: each step is submitted with the token of the one before it still on the device,
 and so are some after it where the device is a GPU and steps are short: it has work however late the host is.
 
-Where guesses are made, a step that they may follow waits for its token instead, and verifies them along with it.
+In speculative decoding a step that draft tokens may follow waits for its token instead, and verifies them with it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from liveshape.errors import InputError
+from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.engine import logits_of, tokens_of
 from liveshape.llm.engine.fair_lock import Turn, in_turn
 from liveshape.llm.engine.session import Session
-from liveshape.llm.generation.reuse import common_prefix
+from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.run.executor import Pending
-
-if TYPE_CHECKING:
-    from liveshape.llm.engine.speculative import Lookahead
 
 AHEAD_SECONDS = 0.005  # of steps that may be under way for nothing when a text ends
 
@@ -27,14 +25,14 @@ AHEAD_SECONDS = 0.005  # of steps that may be under way for nothing when a text 
 class _Next(NamedTuple):
     """The step whose token comes next, how many may come, and how long the text is without it.
 
-    A step with guesses has several tokens: one after each row, of which `row` is next. One without may have others
+    A step with a draft has several tokens: one after each row, of which `row` is next. One without may have others
     `behind` it already.
     """
 
     pending: Pending
     left: int | None
     position: int
-    guesses: tuple[int, ...] = ()
+    draft: tuple[int, ...] = ()
     row: int = 0
     behind: tuple[Pending, ...] = ()
 
@@ -88,34 +86,34 @@ class Stream(Iterator[int]):
         left = None if step.left is None else step.left - 1
         goes_on = self._has_room(step)
         ahead: tuple[Pending, ...] = ()
-        if goes_on and session.looks_ahead and not step.guesses and not self._expects(left):
+        if goes_on and session.looks_ahead and not step.draft and not self._expects(left):
             # The next steps are on their way before this token is read, so that the device never waits for the host.
             ahead = self._run_ahead(step)
         chosen = tokens_of(step.pending)
         self._note_time()
         token = chosen[step.row]
         if self._with_logits:
-            rows = logits_of(step.pending, len(step.guesses) + 1)
+            rows = logits_of(step.pending, len(step.draft) + 1)
             self.logits = self._first_logits if rows is None else rows[step.row]
-        if self._lookahead is not None and step.guesses and step.row == 0:
-            right = common_prefix(step.guesses, chosen)
-            self._lookahead.judge(step.position, len(step.guesses), right)
+        if self._lookahead is not None and step.draft and step.row == 0:
+            accepted = common_prefix(step.draft, chosen)
+            self._lookahead.judge(step.position, len(step.draft), accepted)
         if token in self._stop_ids:
             self._finish("stop")
         elif not goes_on:
             self._finish("length")
-        elif step.guesses[step.row : step.row + 1] == (token,) and session.holds(step.pending):
+        elif step.draft[step.row : step.row + 1] == (token,) and session.holds(step.pending):
             row = step.row + 1
-            session.accept(token, last=row == len(step.guesses))
+            session.accept(token, last=row == len(step.draft))
             self._next = step._replace(left=left, position=step.position + 1, row=row)
         else:
-            guesses = () if ahead else self._guesses(token, left)
+            draft = () if ahead else self._draft(token, left)
             if not ahead and self._lookahead is not None:
-                ahead = (session.verify([token, *guesses], self._sampling, self._with_logits),)
+                ahead = (session.verify([token, *draft], self._sampling, self._with_logits),)
             ahead = ahead or (session.follow(step.pending, self._sampling, self._with_logits),)
-            session.accept(token, last=not guesses and len(ahead) == 1)
+            session.accept(token, last=not draft and len(ahead) == 1)
             # Last, and at once: a step that ends before this line has not been.
-            self._next = _Next(ahead[0], left, step.position + 1, guesses, behind=ahead[1:])
+            self._next = _Next(ahead[0], left, step.position + 1, draft, behind=ahead[1:])
         return token
 
     def _run_ahead(self, step: _Next) -> tuple[Pending, ...]:
@@ -144,25 +142,25 @@ class Stream(Iterator[int]):
         return left and step.position + behind < self._session.description.max_context
 
     def _expects(self, left: int | None) -> bool:
-        """Whether the next step may have guesses, and so has to wait for its token."""
+        """Whether the next step may have a draft, and so has to wait for its token."""
         return self._lookahead is not None and left != 1 and self._lookahead.expects(self._session.text)
 
-    def _guesses(self, token: int, left: int | None) -> tuple[int, ...]:
-        """What may follow the text and a token, as far as there is room for it and somebody wants it."""
+    def _draft(self, token: int, left: int | None) -> tuple[int, ...]:
+        """Draft tokens after the text and a token, as far as there is room for them and somebody wants them."""
         if self._lookahead is None:
             return ()
         session = self._session
         room = session.description.max_context - session.position - 1
-        return self._lookahead.guess(session.text, token, room if left is None else min(room, left - 1))
+        return self._lookahead.draft(session.text, token, room if left is None else min(room, left - 1))
 
     @property
     def proposed(self) -> int:
-        """How many tokens were guessed."""
+        """How many draft tokens were verified."""
         return 0 if self._lookahead is None else self._lookahead.proposed
 
     @property
     def accepted(self) -> int:
-        """How many of them were right."""
+        """How many of them were accepted."""
         return 0 if self._lookahead is None else self._lookahead.accepted
 
     def _finish(self, reason: Literal["stop", "length"]) -> None:

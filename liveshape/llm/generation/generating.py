@@ -20,7 +20,8 @@ import numpy as np
 from liveshape.errors import InputError, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, check_pair, path_of, text_of, token_ids, token_limit
 from liveshape.llm.generation.constraint import Constraint, grammar_of
-from liveshape.llm.generation.host_sampling import HostStream, host_sampler
+from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.generation.host_stream import HostStream
 from liveshape.llm.generation.logprobs import logprob_count, logprobs_of
 from liveshape.llm.generation.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
 from liveshape.llm.generation.responses import GenerationResponse, speed_text

@@ -1,21 +1,17 @@
-"""Choosing a token on the host, for logits that callables of the user have changed: the settings mean what they do on
-the GPU, the draws are others."""
+"""Sampling on the host, for logits that callables of the user have changed: the settings mean what they do on the GPU,
+the draws are others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from liveshape.errors import InputError
 from liveshape.llm.sampling_settings import Sampling
-
-if TYPE_CHECKING:
-    from liveshape.llm.generation.constraint import Constraint
-    from liveshape.llm.language_model import LanguageModel
 
 Logits = npt.NDArray[np.float32]  # (vocabulary,)
 _HIGHEST = 3e38  # as on the device: what is infinitely likely is as likely as can be
@@ -79,55 +75,3 @@ def checked_token(given: Any, count: int) -> int:
     if isinstance(token, bool) or not isinstance(token, Integral) or not 0 <= int(token) < count:
         raise InputError(f"a sampler must give a token, an integer from 0 to {count - 1}; {given!r} came")
     return int(token)
-
-
-class HostStream(Iterator[int]):
-    """Tokens chosen by callables, one whole step after the other, behind a prompt that is in the cache.
-
-    `logits` are those of the model that the last token was chosen from.
-
-    Example: `next(HostStream(model, ids, lambda tokens, logits: int(logits.argmax())))`.
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        ids: Sequence[int],
-        choose: Callable[[Tokens, Logits], Any],
-        processors: Sequence[Callable[[Tokens, Logits], Any]] = (),
-        constraint: Constraint | None = None,
-    ) -> None:
-        self._model, self._choose, self._processors = model, choose, processors
-        self._constraint = constraint
-        self._tokens = list(ids)
-        self._held = len(self._tokens)  # of these, so many are in the cache
-        self.logits: Logits | None = None
-
-    def __next__(self) -> int:
-        row = np.asarray(self._model.turn.run(self._logits), np.float32).reshape(-1)
-        self._held, self.logits = len(self._tokens), row
-        tokens = np.asarray(self._tokens, np.int64)
-        for process in self._processors:
-            row = checked_logits(process(tokens, row), row.size)
-        # Last: whatever callables wish for, the form is kept.
-        row = row if self._constraint is None else self._constraint.mask(row)
-        token = checked_token(self._choose(tokens, row), row.size)
-        if self._constraint is not None:
-            if row[token] == -np.inf:
-                raise InputError(f"the sampler gave token {token}, which leaves the form that was asked for")
-            self._constraint.put(token)
-        self._tokens.append(token)
-        return token
-
-    @property
-    def complete(self) -> bool:
-        """Whether the form that was asked for lets nothing follow."""
-        return self._constraint is not None and self._constraint.complete
-
-    def _logits(self) -> Any:
-        tokens, held = self._tokens, self._held
-        if self._model.tokens != tuple(tokens[:held]):
-            raise InputError("the model was used otherwise since the last token of this text; begin a new one")
-        if held < len(tokens):
-            self._model.prefill(tokens[held:])
-        return self._model.logits()

@@ -30,21 +30,21 @@ class GenerationResponse:
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
-    """How fast it went, in a line each for the prompt, for the text and, with stats, for guesses if there were any.
+    """How fast it went, in a line each for the prompt, the text and, with stats, the draft tokens if there were any.
 
     Example: `print(speed_text(last), file=sys.stderr)`.
     """
     return (
         f"prompt:     {counted(response.prompt_tokens, 'token')}, {response.prompt_tps:,.1f} tokens/s\n"
         f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
-        f" ({response.finish_reason or 'interrupted'}){guesses_text(stats)}"
+        f" ({response.finish_reason or 'interrupted'}){acceptance_text(stats)}"
     )
 
 
-def guesses_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
-    """How many guesses were right; nothing if there were none.
+def acceptance_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
+    """How many draft tokens were accepted; nothing if there were none.
 
-    >>> guesses_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
+    >>> acceptance_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
     '; 30 of 40 guesses right'
     """
     if stats is None or not stats.num_proposed_tokens:

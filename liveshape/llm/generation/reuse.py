@@ -6,19 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from liveshape.errors import UnsupportedError
+from liveshape.llm.engine.common_prefix import common_prefix
 
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two rows begin with alike.
-
-    >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
-    2
-    """
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)))
 
 
 def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:

@@ -11,23 +11,15 @@ from liveshape.errors import InputError, counted
 from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.conversation import Conversation
-from liveshape.llm.generation.responses import GenerationResponse, guesses_text
+from liveshape.llm.generation.responses import GenerationResponse, acceptance_text
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.context import larger_context
 from liveshape.tools.chat_commands import SETTINGS, command_of, run_command
-from liveshape.tools.commands.generate import (
-    AS_USUAL,
-    check_form,
-    check_options,
-    open_lookahead,
-    open_model,
-    read_schema,
-    read_text,
-    say,
-)
-from liveshape.tools.console import has_colours
+from liveshape.tools.console import has_colours, say
 from liveshape.tools.interrupts import interruptible
+from liveshape.tools.model_argument import AS_USUAL, open_lookahead, open_model
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
+from liveshape.tools.text_arguments import check_form, check_options, read_schema, read_text
 from liveshape.tools.wrapping import wrapped
 
 _HELP = f"""\
@@ -80,9 +72,9 @@ def chat(
     if template is not None:
         tokenizer = tokenizer.with_chat_template(template)
     talk = Conversation(loaded, tokenizer, system=system, drop_oldest=True)
-    guesser = open_lookahead(lookahead, device, half_cache, activations, conversion)
+    drafter = open_lookahead(lookahead, device, half_cache, activations, conversion)
     take_prompt_cache(loaded, prompt_cache)
-    ahead = {"lookahead": guesser, "lookahead_tokens": lookahead_tokens}
+    ahead = {"lookahead": drafter, "lookahead_tokens": lookahead_tokens}
     form = {"json_schema": schema, "regex": regex}
     options: dict[str, Any] = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
     if tokenizer.chat_template is None:
@@ -131,7 +123,7 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
         note(
             f"{counted(last.generation_tokens, 'token')}, {last.generation_tps:,.1f} tokens/s; "
             f"prompt {last.prompt_tps:,.1f} tokens/s; "
-            f"context {talk.context_used:,} of {talk.model.max_context:,}{guesses_text(stats, '; ')}"
+            f"context {talk.context_used:,} of {talk.model.max_context:,}{acceptance_text(stats, '; ')}"
         )
 
 

@@ -21,8 +21,8 @@ from liveshape.formats.whole_file import place_of
 from liveshape.lower.lowering import examine
 from liveshape.lower.problems import by_operator
 from liveshape.packages import need
-from liveshape.tools.commands.generate import read_text
 from liveshape.tools.console import counted, print_table, print_text, size_text
+from liveshape.tools.text_arguments import read_text
 
 # What a module of the user's own is lowered by, and what a checkpoint is written by.
 _FOR_MODULES = ("torch", "torchao", "executorch")

@@ -1,4 +1,4 @@
-"""What a recipe cost: perplexity of the model that was written, and how far its guesses are from those of its source.
+"""What a recipe cost: perplexity of the model that was written, and its divergence from its source.
 
 The source's own weights are written too, unquantized and in float32, into a folder that goes at the end; both run on
 the device over the same windows of a text.
@@ -21,8 +21,8 @@ from liveshape.export.model.config import Quantization
 from liveshape.llm.generation.generating import load
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.tools.commands.perplexity import Measured, foretold, losses_of, measured, windows_of
 from liveshape.tools.console import upload_bar, work_bar
+from liveshape.tools.measuring.cross_entropy import Measured, foretold, losses_of, measured, windows_of
 
 CONTEXT = 256  # of a window, where the model holds as many
 

@@ -1,0 +1,68 @@
+"""A draft model: a smaller one of the same tokens proposes what the large one verifies (speculative.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.llm.engine.common_prefix import common_prefix
+from liveshape.llm.engine.session import Session
+from liveshape.llm.engine.stream import Stream
+from liveshape.llm.sampling_settings import Sampling
+
+
+class DraftModel:
+    """What a smaller model would write. Its cache follows the text, whatever was in it before.
+
+    Example: `DraftModel(session_of_the_small_model, sampling).draft(ids, token, 7)`.
+    """
+
+    def __init__(self, session: Session, sampling: Sampling) -> None:
+        self._session, self._sampling = session, sampling
+        self._agreed = 0  # tokens that its cache and the text are known to begin with alike
+        self._mark: object = None
+
+    def expects(self, text: Sequence[int]) -> bool:
+        """Whether the text still fits into its context."""
+        return len(text) + 1 < self._session.description.max_context
+
+    def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+        """Its own stream of tokens, without an end."""
+        return self._session.turn.run(self._draft, text, token, most)
+
+    def _draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+        session = self._session
+        known = self._agreed if session.mark is self._mark else 0
+        known = min(known, len(text), session.position)
+        held = known + common_prefix(session.tokens_from(known), [*text[known:], token])
+        # The last token is computed again if it is there already, for what follows it.
+        session.truncate(min(held, len(text)))
+        missing = [*text[session.position :], token]
+        most = min(most, session.description.max_context - session.position - len(missing) + 1)
+        if most < 1:
+            return []
+        first = session.append(missing, self._sampling)
+        drafted = list(Stream(session, first, self._sampling, most, frozenset()))
+        self._agreed, self._mark = len(text) + 1, session.mark
+        return drafted
+
+
+def check_draft(session: Session, draft: Session) -> None:
+    """An error unless one model can draft for another.
+
+    Example: `check_draft(large_session, small_session)`.
+    """
+    draft.check_open()
+    if draft is session:
+        raise InputError(
+            "a model cannot guess ahead of itself: its cache holds the text; give a smaller one, or a fork"
+        )
+    sizes = session.description.vocab_size, draft.description.vocab_size
+    if sizes[0] != sizes[1]:
+        raise InputError(
+            f"the model has {sizes[0]:,} tokens and the one that guesses {sizes[1]:,}: both need the same tokenizer"
+        )
+    if not draft.looks_ahead:
+        raise UnsupportedError(
+            "the model that guesses keeps state that is no entry per token: it could not take its guesses back"
+        )
