@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     )
     from liveshape.metadata import Dim, MethodNotFoundError, TensorInfo
     from liveshape.model import Model, load
-    from liveshape.runtime import Memory, Runtime
+    from liveshape.program.memory_use import Memory
+    from liveshape.runtime import Runtime
 
 __version__ = "0.1.0"
 
@@ -57,7 +58,7 @@ __all__ = [
 # Importing the package costs nothing; each name brings its module along when it is first used.
 _HOMES = {
     "Dim": "metadata",
-    "Memory": "runtime",
+    "Memory": "program.memory_use",
     "MethodNotFoundError": "metadata",
     "Model": "model",
     "Runtime": "runtime",

@@ -8,16 +8,20 @@ from pathlib import Path as FilePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from liveshape.disk import Path
 from liveshape.errors import FormatError
 from liveshape.formats.source import FileSource
 from liveshape.metadata import TensorInfo
-from liveshape.runtime import Memory, Path, Program, Progress, Runtime
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.memory_use import Memory
+from liveshape.program.program import Program, load_program
 from liveshape.shipped import shipped
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from liveshape.device.protocol import Device
+    from liveshape.run.weights import Progress
 
 
 class SupportsDlpack(Protocol):
@@ -38,8 +42,8 @@ class Model:
     Example: `y = model(x)`, at any shape of x up to `model.inputs[0].bounds`.
     """
 
-    def __init__(self, runtime: Runtime, program: Program, method: str) -> None:
-        self._runtime, self._program = runtime, program
+    def __init__(self, target: CompileTarget, program: Program, method: str) -> None:
+        self._target, self._program = target, program
         self._method = program.load_method(method)
         self.name = method
 
@@ -79,12 +83,12 @@ class Model:
 
         Example: `model.method("get_max_seq_len")() == 512`.
         """
-        return Model(self._runtime, self._program, name)
+        return Model(self._target, self._program, name)
 
     @property
     def device(self) -> Device:
         """The device that methods of this file run on."""
-        return self._runtime.device
+        return self._target.device
 
     @property
     def memory(self) -> Memory:
@@ -151,11 +155,11 @@ def load(
 
     Example: `y = load("model.pte")(x)`.
     """
-    runtime = Runtime(device, strict=strict, activations=activations)
+    target = CompileTarget(device, strict=strict, activations=activations)
     source = program_file(FilePath(path)) if isinstance(path, (str, os.PathLike)) else path
-    program = runtime.load_program(source, data_path=data_path, progress=progress)
+    program = load_program(target, source, data_path=data_path, progress=progress)
     try:
-        return Model(runtime, program, method)
+        return Model(target, program, method)
     except BaseException:
         program.close()
         raise

@@ -35,6 +35,7 @@ ABOUT: Mapping[str, str] = {
     "device": "memory, submit, readback",
     "run": "a plan on a device",
     "metadata": "inputs and outputs",
+    "program": "a file on a device",
     "runtime": "executorch.runtime's calls",
     "model": "liveshape.load",
     "export": "checkpoints to .pte",

@@ -38,7 +38,10 @@ from liveshape.llm.program.rotary_tables import turned_otherwise
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
-from liveshape.runtime import Memory, Program, Progress, Runtime, tell_host
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.memory_use import Memory
+from liveshape.program.program import Program, load_program, tell_host
+from liveshape.run.weights import Progress
 
 
 class LanguageModel:
@@ -73,12 +76,12 @@ class LanguageModel:
         """
         context = checked_context(max_context)
         file = program_file(Path(path))
-        runtime = Runtime(device, activations=activations)
-        # Opened here and not by the runtime: a checksum must be of these bytes, whatever the path leads to later.
+        target = CompileTarget(device, activations=activations)
+        # Opened here and not by the program: a checksum must be of these bytes, whatever the path leads to later.
         source = Source(file)
         program: Program | None = None
         try:
-            program = runtime.load_program(source.view)
+            program = load_program(target, source.view)
             constants = constants_of(program)
             graph = program.graph("forward", lambda lowered: with_context(lowered, constants, context))
             tell_host(graph)
@@ -88,7 +91,7 @@ class LanguageModel:
             program.close()
             turned = _rotation(constants, made.description.max_context)
             origin = Origin(file.name, source, program.data, activations, turned)
-            return cls(Engine(made, runtime.device, progress), origin)
+            return cls(Engine(made, target.device, progress), origin)
         except UnsupportedError as error:
             _close(program, source)
             raise UnsupportedError(f"{file}: {error}", error.details) from error

@@ -18,7 +18,8 @@ from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.model import program_file
-from liveshape.runtime import Runtime
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program
 from liveshape.shipped import shipped_model
 from liveshape.tools.console import upload_bar
 from liveshape.tools.wrapping import wrapped
@@ -50,7 +51,7 @@ def contexts_of(path: Path) -> tuple[int | None, int | None]:
 
     Example: `own, trained = contexts_of(Path("model-folder"))`.
     """
-    with Runtime().load_program(str(program_file(path))) as program:
+    with load_program(CompileTarget(), str(program_file(path))) as program:
         constants = constants_of(program)
     own, parameters = constants.get(CONTEXT), parameters_of(constants)
     return own if isinstance(own, int) else None, None if parameters is None else parameters.reach

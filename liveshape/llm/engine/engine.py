@@ -19,9 +19,10 @@ from liveshape.llm.program.token_graph import LOGITS, SETTINGS, TOKEN, TokenGrap
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
+from liveshape.program.memory_use import Memory, memory_of
 from liveshape.run.executor import Executor, Pending
 from liveshape.run.results import DeviceTensor
-from liveshape.runtime import Memory, Progress, memory_of
+from liveshape.run.weights import Progress
 
 # Between them these take every route through the sampling operator.
 _ROUTES = (

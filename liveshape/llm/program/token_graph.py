@@ -22,7 +22,7 @@ from liveshape.llm.program.rows import widened
 from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
 from liveshape.ops import sampling, symint
-from liveshape.runtime import Program
+from liveshape.program.program import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")

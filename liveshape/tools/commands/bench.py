@@ -23,7 +23,8 @@ from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.llm.language_model import LanguageModel
 from liveshape.model import Model
-from liveshape.runtime import Runtime
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program
 from liveshape.tools.commands.run import make_inputs
 from liveshape.tools.console import WorkBar, check_writable, counted, size_text, status, upload_bar, work_bar
 from liveshape.tools.measuring.plot import bars, lines
@@ -146,12 +147,12 @@ def _of_program(
     files: Sequence[str] | None,
     repeats: int,
 ) -> tuple[dict[str, Any], list[Row]]:
-    runtime = Runtime(choice)
-    with upload_bar() as progress, runtime.load_program(program, data_path=list(data), progress=progress) as opened:
+    target = CompileTarget(choice)
+    with upload_bar() as progress, load_program(target, program, data_path=list(data), progress=progress) as opened:
         takes = opened.inputs(method)
         wanted: Sequence[str | None] = shapes or [None]
         calls = [make_inputs(takes, each, files) for each in wanted]
-        model = Model(runtime, opened, method)
+        model = Model(target, opened, method)
         with work_bar(len(calls) * (repeats + 1)) as begin:
             rows = []
             for inputs in calls:

@@ -22,8 +22,10 @@ from liveshape.metadata import Dim, TensorInfo, inputs_of, is_constant, outputs_
 from liveshape.model import program_file
 from liveshape.plan.dimensions import Dimension, dimensions, literals_like
 from liveshape.plan.plan import Plan
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.memory_use import Memory, memory_of
+from liveshape.program.program import load_program
 from liveshape.run.host import compile_with_host, find_on_host
-from liveshape.runtime import Memory, Runtime, memory_of
 from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
 
 
@@ -104,7 +106,7 @@ def inspect(
     Example: `inspect("model.pte", method="forward")`.
     """
     program = str(program_file(Path(program)))
-    with Runtime().load_program(program, data_path=list(data)) as opened:
+    with load_program(CompileTarget(), program, data_path=list(data)) as opened:
         file, tensors = opened.file, opened.data
         if method is not None:
             opened.metadata(method)  # says which methods there are if this is none of them

@@ -14,8 +14,9 @@ from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.plan.compiling import compile
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program, tell_host
 from liveshape.run.executor import Executor
-from liveshape.runtime import Runtime, tell_host
 from liveshape.tools.commands.devices import rate_text
 from liveshape.tools.commands.run import make_inputs
 from liveshape.tools.console import check_writable, print_json, print_table, size_text, status, upload_bar, work_bar
@@ -107,8 +108,8 @@ def _of_program(
     files: Sequence[str] | None,
     repeats: int,
 ) -> Iterator[Profile]:
-    runtime = Runtime(device)
-    with upload_bar() as progress, runtime.load_program(program, data_path=list(data)) as opened:
+    target = CompileTarget(device)
+    with upload_bar() as progress, load_program(target, program, data_path=list(data)) as opened:
         wanted: Sequence[str | None] = shapes or [None]
         calls = [make_inputs(opened.inputs(method), each, files) for each in wanted]
         graph = opened.graph(method)

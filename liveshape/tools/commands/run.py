@@ -20,9 +20,10 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.formats.signature import Signature
 from liveshape.metadata import TensorInfo, shape_text
 from liveshape.model import Model, program_file
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program
 from liveshape.run.arrays import file_dtype, numpy_dtype
 from liveshape.run.legal import check_call
-from liveshape.runtime import Runtime
 from liveshape.tools.console import counted, print_json, print_table, upload_bar
 from liveshape.tools.model_argument import runnable_model
 
@@ -59,17 +60,17 @@ def run(
     Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
     """
     _check_output_file(output_file)
-    runtime = Runtime(device, strict=strict, activations=activations)
+    target = CompileTarget(device, strict=strict, activations=activations)
     with (
         runnable_model(program, conversion or Conversion()) as path,
         upload_bar() as progress,
-        runtime.load_program(program_file(path), data_path=list(data), progress=progress) as opened,
+        load_program(target, program_file(path), data_path=list(data), progress=progress) as opened,
     ):
         # A wrong shape is told before any weight is uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
         inputs = _legal(inputs, opened.file.signatures.get(method), given=bool(input_files))
         start = time.perf_counter()
-        model = Model(runtime, opened, method)
+        model = Model(target, opened, method)
         loaded = time.perf_counter() - start
         outputs: tuple[Any, ...] = ()
         milliseconds: list[float] = []

@@ -1,0 +1,1 @@
+"""A file on a device: its methods loaded, ready to be called."""

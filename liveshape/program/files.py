@@ -1,0 +1,49 @@
+"""Opening the files of a program: the `.pte`, and the `.ptd` files beside it; an error names the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from liveshape.disk import Path
+from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.formats import Program as File
+from liveshape.formats import open_program, open_tensor_data
+from liveshape.formats.source import FileSource
+
+
+def open_file(source: FileSource) -> File:
+    """A `.pte` from a path, bytes or a binary file.
+
+    Example: `open_file("model.pte").plans`.
+    """
+    with _naming(source):
+        return open_program(source)
+
+
+def read_tensor_data(data_path: Path | Sequence[Path] | None) -> dict[str, memoryview]:
+    """The data of one `.ptd` or several by key; the files stay mapped while a view of them lives.
+
+    Example: `read_tensor_data(["base.ptd", "adapter.ptd"])`.
+    """
+    paths = () if data_path is None else (data_path,) if isinstance(data_path, (str, os.PathLike)) else data_path
+    found: dict[str, memoryview] = {}
+    for path in paths:
+        with _naming(path), open_tensor_data(path) as file:
+            for key, entry in file.entries.items():
+                if key in found and found[key] != entry.data:
+                    raise InputError(f"{os.fspath(path)}: another file has other data under {key!r}; give one of them")
+                found[key] = entry.data
+    return found
+
+
+@contextmanager
+def _naming(source: object) -> Iterator[None]:
+    """Put the path of a file that cannot be read in front of the reason."""
+    try:
+        yield
+    except (FormatError, UnsupportedError) as error:
+        if not isinstance(source, (str, os.PathLike)):
+            raise
+        raise type(error)(f"{os.fspath(source)}: {error}") from error

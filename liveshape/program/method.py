@@ -1,0 +1,141 @@
+"""A method that is loaded: arrays in, arrays out; numpy gives numpy, torch tensors give torch tensors."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from liveshape.errors import InputError, ShapeError
+from liveshape.formats import ExecutionPlan, Signature
+from liveshape.formats.signature import assumed_signature
+from liveshape.graph import Graph, Tensor
+from liveshape.metadata import MethodMeta, inputs_of, outputs_of
+from liveshape.program.memory_use import Memory
+from liveshape.run.keywords import arranged, swapped
+
+if TYPE_CHECKING:
+    from liveshape.run.executor import Executor, Pending
+
+
+class Method:
+    """A method, ready to run. Its buffers belong to one call at a time, so a lock lets threads in one by one.
+
+    Different methods may run in different threads at once.
+    """
+
+    def __init__(
+        self, plan: ExecutionPlan, signature: Signature | None, runner: Executor | ConstantMethod, memory: Memory
+    ) -> None:
+        self._plan = plan
+        self._signature = signature or assumed_signature(plan)
+        self._runner: Executor | ConstantMethod | None = runner
+        self._lock = threading.Lock()
+        self.memory = memory
+        # What the method takes, and what it gives.
+        self.inputs = inputs_of(plan, signature)
+        self.outputs = outputs_of(plan)
+
+    def execute(self, inputs: Sequence[Any] = ()) -> list[Any]:
+        """Run once. Inputs are numpy arrays, torch tensors, lists or numbers; arrays and numbers come back.
+
+        Where an input is a torch tensor, arrays come back as torch tensors.
+
+        Example: `logits, = method.execute([tokens, position])`.
+        """
+        with self._lock:
+            found = self._start(inputs).result()
+        return self._given_back(found, inputs)
+
+    async def execute_async(self, inputs: Sequence[Any] = ()) -> list[Any]:
+        """The same without holding up an event loop while the device works.
+
+        Example: `logits, = await method.execute_async([tokens, position])`.
+        """
+        with self._lock:
+            pending = self._start(inputs)
+        return self._given_back(await pending.result_async(), inputs)
+
+    def _start(self, inputs: Sequence[Any]) -> Pending | ConstantMethod:
+        try:
+            return self._opened().start(inputs)
+        except (InputError, ShapeError) as error:
+            order = swapped(self.inputs, inputs) if isinstance(inputs, (list, tuple)) else ""
+            if not order:
+                raise
+            problem = str(error).partition("; ")[0]
+            raise type(error)(f"{problem}; the inputs look swapped: {self._plan.name} takes ({order})") from error
+
+    def _given_back(self, found: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Results as the caller has his tensors: torch is never imported for it."""
+        torch = sys.modules.get("torch")
+        kind = getattr(torch, "Tensor", None)
+        if kind is None or not any(isinstance(value, kind) for value in inputs):
+            return found
+        from liveshape.run.arrays import as_torch
+
+        return [
+            as_torch(torch, value, info.dtype) if info.is_tensor else value
+            for value, info in zip(found, self.outputs, strict=True)
+        ]
+
+    def _opened(self) -> Executor | ConstantMethod:
+        if self._runner is None:
+            raise InputError(f"{self._plan.name}: the program was closed; load it again")
+        return self._runner
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> list[Any]:
+        """The same as `execute`, with the inputs one by one, in order or by their names.
+
+        Example: `logits, = method(tokens, input_pos=position)`.
+        """
+        return self.execute(self.arranged(inputs, named))
+
+    def arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        """Inputs that were given in order and by name as `execute` takes them.
+
+        Example: `method.execute(method.arranged((tokens,), {"input_pos": position}))`.
+        """
+        return arranged(self._plan.name, self._signature, inputs, named)
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """What the method takes and gives, with the calls of executorch.runtime."""
+        return MethodMeta(self._plan)
+
+    def close(self) -> None:
+        """Give its memory on the device back; a call after that is an InputError.
+
+        Example: `method.close()`, which `Program.close` does for all of them.
+        """
+        with self._lock:
+            runner, self._runner = self._runner, None
+            if runner is not None:
+                runner.close()
+
+    def __repr__(self) -> str:
+        return f"Method({self._plan.name!r})"
+
+
+class ConstantMethod:
+    """The outputs of a method that computes nothing, straight from the file."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def start(self, inputs: Sequence[Any]) -> ConstantMethod:
+        if inputs:
+            raise InputError(f"{self._graph.name} takes 0 inputs, {len(inputs)} were given")
+        return self
+
+    def result(self) -> list[Any]:
+        from liveshape.run.arrays import as_array
+
+        return [as_array(value).copy() if isinstance(value, Tensor) else value for value in self._graph.outputs]
+
+    async def result_async(self) -> list[Any]:
+        return self.result()
+
+    def close(self) -> None:
+        """Nothing lies on a device."""
