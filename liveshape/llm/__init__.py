@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from liveshape.llm.generation.conversation import Conversation
-from liveshape.llm.generation.generating import ContextError, generate, load, stream_generate
+from liveshape.llm.generation.generating import generate, load, stream_generate
 from liveshape.llm.generation.logprobs import Logprobs
 from liveshape.llm.generation.options import GenerationOptions
+from liveshape.llm.generation.prompts import ContextError
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.sampling_settings import Sampling

@@ -16,8 +16,8 @@ import torch
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.generation.conversation import Conversation
-from liveshape.llm.generation.generating import prompt_ids
 from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.generation.prompts import prompt_ids
 from liveshape.llm.generation.stopping import StopWatch
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings

@@ -11,8 +11,8 @@ import pytest
 
 from liveshape import llm
 from liveshape.errors import FormatError, InputError
-from liveshape.llm.generation.generating import prompt_ids
 from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.generation.prompts import prompt_ids
 from liveshape.llm.generation.responses import speed_text
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.generation.stopping import StopWatch

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, models, pre_tokenizers
 
 from liveshape.errors import InputError
-from liveshape.llm.generation.generating import prompt_ids
+from liveshape.llm.generation.prompts import prompt_ids
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import CHAT_TEMPLATE, END, START, byte_level, chatty, plain, sentencepiece
 

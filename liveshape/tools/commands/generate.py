@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
-from liveshape.llm.generation.generating import ContextError, prompt_ids, stream_generate
+from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.logprobs import Logprobs
 from liveshape.llm.generation.options import Prompt
+from liveshape.llm.generation.prompts import ContextError, prompt_ids
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
 from liveshape.llm.generation.stats import Stats, now_ms
 from liveshape.llm.program.context import larger_context

@@ -1,0 +1,87 @@
+"""What a prompt may be (a text, token ids, messages), its ids, and whether they fit the context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from liveshape.errors import InputError, counted
+from liveshape.llm.arguments import text_of, token_ids
+from liveshape.llm.generation.options import Prompt, Prompts
+from liveshape.llm.program.context import larger_context
+from liveshape.llm.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from liveshape.llm.language_model import LanguageModel
+
+
+class ContextError(InputError):
+    """A prompt is longer than the context of the model; both numbers are in the message and here.
+
+    Example: `except ContextError as error: print(error.tokens, error.context)`.
+    """
+
+    def __init__(self, tokens: int, context: int, trained: int | None = None) -> None:
+        super().__init__(
+            f"the prompt is {counted(tokens, 'token')} long, the context of this model is {context:,}: "
+            f"shorten the prompt, or {larger_context(trained, tokens)}"
+        )
+        self.tokens, self.context = tokens, context
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *, raw: bool = False) -> list[int]:
+    """The ids of a prompt: messages go through the chat template, and so does a text unless it is `raw`.
+
+    One that is empty is the token that begins a text: the tokenizer's, or else `begin`.
+
+    Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
+    """
+    if isinstance(prompt, str):
+        text = text_of(prompt, "the prompt")
+        chats = tokenizer.chat_template is not None and not raw
+        said = [{"role": "user", "content": text}]
+        ids = tokenizer.apply_chat_template(said) if chats else tokenizer.encode_prompt(text)
+    elif _are_messages(prompt):
+        if raw:
+            raise InputError("raw takes a text as it is, and messages were given: they need the chat template")
+        ids = tokenizer.apply_chat_template(prompt)
+    else:
+        try:
+            ids = token_ids(prompt)
+        except InputError as error:
+            raise InputError(f"a prompt is a text, token ids, or messages: {error}") from error
+    if ids:
+        return ids
+    begin = begin if tokenizer.bos_id is None else tokenizer.bos_id
+    if begin is None:
+        raise InputError("the prompt is empty, and this model has no token that begins a text")
+    return [begin]
+
+
+def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    listed = isinstance(prompt, Sequence) and len(prompt) > 0
+    return listed and all(isinstance(item, Mapping) for item in prompt)
+
+
+def are_several(prompt: Any) -> TypeGuard[Prompts]:
+    """Whether each item of a list is a prompt of its own: a text, ids, or messages.
+
+    >>> are_several(["Once", "There"]), are_several([1, 2, 3])
+    (True, False)
+    """
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
+
+
+def room_behind(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
+    """How many tokens may follow the prompt; the last of them needs no place of its own in the cache.
+
+    Example: `room_behind(len(ids), model, 256)`.
+    """
+    if tokens > model.max_context:
+        raise ContextError(tokens, model.max_context, model.trained_context)
+    room = model.max_context - tokens + 1
+    return room if max_tokens is None else min(max_tokens, room)

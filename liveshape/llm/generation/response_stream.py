@@ -1,0 +1,118 @@
+"""The generation loop: tokens become responses, with their text, the reason of the end, and how fast they came."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from liveshape.llm.generation.logprobs import logprobs_of
+from liveshape.llm.generation.options import Streamer
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.reuse import cut_to_prefix
+from liveshape.llm.generation.stats import Stats, now_ms
+from liveshape.llm.generation.stopping import StopWatch
+from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
+
+if TYPE_CHECKING:
+    from liveshape.llm.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a model, checked; `tokens(cached)` starts it behind what the cache holds."""
+
+    ids: list[int]
+    limit: int
+    ends: frozenset[int]
+    watch: StopWatch
+    keep_prefix: bool
+    tokens: Callable[[int], Iterator[int]]
+    logprobs: int | None  # how many of the likeliest tokens to tell of
+
+
+def responses(
+    model: LanguageModel, tokenizer: Tokenizer, request: Request, streamer: Streamer | None, stats: Stats
+) -> Generator[GenerationResponse, None, None]:
+    """A response for each token of a request, and one at the end if no token brings the reason.
+
+    Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
+    """
+    ids, watch = request.ids, request.watch
+    decoder = StreamDecoder(tokenizer, ids)
+    memory = model.memory.total / 1e9
+    start = first = time.perf_counter()
+    stats.num_prompt_tokens = len(ids)
+    _tell(streamer, ids)
+    # In one turn: nobody else's text may come between what is cut and what is added.
+    cached, source = model.turn.run(_begin, model, request)
+    said: list[int] = []
+    reason: str | None = None
+    try:
+        while reason is None:
+            token, text, logprobs = next(source, None), "", None
+            if token is None:
+                reason = "stop"
+            else:
+                said.append(token)
+                if request.logprobs is not None:
+                    logprobs = logprobs_of(getattr(source, "logits", None), token, request.logprobs)
+                _tell(streamer, [token])
+                text = watch.put("" if token in request.ends else decoder.put(token))
+                reason = _reason_to_end(request, source, token, len(said))
+            if len(said) == 1:
+                first = time.perf_counter()
+                stats.prompt_eval_end_ms = stats.first_token_ms = now_ms()
+            if reason is not None:
+                text += watch.put(decoder.end()) + watch.end()
+                reason = "stop" if watch.matched is not None else reason
+            _count(stats, source, len(said))
+            yield GenerationResponse(
+                text=text,
+                token=said[-1] if said else ids[-1],
+                prompt_tokens=len(ids),
+                prompt_tps=(len(ids) - cached) / max(first - start, 1e-9),
+                generation_tokens=len(said),
+                generation_tps=(len(said) - 1) / max(time.perf_counter() - first, 1e-9) if len(said) > 1 else 0.0,
+                peak_memory=memory,
+                finish_reason=reason,
+                logprobs=logprobs,
+            )
+    finally:
+        # A stream that nobody reads on must not run ahead on the device.
+        close = getattr(source, "close", None)
+        if close is not None:
+            close()
+        if streamer is not None:
+            streamer.end()
+
+
+def _begin(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
+    """How much of the prompt the cache holds, and the tokens behind it."""
+    if not request.keep_prefix:
+        model.reset()
+    cached = cut_to_prefix(model, request.ids) if request.keep_prefix else 0
+    return cached, request.tokens(cached)
+
+
+def _reason_to_end(request: Request, source: Iterator[int], token: int, count: int) -> str | None:
+    """Why a text ends with its `count`th token, if it does."""
+    if token in request.ends or request.watch.matched is not None:
+        return "stop"
+    if getattr(source, "complete", False):
+        return "grammar"
+    return "length" if count >= request.limit else None
+
+
+def _tell(streamer: Streamer | None, ids: list[int]) -> None:
+    if streamer is not None:
+        streamer.put(np.asarray(ids, np.int64))
+
+
+def _count(stats: Stats, source: Any, tokens: int) -> None:
+    stats.num_generated_tokens, stats.inference_end_ms = tokens, now_ms()
+    stats.num_proposed_tokens = getattr(source, "proposed", 0)
+    stats.num_accepted_tokens = getattr(source, "accepted", 0)
