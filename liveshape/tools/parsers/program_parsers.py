@@ -1,0 +1,148 @@
+"""The words of the commands that look at a machine and at programs: `devices`, `inspect`, `ops` and `run`."""
+
+from __future__ import annotations
+
+import argparse
+
+from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, positive
+
+_DEVICES = """\
+examples:
+  liveshape devices
+  liveshape devices --json
+  LIVESHAPE_DEVICE=nvidia liveshape devices          which one would that be?
+  liveshape devices --measure                        how fast is each at copying and computing?
+
+--measure is remembered per adapter and driver in the user's cache folder (LIVESHAPE_CACHE), for `liveshape profile`."""
+
+_INSPECT = """\
+Needs no GPU: without one the limits are those that every WebGPU device has.
+
+examples:
+  liveshape inspect model.pte
+  liveshape inspect model.pte --data weights.ptd --method decode
+  liveshape inspect model.pte --json | jq '.methods[].problems'"""
+
+_OPS = """\
+NAMEs are whole names or parts of them; a whole name may be one that has no kernel and runs on the host.
+
+examples:
+  liveshape ops
+  liveshape ops softmax aten::mm.out
+  liveshape ops --json | jq -r '.[] | select(.kind == "portable").name'"""
+
+_RUN = f"""\
+Inputs are random unless given: floats are normal, integers small and not negative, single integers 0.
+Shapes are one per input, sizes joined by x, inputs by commas; without them every input has its largest shape.
+{SOURCES}
+
+examples:
+  liveshape run model.pte
+  liveshape run model.pte --input-shapes 1x7x64,1 --repeat 20
+  liveshape run model.pte --inputs tokens.npy position.npy --output-file logits.npz --print none
+  liveshape run model.pte --method get_max_seq_len"""
+
+
+def add_commands(add: Add) -> None:
+    """The parsers of the four.
+
+    Example: `add_commands(add)`, before `parser.parse_args()`.
+    """
+    _add_devices(add)
+    _add_inspect(add)
+    _add_ops(add)
+    _add_run(add)
+
+
+def _add_devices(add: Add) -> None:
+    listing = add("devices", "list the adapters of this machine", _DEVICES, _run_devices)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.add_argument("--measure", action="store_true", help="measure its copy rate and arithmetic, or recall them")
+    listing.add_argument("--remeasure", action="store_true", help="measure them anew")
+
+
+def _add_inspect(add: Add) -> None:
+    inspecting = add("inspect", "show what is in a program and what it needs", _INSPECT, _run_inspect)
+    _add_program(inspecting)
+
+
+def _add_ops(add: Add) -> None:
+    names = add("ops", "list the operators, their dtypes and kernels", _OPS, _run_ops, False)
+    names.add_argument("names", metavar="NAME", nargs="*", help="a name or a part of one")
+    names.add_argument("--json", action="store_true", help="print JSON")
+    names.add_argument("--markdown", action="store_true", help="print docs/operators.md")
+
+
+def _add_run(add: Add) -> None:
+    running = add("run", "run a program on given or random inputs", _RUN, _run_run)
+    _add_program(running, "a .pte file, a folder with one, or what is converted")
+    running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
+    running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz or raw .bin, in order or NAME=FILE")
+    running.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    running.add_argument("--repeat", metavar="N", type=positive, default=1, help="how often to run (default 1)")
+    running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
+    running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
+    add_activations(running)
+    add_conversion(running, context=False)
+    running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
+    # The words of executor_runner, for habits and scripts.
+    running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
+    running.add_argument("--num-executions", dest="repeat", type=positive, help=argparse.SUPPRESS)
+    running.set_defaults(print="summary", repeat=1)
+
+
+def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a folder with one") -> None:
+    parser.add_argument("program", metavar="PROGRAM", help=what)
+    parser.add_argument(
+        "--data", "--data-path", metavar="FILE", action="append", default=[], help="a .ptd file of it; may be repeated"
+    )
+    parser.add_argument("--method", "--method-name", metavar="NAME", help="one method of it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+
+
+def _run_devices(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.devices import devices
+
+    return devices(arguments.device, as_json=arguments.json, measure=arguments.measure, remeasure=arguments.remeasure)
+
+
+def _run_inspect(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.inspect import inspect
+
+    return inspect(
+        arguments.program,
+        data=arguments.data,
+        method=arguments.method,
+        device=arguments.device,
+        as_json=arguments.json,
+    )
+
+
+def _run_ops(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.ops import ops
+
+    return ops(arguments.names, as_json=arguments.json, as_markdown=arguments.markdown)
+
+
+def _run_run(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.run import run
+
+    return run(
+        arguments.program,
+        data=arguments.data,
+        method=arguments.method or "forward",
+        device=arguments.device,
+        input_shapes=arguments.input_shapes,
+        input_files=arguments.inputs,
+        seed=arguments.seed,
+        repeat=arguments.repeat,
+        output_file=arguments.output_file,
+        show=arguments.print,
+        as_json=arguments.json,
+        strict=arguments.strict,
+        activations=arguments.activations,
+        conversion=conversion_of(arguments),
+    )
