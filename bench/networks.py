@@ -124,11 +124,11 @@ def made(name: str) -> nn.Module:
 
 def write(folder: Path) -> None:
     """Export every network and compress it."""
-    from liveshape.export.module.torch_export import Source, lower
+    from liveshape.export.module.torch_export import ModuleSource, lower
 
     for name in NETWORKS:
         path = folder / f"{name}.pte"
-        lower(Source(made(name), (torch.zeros(1, 3, SIDE, SIDE),)), path)
+        lower(ModuleSource(made(name), (torch.zeros(1, 3, SIDE, SIDE),)), path)
         (folder / f"{name}.pte.xz").write_bytes(lzma.compress(path.read_bytes(), preset=1))
         path.unlink()
         print(f"{name}: {(folder / f'{name}.pte.xz').stat().st_size / 1e6:.1f} MB")

@@ -29,7 +29,7 @@ from liveshape.kernels.requests import Read
 from liveshape.llm.language_model import LanguageModel
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices, Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.run.host import compile_with_host
 from liveshape.runtime import Runtime
 from tests.ops.cases import CASES
@@ -64,7 +64,7 @@ class Numbers(dict[Any, int]):
         return self[key]
 
 
-def steps(live: Live, storages: Numbers) -> list[Any]:
+def steps(live: PlanState, storages: Numbers) -> list[Any]:
     """Every dispatch as it is now: where its tensors lie, params and grid."""
     return [
         [([storages[node.tensors[place].storage] for place in places], slot.params.hex(), slot.grid)]
@@ -92,7 +92,7 @@ def layout(plan: Plan, numbers: Numbers) -> list[Any]:
     ]
 
 
-def resized(live: Live, storages: Numbers, sizes: dict[Any, Any], number: int) -> Any:
+def resized(live: PlanState, storages: Numbers, sizes: dict[Any, Any], number: int) -> Any:
     """The dispatches at live sizes, or what the program says against them."""
     for value, size in sizes.items():
         live.set(value, size)
@@ -104,7 +104,7 @@ def resized(live: Live, storages: Numbers, sizes: dict[Any, Any], number: int) -
     return steps(live, storages)
 
 
-def halves(plan: Plan, live: Live, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
+def halves(plan: Plan, live: PlanState, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
     """Both halves of what is digested."""
     storages = Numbers()
     memory = layout(plan, storages)
@@ -126,7 +126,7 @@ def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
             for number in POSITIONS:
                 yield sizes | dict.fromkeys(scalars, number), number
 
-    return halves(plan, Live(plan), walks())
+    return halves(plan, PlanState(plan), walks())
 
 
 def of_cases(limits: Limits) -> Iterator[tuple[str, Any]]:
@@ -149,7 +149,7 @@ def of_cases(limits: Limits) -> Iterator[tuple[str, Any]]:
                         0,
                     )
 
-            live = Live(plan)
+            live = PlanState(plan)
             found = halves(plan, live, walks())
             kernels = {variant for node in live.nodes for route in node.group.routes for variant, _ in route}
             return found | {"text": sorted(text_of(variant.source) for variant in kernels)}
@@ -189,7 +189,7 @@ def of_program(path: Path, limits: Limits, activations: str) -> dict[str, Any]:
             for number in POSITIONS:
                 yield {tokens: (1, rows), position: (min(position.max_shape[0], rows),)}, number
 
-    made = halves(plan, Live(plan), walks())
+    made = halves(plan, PlanState(plan), walks())
     model.close()
     return {half: found[half] + [made[half]] for half in found}
 

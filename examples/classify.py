@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.module.torch_export import Source, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 
 LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
@@ -26,7 +26,7 @@ for outside, stride in LAYERS:
 head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
 model = nn.Sequential(layer(3, 32, 3, 2, 1), *separable, head).eval()
 side = torch.export.Dim("side", min=64, max=224)
-lower(Source(model, (torch.zeros(1, 3, 224, 224),), ({2: side, 3: side},)), Path("mobilenet.pte"))
+lower(ModuleSource(model, (torch.zeros(1, 3, 224, 224),), ({2: side, 3: side},)), Path("mobilenet.pte"))
 classify = liveshape.load("mobilenet.pte")
 for pixels in (224, 97, 160):
     picture = np.random.default_rng(pixels).random((1, 3, pixels, pixels), np.float32)

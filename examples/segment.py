@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.module.torch_export import Source, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 
 
 class Beside(nn.Sequential):
@@ -28,7 +28,7 @@ for noisy, mask in map(disc, [32] * 150):
     optimizer.zero_grad()
     nn.functional.binary_cross_entropy_with_logits(unet(noisy), mask).backward()
     optimizer.step()
-lower(Source(unet, (torch.zeros(1, 1, 128, 128),), ({2: 2 * half, 3: 2 * half},)), Path("unet.pte"))
+lower(ModuleSource(unet, (torch.zeros(1, 1, 128, 128),), ({2: 2 * half, 3: 2 * half},)), Path("unet.pte"))
 paint = liveshape.load("unet.pte")
 for noisy, mask in map(disc, (32, 128, 76)):
     painted = paint(noisy.numpy()) > 0

@@ -16,7 +16,7 @@ from liveshape.formats.execution_plan import (
     Value,
 )
 from liveshape.formats.ptd import TensorData, TensorEntry, open_tensor_data
-from liveshape.formats.pte import Program, open_program
+from liveshape.formats.pte import PteFile, open_program
 from liveshape.formats.signature import InputSignature, Signature, Size
 from liveshape.formats.vkgraph import (
     OperatorCall,
@@ -42,7 +42,7 @@ __all__ = [
     "MoveCall",
     "OperatorCall",
     "OptionalTensorListRef",
-    "Program",
+    "PteFile",
     "Signature",
     "Size",
     "TensorData",

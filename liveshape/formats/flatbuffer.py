@@ -43,7 +43,7 @@ def damaged(path: str, problem: str) -> FormatError:
     return FormatError(f"{path}: {problem}; the file is damaged or cut short, copy or export it again")
 
 
-class Reader:
+class FlatbufferReader:
     """The bytes of one flatbuffer and the budget left for decoding them.
 
     An honest flatbuffer holds each table, vector and string once. A hostile one can point at the same vector from every
@@ -60,7 +60,7 @@ class Reader:
     def root(self, identifier: bytes, name: str, layout: Fields) -> Table:
         """The root table, after a check of the file identifier.
 
-        Example: `Reader(view).root(b"ET12", "Program", fields("version"))`.
+        Example: `FlatbufferReader(view).root(b"ET12", "Program", fields("version"))`.
         """
         if self.size < 8:
             raise damaged(name, f"{self.size} bytes are too few for a flatbuffer, which takes 8 or more")
@@ -94,12 +94,12 @@ class Reader:
 class Table:
     """One table of a flatbuffer: typed access to its fields by name.
 
-    Example: `Reader(view).root(b"ET12", "Program", fields("version")).u32("version")`.
+    Example: `FlatbufferReader(view).root(b"ET12", "Program", fields("version")).u32("version")`.
     """
 
     __slots__ = ("_inline_size", "_layout", "_position", "_reader", "_vtable", "_vtable_size", "path")
 
-    def __init__(self, reader: Reader, position: int, path: str, layout: Fields) -> None:
+    def __init__(self, reader: FlatbufferReader, position: int, path: str, layout: Fields) -> None:
         reader.charge(_OBJECT_COST, path)
         self.path = path
         self._reader, self._position, self._layout = reader, position, layout

@@ -9,7 +9,7 @@ from types import MappingProxyType, TracebackType
 
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.formats.dtypes import ITEM_SIZES, SCALAR_TYPES, check_dim_order, tensor_size
-from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
+from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
 from liveshape.formats.segments import read_segments
 from liveshape.formats.source import FileSource, Source
 
@@ -70,7 +70,7 @@ def open_tensor_data(source: FileSource) -> TensorData:
 def _read(source: Source) -> TensorData:
     view = source.view
     flatbuffer, data = _split(view)
-    root = Reader(flatbuffer).root(b"FT01", "FlatTensor", FLAT_TENSOR)
+    root = FlatbufferReader(flatbuffer).root(b"FT01", "FlatTensor", FLAT_TENSOR)
     version = root.u32("version")
     if version != 0:
         raise UnsupportedError(f"FlatTensor.version: {version}, this version of liveshape reads 0; update liveshape")
@@ -92,7 +92,7 @@ def _split(view: memoryview) -> tuple[memoryview, memoryview]:
     magic, length, offset, size, segment_base, segment_size = _HEADER.unpack_from(view, 8)
     if magic != b"FH01":
         # A file of another kind is better named by its identifier than by the header it lacks.
-        Reader(view).root(b"FT01", "FlatTensor", FLAT_TENSOR)
+        FlatbufferReader(view).root(b"FT01", "FlatTensor", FLAT_TENSOR)
         raise FormatError(f"FH01 header.magic: {bytes(magic)!r} at byte 8, expected b'FH01'; export the .ptd again")
     if length < _HEADER.size:
         raise damaged("FH01 header.length", f"{length}, at least {_HEADER.size} is allowed")

@@ -10,7 +10,7 @@ from types import TracebackType
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.formats.dtypes import ITEM_SIZES, tensor_size
 from liveshape.formats.execution_plan import PLAN, ExecutionPlan, TensorSpec, read_plan
-from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
+from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
 from liveshape.formats.segments import SUBSEGMENT, Constants, NamedData, Segments, read_named_data, read_segments
 from liveshape.formats.signature import Signature, read_signatures
 from liveshape.formats.source import FileSource, Source
@@ -31,7 +31,7 @@ _HEADER = struct.Struct("<4sIQQ")
 _HEADER_WITH_SIZE = struct.Struct("<4sIQQQ")
 
 
-class Program:
+class PteFile:
     """An open `.pte`: its methods and its data. Close it, or use it in a `with` statement.
 
     Example: `with open_program("model.pte") as program: print([plan.name for plan in program.plans])`.
@@ -95,7 +95,7 @@ class Program:
         """Let go of the file. Views already taken stay valid and keep its map until they go."""
         self._source.close()
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> PteFile:
         return self
 
     def __exit__(
@@ -104,7 +104,7 @@ class Program:
         self.close()
 
 
-def open_program(source: FileSource) -> Program:
+def open_program(source: FileSource) -> PteFile:
     """Open a `.pte` from a path (mapped, not read), bytes, a view, or a binary file (read whole).
 
     Example: `open_program("model.pte").method("forward").values`.
@@ -117,14 +117,14 @@ def open_program(source: FileSource) -> Program:
         raise
 
 
-def _read_program(source: Source) -> Program:
+def _read_program(source: Source) -> PteFile:
     if bytes(source.view[:4]) == b"GGUF":
         raise FormatError(
             "this is a GGUF file, no program yet; make one of it: liveshape export FILE -o FOLDER, "
             "or talk to it at once: liveshape chat FILE"
         )
     flatbuffer, data = _split(source.view)
-    root = Reader(flatbuffer).root(b"ET12", "Program", PROGRAM)
+    root = FlatbufferReader(flatbuffer).root(b"ET12", "Program", PROGRAM)
     version = root.u32("version")
     if version != 0:
         raise UnsupportedError(f"Program.version: {version}, this version of liveshape reads 0; update liveshape")
@@ -141,7 +141,7 @@ def _read_program(source: Source) -> Program:
             if isinstance(value, TensorSpec):
                 _tensor_data(value, constants, mutable, f"{entry.path}.values[{index}].val")
         plans[plan.name] = plan
-    return Program(source, version, tuple(plans.values()), read_named_data(root, segments), constants, mutable)
+    return PteFile(source, version, tuple(plans.values()), read_named_data(root, segments), constants, mutable)
 
 
 def _split(view: memoryview) -> tuple[memoryview, memoryview]:

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from liveshape.formats.dtypes import tensor_size
-from liveshape.formats.flatbuffer import Reader, Table, damaged, fields
+from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
 from liveshape.formats.source import check_view
 
 
@@ -139,7 +139,7 @@ def parse_vkgraph(blob: memoryview) -> VkGraph:
     """
     check_view(blob)
     flatbuffer, raw = _split(blob)
-    root = Reader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
+    root = FlatbufferReader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
     views: dict[tuple[int, int], memoryview] = {}  # one range is one view, as of a segment
     constants = tuple(_constant(entry, raw, views) for entry in root.tables("constants", BYTES))
     values = tuple(_value(entry, constants) for entry in root.tables("values", VALUE))

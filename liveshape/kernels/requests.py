@@ -48,8 +48,8 @@ class OnHost:
 
 
 @dataclass(frozen=True)
-class Turn:
+class CallCount:
     """Yielded by an operator that draws numbers: how many calls there were comes back, so that each draws others."""
 
 
-Request = Read | OnHost | Turn
+Request = Read | OnHost | CallCount

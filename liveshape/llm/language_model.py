@@ -27,7 +27,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.draft_model import DraftModel, check_draft
 from liveshape.llm.engine.engine import Engine, token_of
-from liveshape.llm.engine.fair_lock import Turn, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, in_turn
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, most_draft_tokens
@@ -105,7 +105,7 @@ class LanguageModel:
     # What it is
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> FairLock:
         """The turn at this model and its forks: `turn.run(function)` calls a function while no other thread uses them.
 
         Example: `model.turn.run(lambda: (model.reset(), model.evaluate(ids)))`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from liveshape import ops
 from liveshape.errors import FormatError
-from liveshape.formats import Program
+from liveshape.formats import PteFile
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
@@ -28,7 +28,7 @@ _ELEMENT = ops.defined_by(symint.local_scalar_dense)
 class Builder:
     """Collects nodes and values in program order, and every problem instead of stopping at the first."""
 
-    program: Program
+    program: PteFile
     data: Mapping[str, memoryview]
     find_on_host: FindOnHost | None = None  # who computes what no kernel does
     nodes: list[Node] = field(default_factory=list)

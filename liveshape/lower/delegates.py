@@ -18,7 +18,7 @@ from liveshape.lower.problems import advice
 BACKEND = "VulkanBackend"
 
 
-class Delegate:
+class InlinedDelegate:
     """One delegate: its values, made once and shared by every call of it, so that its state is one."""
 
     def __init__(self, builder: Builder, graph: VkGraph, prefix: str, once: bool) -> None:

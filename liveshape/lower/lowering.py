@@ -22,7 +22,7 @@ from liveshape.formats import (
     KernelCall,
     MoveCall,
     OptionalTensorListRef,
-    Program,
+    PteFile,
     TensorListRef,
     TensorSpec,
     VkGraph,
@@ -35,7 +35,7 @@ from liveshape.graph.elements import prod, supported
 from liveshape.graph.sources import Source
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
-from liveshape.lower.delegates import BACKEND, Delegate
+from liveshape.lower.delegates import BACKEND, InlinedDelegate
 from liveshape.lower.elision import elided_views
 from liveshape.lower.fusion import fuse
 from liveshape.lower.problems import Problem, advice, unsupported
@@ -47,7 +47,7 @@ _JUMP, _VIEW = ops.defined_by(jump_false), ops.defined_by(view_copy)
 
 
 def lower(
-    program: Program,
+    program: PteFile,
     method: str,
     data: Mapping[str, memoryview],
     limits: Limits | None = None,
@@ -81,7 +81,7 @@ def simplified(graph: Graph, limits: Limits | None = None) -> Graph:
 
 
 def examine(
-    program: Program, method: str, data: Mapping[str, memoryview], find_on_host: FindOnHost | None = None
+    program: PteFile, method: str, data: Mapping[str, memoryview], find_on_host: FindOnHost | None = None
 ) -> tuple[Graph, list[Problem]]:
     """The graph of a method with the unsupported parts left out, and what they are."""
     builder = Builder(program, data, find_on_host)
@@ -106,13 +106,13 @@ def _check_origins(graph: Graph) -> None:
 
 @dataclass(eq=False)
 class _Lowering:
-    program: Program
+    program: PteFile
     plan: ExecutionPlan
     builder: Builder
     names: dict[int, str] = field(default_factory=dict)  # of what the caller gives and gets, for messages
     given: frozenset[int] = frozenset()  # the values that the caller gives
     outer: dict[int, Any] = field(default_factory=dict)
-    delegates: dict[int, Delegate] = field(default_factory=dict)
+    delegates: dict[int, InlinedDelegate] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)  # of each delegate
     parsed: dict[int, VkGraph] = field(default_factory=dict)  # by blob: delegates may share one
     known: set[Any] = field(default_factory=set)  # what has been given, is data of the file or was written so far
@@ -304,7 +304,7 @@ class _Lowering:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
             graph = self._parse(delegate.blob)
             once = self.calls[call.delegate] == 1
-            inlined = self.delegates[call.delegate] = Delegate(self.builder, graph, name, once)
+            inlined = self.delegates[call.delegate] = InlinedDelegate(self.builder, graph, name, once)
         inlined.call([self._value(index) for index in call.args], self.known, label)
 
 

@@ -15,7 +15,7 @@ from liveshape.graph import Shape
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Role
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch, Turn
+from liveshape.kernels.requests import CallCount, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.compare import where
 from liveshape.ops.copies import copy_values
@@ -25,14 +25,14 @@ from liveshape.ops.sorting import argsort
 
 DRAW = Kernel.load("elementwise/draw")
 
-Steps = Generator[Dispatch | Scratch | Turn, Any, None]
+Steps = Generator[Dispatch | Scratch | CallCount, Any, None]
 
 
 def _draw(
     function: str, shape: Shape, out: LiveTensor, low: int = 0, span: int = 1, high: float = 0.0
-) -> Generator[Dispatch | Turn, Any, None]:
+) -> Generator[Dispatch | CallCount, Any, None]:
     """Fill out with draws; `low` and `span` are of whole numbers, `high` is the chance of a flag."""
-    turn: int = (yield Turn()) or 0  # none while nothing runs yet
+    turn: int = (yield CallCount()) or 0  # none while nothing runs yet
     out.shape = shape
     yield DRAW(
         out,

@@ -36,7 +36,7 @@ RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 BYTE = 0  # how a file writes uint8 where it names a dtype
 
 
-class Walk(NamedTuple):
+class ScaleStrides(NamedTuple):
     """Sizes of the dimensions of blocks and, along each, how far the next scale is."""
 
     sizes: Shape
@@ -72,7 +72,7 @@ def quantize_per_tensor_tensor(
     dtype: Any,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    yield from _quantize(x, scale, zero_point, Walk((), ()), quant_min, quant_max, out)
+    yield from _quantize(x, scale, zero_point, ScaleStrides((), ()), quant_min, quant_max, out)
 
 
 @op(
@@ -160,7 +160,7 @@ def dequantize_per_tensor_tensor(
     out_dtype: Any,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    yield from _dequantize(x, scale, zero_point, Walk((), ()), out)
+    yield from _dequantize(x, scale, zero_point, ScaleStrides((), ()), out)
 
 
 @op(
@@ -228,7 +228,7 @@ def _quantize(
     x: LiveTensor,
     scales: LiveTensor,
     zeros: LiveTensor | None,
-    walk: Walk,
+    walk: ScaleStrides,
     low: Number,
     high: Number,
     out: LiveTensor,
@@ -239,7 +239,7 @@ def _quantize(
 
 
 def _dequantize(
-    x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, walk: Walk, out: LiveTensor
+    x: LiveTensor, scales: LiveTensor, zeros: LiveTensor | None, walk: ScaleStrides, out: LiveTensor
 ) -> Iterator[Dispatch]:
     kernels = DEQUANTIZE_EACH, DEQUANTIZE_PACKED
     yield _looked_up(kernels, x, out, scales, zeros, walk, low=0, high=0, SIGNED=x.dtype == "int8")
@@ -251,7 +251,7 @@ def _looked_up(
     out: LiveTensor,
     scales: LiveTensor,
     zeros: LiveTensor | None,
-    walk: Walk,
+    walk: ScaleStrides,
     **values: Any,
 ) -> Dispatch:
     out.shape = x.shape
@@ -277,19 +277,19 @@ def _looked_up(
     )  # fmt: skip
 
 
-def _channels(x: LiveTensor, axis: int) -> Walk:
+def _channels(x: LiveTensor, axis: int) -> ScaleStrides:
     place = axis_of(axis, x.rank)
-    return Walk((prod(x.shape[:place]), x.shape[place], prod(x.shape[place + 1 :])), (0, 1, 0))
+    return ScaleStrides((prod(x.shape[:place]), x.shape[place], prod(x.shape[place + 1 :])), (0, 1, 0))
 
 
-def _tokens(x: LiveTensor) -> Walk:
-    return Walk((prod(x.shape[:-1]), x.shape[-1]), (1, 0))
+def _tokens(x: LiveTensor) -> ScaleStrides:
+    return ScaleStrides((prod(x.shape[:-1]), x.shape[-1]), (1, 0))
 
 
-def _blocks(x: LiveTensor, block_size: Ints) -> Walk:
+def _blocks(x: LiveTensor, block_size: Ints) -> ScaleStrides:
     sizes, kept = _split(x, block_size)
     strides = strides_of(tuple(size if keep else 1 for size, keep in zip(sizes, kept, strict=True)))
-    return Walk(sizes, tuple(stride if keep else 0 for stride, keep in zip(strides, kept, strict=True)))
+    return ScaleStrides(sizes, tuple(stride if keep else 0 for stride, keep in zip(strides, kept, strict=True)))
 
 
 def _range(dtype: str, low: Number | None, high: Number | None) -> tuple[Number, Number]:

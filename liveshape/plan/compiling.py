@@ -16,10 +16,10 @@ from liveshape.kernels.requests import Read, Request, Scratch
 from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
-from liveshape.plan.memory import Memory, alias_views, plan_memory, share_constants
+from liveshape.plan.memory import MemoryPlan, alias_views, plan_memory, share_constants
 from liveshape.plan.params import aligned
 from liveshape.plan.plan import Choices, NodeClass, Plan, Route
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.plan.routes import explore
 
 Scratches = tuple[tuple[Tensor, ...], ...]
@@ -37,9 +37,9 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
         check_resume(graph, point)
     memory, scratch = _memory(graph, limits, choices)
     plan = _alone(graph, limits, choices, memory, scratch)
-    tensors = [node.tensors for node in Live(plan).nodes]
+    tensors = [node.tensors for node in PlanState(plan).nodes]
     plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
-    live = Live(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
+    live = PlanState(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
     _check(live)
     untried = explore(live, choices.warm)
     routes = _routes(live)
@@ -71,13 +71,13 @@ def check_resume(graph: Graph, point: int) -> None:
                 raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
 
-def _alone(graph: Graph, limits: Limits, choices: Choices, memory: Memory, scratch: Scratches) -> Plan:
+def _alone(graph: Graph, limits: Limits, choices: Choices, memory: MemoryPlan, scratch: Scratches) -> Plan:
     """A plan in which every node is a class of its own."""
     classes = tuple(NodeClass(node.index, (node.index,)) for node in graph.nodes)
     return Plan(graph, limits, choices, memory, scratch, classes, _index_limits(graph, memory))
 
 
-def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[Memory, Scratches]:
+def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches]:
     """Where tensors lie, with views aliased unless copies take less.
 
     Views that share live longer than copies; where that costs more than the file planned, the smaller of both is taken.
@@ -85,7 +85,7 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[Memory, Scr
     resident = [graph.outputs[place] for place in choices.resident]
     constants = share_constants(graph)
     ways = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
-    best: tuple[Memory, Scratches] | None = None
+    best: tuple[MemoryPlan, Scratches] | None = None
     for roots in (*ways, constants):
         nothing: Scratches = ((),) * len(graph.nodes)
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
@@ -99,7 +99,7 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[Memory, Scr
     return best
 
 
-class _Draft(Live):
+class _Draft(PlanState):
     """Learns which temporary memory each node asks for, by running its generator at the bound."""
 
     def scratches(self) -> Scratches:
@@ -119,7 +119,7 @@ class _Draft(Live):
         """Kernels depend on where the memory lies, which is not known yet."""
 
 
-def _check(live: Live) -> None:
+def _check(live: PlanState) -> None:
     """Plan every node at the bound, to find every operator that cannot run here.
 
     Data is not known yet, so a live scalar may contradict the bounds; the first call plans such a node anew.
@@ -165,7 +165,7 @@ def _nothing_yet(node: Node, request: Request) -> Any:
     return 0 if isinstance(request, Read) else None
 
 
-def _routes(live: Live) -> tuple[Route, ...]:
+def _routes(live: PlanState) -> tuple[Route, ...]:
     """Every route that a family was seen to take, for all of its nodes."""
     found: list[Route] = []
     for groups in live.families.values():
@@ -186,7 +186,7 @@ def _param_bytes(routes: tuple[Route, ...], limits: Limits) -> int:
     return sum(places.values())
 
 
-def _index_limits(graph: Graph, memory: Memory) -> dict[Tensor, int]:
+def _index_limits(graph: Graph, memory: MemoryPlan) -> dict[Tensor, int]:
     """The rows of the constant table that the elements of an input pick from; a view of an input is the input."""
     given = {
         memory.storages[value]: value for value in graph.tensors if value in graph.given and value in memory.storages

@@ -19,7 +19,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.traits import Role
 from liveshape.kernels.requests import Read
 from liveshape.plan.plan import Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 
 _MOST_STEPS = 8  # that are tried below one bound
 
@@ -70,7 +70,7 @@ class _Search:
     """Plans at sizes below the bounds, and what they showed."""
 
     def __init__(self, plan: Plan) -> None:
-        self.live, graph = Live(plan), plan.graph
+        self.live, graph = PlanState(plan), plan.graph
         self.inputs = [value for value in graph.inputs if isinstance(value, Tensor)]
         self.given = [tensor for tensor in self.inputs if not tensor.static]
         self.results = [value for value in graph.outputs if isinstance(value, Tensor)]

@@ -23,7 +23,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryPlan:
     """Where every tensor lies; a tensor that nothing uses has no storage. Totals say what sharing saved."""
 
     storages: Mapping[Tensor, Storage]
@@ -82,7 +82,7 @@ def plan_memory(
     half: bool,
     resident: Iterable[Tensor] = (),
     resume: Iterable[int] = (),
-) -> Memory:
+) -> MemoryPlan:
     """Give every used tensor a storage and every storage a block.
 
     `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
@@ -117,7 +117,7 @@ def plan_memory(
             blocks.append(sizes[root])
     storages = {root: Storage(number, sizes[root], places[root], root in kept) for number, root in enumerate(spans)}
     everything = (*graph.tensors, *(each for row in scratch for each in row))
-    return Memory(
+    return MemoryPlan(
         {tensor: storages[root] for tensor in everything if (root := roots.get(tensor, tensor)) in storages},
         tuple(blocks),
         activations,

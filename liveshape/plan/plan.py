@@ -13,7 +13,7 @@ from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
 from liveshape.graph.limits import binding_parts
 from liveshape.kernels import Variant
-from liveshape.plan.memory import Memory, Storage
+from liveshape.plan.memory import MemoryPlan, Storage
 
 Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its tensors among those of the node
 
@@ -64,7 +64,7 @@ class Plan:
     graph: Graph
     limits: Limits
     choices: Choices
-    memory: Memory
+    memory: MemoryPlan
     scratch: tuple[tuple[Tensor, ...], ...]  # of each node
     classes: tuple[NodeClass, ...]
     index_limits: Mapping[Tensor, int]  # inputs whose elements are rows of a table, and how many it has

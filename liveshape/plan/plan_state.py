@@ -20,7 +20,7 @@ from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import NodeClass, Plan
 from liveshape.plan.tracing import Trace, Untraceable
 
-Reader = Callable[[Node, Request], Any]
+RequestHandler = Callable[[Node, Request], Any]
 Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
 
 
@@ -28,7 +28,7 @@ _MOST_UNUSED = 32  # traces of a group in a row that nobody had a use for: it ta
 _PAUSE = 256  # chances to trace it that are left out then
 
 
-class Live:
+class PlanState:
     """Shapes, scalars and steps of one user of a plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -110,7 +110,7 @@ class Live:
         for symint in self.plan.graph.carried:
             self._scalars[symint].value = symint.initial
 
-    def walk(self, start: int, stop: int, read: Reader) -> None:
+    def walk(self, start: int, stop: int, read: RequestHandler) -> None:
         """Plan every due node from `start` up to `stop`, in program order, each once.
 
         If an operator raises, every node is due again and the error names the node.
@@ -132,7 +132,7 @@ class Live:
             self.invalidate()
             raise
 
-    def _visit(self, node: LiveNode, read: Reader) -> None:
+    def _visit(self, node: LiveNode, read: RequestHandler) -> None:
         if node.gives_numbers:
             self.steps(node, read)
             return
@@ -211,7 +211,7 @@ class Live:
         if computed == tuple((slot.params, slot.grid) for slot in group.route.slots):
             group.traced = Traced(replay, moving, [scalar for scalar in node.scalars if scalar not in moving])
 
-    def steps(self, node: LiveNode, read: Reader) -> list[Step]:
+    def steps(self, node: LiveNode, read: RequestHandler) -> list[Step]:
         """Run the generator of one node at its live values: it sets the shapes of its outputs, its steps come back."""
         self.planned += 1
         try:
@@ -224,7 +224,7 @@ class Live:
         except Exception as error:
             raise PlanError(f"{node.node.label}: {type(error).__name__}: {error}{_shapes_of(node)}") from error
 
-    def _collect(self, node: LiveNode, generator: Any, read: Reader, pack: Callable[..., Any]) -> list[Any]:
+    def _collect(self, node: LiveNode, generator: Any, read: RequestHandler, pack: Callable[..., Any]) -> list[Any]:
         steps: list[Any] = []
         requested = 0
         reply: Any = None

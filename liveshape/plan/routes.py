@@ -14,7 +14,7 @@ from itertools import permutations, product
 from liveshape.errors import LiveshapeError
 from liveshape.graph import SymInt, Tensor
 from liveshape.kernels.requests import Read
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _FEW = tuple(range(9))
@@ -26,7 +26,7 @@ Place = tuple[int, int]  # a dimension of inputs: which one, and its bound
 Shrunk = tuple[tuple[Collection[Place], int], ...]  # dimensions, and what they shrink to
 
 
-def explore(live: Live, many: bool = True) -> int:
+def explore(live: PlanState, many: bool = True) -> int:
     """Plan at many live shapes, or at the bound alone; returns how many combinations the budget left out.
 
     Afterwards every shape is back at its bound, every node is due, and the groups know the routes they met.
@@ -98,13 +98,13 @@ def _below(bound: int) -> list[int]:
     return sorted({*(size for size in _TRIALS if size < bound), bound - 1})
 
 
-def _ends_of_state(live: Live) -> set[int]:
+def _ends_of_state(live: PlanState) -> set[int]:
     """The longest dimension of each tensor that is written in place: how far a position in it may go."""
     written = {node.args[position] for node in live.plan.graph.nodes for position in node.mutates}
     return {max(tensor.max_shape, default=0) for tensor in written if isinstance(tensor, Tensor)}
 
 
-def _try(live: Live, number: int) -> None:
+def _try(live: PlanState, number: int) -> None:
     """Plan every node that is due, as far as the program accepts the sizes."""
     live.begin()
     try:

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 
 from liveshape.disk import Path
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.formats import Program as File
-from liveshape.formats import open_program, open_tensor_data
+from liveshape.formats import PteFile, open_program, open_tensor_data
 from liveshape.formats.source import FileSource
 
 
-def open_file(source: FileSource) -> File:
+def open_file(source: FileSource) -> PteFile:
     """A `.pte` from a path, bytes or a binary file.
 
     Example: `open_file("model.pte").plans`.

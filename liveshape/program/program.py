@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from liveshape.disk import Path
 from liveshape.errors import UnsupportedError
-from liveshape.formats import ExecutionPlan
-from liveshape.formats import Program as File
+from liveshape.formats import ExecutionPlan, PteFile
 from liveshape.formats.signature import assumed_signature
 from liveshape.formats.source import FileSource
 from liveshape.graph import Graph
@@ -32,7 +31,7 @@ class Program:
     """An open `.pte` and its `.ptd` files. A method takes GPU memory when it is first loaded, and is then kept."""
 
     def __init__(
-        self, target: CompileTarget, file: File, data: Mapping[str, memoryview], progress: Progress | None
+        self, target: CompileTarget, file: PteFile, data: Mapping[str, memoryview], progress: Progress | None
     ) -> None:
         self._target, self._progress = target, progress
         self.file, self.data = file, data

@@ -10,7 +10,7 @@ from liveshape.graph import Tensor
 from liveshape.kernels import Variant
 from liveshape.plan.groups import LiveNode, LiveRoute, tensors_of
 from liveshape.plan.plan import Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 
 
 class Encoder:
@@ -41,7 +41,7 @@ class Encoder:
         self._of_node.clear()
         self._rows.clear()
 
-    def commands(self, live: Live, start: int, stop: int) -> list[Command]:
+    def commands(self, live: PlanState, start: int, stop: int) -> list[Command]:
         """The commands of nodes start..stop, with their params on the device."""
         if len(live.arena.data) > self._room:
             self._grow(live)
@@ -77,7 +77,7 @@ class Encoder:
             found = self._bound[key] = self._device.bind(variant, buffers, self.uniforms)
         return found
 
-    def _grow(self, live: Live) -> None:
+    def _grow(self, live: PlanState) -> None:
         """Room for params of routes that no trial met: another buffer, and everything bound to it anew."""
         room = 2 * len(live.arena.data)
         before, larger = self.uniforms, self._device.uniforms(room)

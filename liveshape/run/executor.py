@@ -15,9 +15,9 @@ from liveshape.device.protocol import Buffer, Device, InputCopy
 from liveshape.errors import InputError, PlanError, counted
 from liveshape.graph import Node, Shape, SymInt, Tensor
 from liveshape.graph.elements import prod, storage_bytes, stored_alike
-from liveshape.kernels.requests import OnHost, Read, Request, Turn
+from liveshape.kernels.requests import CallCount, OnHost, Read, Request
 from liveshape.plan.plan import Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
@@ -76,7 +76,7 @@ class Executor:
 
     def _renew(self) -> None:
         """Everything that moves, as if no call had ever been."""
-        self.live = Live(self.plan)
+        self.live = PlanState(self.plan)
         self.encoder.forget()
         self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
@@ -229,7 +229,7 @@ class Executor:
         check_shape(value, given.shape)
 
     def _answer(self, node: Node, request: Request) -> Any:
-        if isinstance(request, Turn):
+        if isinstance(request, CallCount):
             return self.calls
         return self._read(node, request) if isinstance(request, Read) else self._on_host(node, request)
 

@@ -10,7 +10,7 @@ from liveshape.formats.signature import ARITHMETIC, COMPARISONS, Guard, InputSig
 from liveshape.graph import Shape, Tensor
 from liveshape.plan.dimensions import static_below, static_results
 from liveshape.plan.plan import Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 
 
 class CallCheck:
@@ -33,7 +33,7 @@ class CallCheck:
             self._due = True
             self._legal = given
 
-    def results(self, live: Live) -> None:
+    def results(self, live: PlanState) -> None:
         """Raise if a plan makes smaller what the file calls static: it was exported for other shapes than these."""
         if not self._due:
             return
@@ -43,7 +43,7 @@ class CallCheck:
                 self._refuse(live, tensor, shape)
         self._due = False
 
-    def _refuse(self, live: Live, tensor: Tensor, shape: Shape) -> None:
+    def _refuse(self, live: PlanState, tensor: Tensor, shape: Shape) -> None:
         inputs = [value for value in self._plan.graph.inputs if isinstance(value, Tensor)]
         shapes = {value: live.tensor(value).shape for value in inputs}
         found = static_below(self._plan, shapes)

@@ -12,7 +12,7 @@ from liveshape.export.decoder import rope
 from liveshape.export.model import checkpoint, config, families
 from liveshape.export.module import torch_export
 from liveshape.export.sources import huggingface_config
-from liveshape.formats import Program, open_program, parse_vkgraph
+from liveshape.formats import PteFile, open_program, parse_vkgraph
 from liveshape.metadata import is_constant
 from tests.export import tiny
 from tests.support.exporting import cached
@@ -59,7 +59,7 @@ def operators(path: Path) -> list[str]:
         return [call.name for call in parse_vkgraph(delegate.blob).chain]
 
 
-def constants(program: Program) -> dict[str, list[Any]]:
+def constants(program: PteFile) -> dict[str, list[Any]]:
     """What the methods that only return a value return."""
     plans = [plan for plan in program.plans if is_constant(plan)]
     return {plan.name: [plan.values[index] for index in plan.outputs] for plan in plans}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import liveshape
-from liveshape.export.module.torch_export import Source, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 
 
 class Parts(nn.Module):
@@ -27,7 +27,7 @@ class Parts(nn.Module):
 
 def test_weights_that_are_parts_of_a_storage(tmp_path: Path) -> None:
     module, rows = Parts(), torch.export.Dim("rows", min=1, max=6)
-    lower(Source(module, (torch.ones(6, 4),), {"x": {0: rows}}), tmp_path / "parts.pte")
+    lower(ModuleSource(module, (torch.ones(6, 4),), {"x": {0: rows}}), tmp_path / "parts.pte")
     model = liveshape.load(tmp_path / "parts.pte")
     for size in (6, 1, 5, 2):
         x = torch.randn(size, 4, generator=torch.Generator().manual_seed(size))

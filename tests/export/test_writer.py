@@ -12,8 +12,8 @@ import pytest
 
 import liveshape
 from liveshape.export.decoder.decoder import Bounds, decoder_program
-from liveshape.export.file.delegate_blob import Delegate
-from liveshape.export.file.program_file import Program, write_program
+from liveshape.export.file.delegate_blob import DelegateBuilder
+from liveshape.export.file.program_file import ProgramSpec, write_program
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.model.config import Quantization
 from liveshape.export.model.layout import Grouped, Layout
@@ -107,15 +107,15 @@ def test_codes_are_packed_as_executorch_does() -> None:
     assert np.array_equal(pack_codes(codes), pack_4bit_weight_tensor(from_numpy(codes)).numpy())
 
 
-def program_of(*constants: Constant, made: int = 0) -> Program:
+def program_of(*constants: Constant, made: int = 0) -> ProgramSpec:
     """A delegate that adds up constants; each of them has `made` bytes too many."""
-    graph = Delegate()
+    graph = DelegateBuilder()
     x = out = graph.input((4,), "float32")
     for constant in constants:
         out = graph.call("aten.add.Tensor", out, graph.prepacked(constant), 1, shape=(4,))
     graph.output(out)
     batches = [batch_of(each, lambda: np.ones(4 + made, np.float32)) for each in constants]
-    return Program(graph, batches, [(x.shape, "float32"), (out.shape, "float32")], {"get_answer": 42})
+    return ProgramSpec(graph, batches, [(x.shape, "float32"), (out.shape, "float32")], {"get_answer": 42})
 
 
 @pytest.mark.parametrize("length", range(1, 140, 7))

@@ -9,7 +9,7 @@ import torch
 from liveshape.export.decoder.decoder import Bounds, runner_methods
 from liveshape.export.folder import Settings
 from liveshape.export.model.checkpoint import Checkpoint
-from liveshape.export.module.torch_export import Source, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 from tests.export.torch_decoder import Decoder
 from tests.export.torch_weights import Weights
 
@@ -29,4 +29,4 @@ def lower_decoder(decoder: Decoder, path: Path, max_seq: int, half: bool = False
     # The example is at the bound: the exporter then neither fixes a length of 1 nor stops one short of the bound.
     args = (torch.zeros(1, max_seq, dtype=torch.long), torch.zeros(1, dtype=torch.long))
     length = torch.export.Dim("length", min=1, max=max_seq)
-    lower(Source(decoder, args, {"tokens": {1: length}, "input_pos": None}, methods), path, half)
+    lower(ModuleSource(decoder, args, {"tokens": {1: length}, "input_pos": None}, methods), path, half)

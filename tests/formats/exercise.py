@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from liveshape.errors import LiveshapeError
-from liveshape.formats import Program, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
+from liveshape.formats import PteFile, TensorSpec, VkGraph, open_program, open_tensor_data, parse_vkgraph
 from liveshape.lower.lowering import examine
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
@@ -46,7 +46,7 @@ class AnyData(dict[str, memoryview]):
         return memoryview(bytes(1 << 16))
 
 
-def exercise_method(program: Program, name: str) -> None:
+def exercise_method(program: PteFile, name: str) -> None:
     """Build the graph of a method, plan it at its bounds and give it memory, as loading it does.
 
     Unsupported operators are left out, so that files that hold some are planned all the same.
@@ -55,7 +55,7 @@ def exercise_method(program: Program, name: str) -> None:
     compile(graph, choices=Choices(warm=False))
 
 
-def exercise_graph(graph: VkGraph, program: Program) -> None:
+def exercise_graph(graph: VkGraph, program: PteFile) -> None:
     """Use a graph as its reader may: every id without a check, every constant by key or inline."""
     for call in graph.chain:
         for index in call.args:

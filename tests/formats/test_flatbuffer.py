@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from liveshape.errors import FormatError
-from liveshape.formats.flatbuffer import Reader, Table, fields
+from liveshape.formats.flatbuffer import FlatbufferReader, Table, fields
 
 LAYOUT = fields("first", "second", "third")
 
@@ -25,7 +25,7 @@ def buffer(inline: bytes, slots: list[int], tail: bytes = b"") -> bytes:
 
 
 def root(data: bytes) -> Table:
-    return Reader(memoryview(data)).root(b"TEST", "Root", LAYOUT)
+    return FlatbufferReader(memoryview(data)).root(b"TEST", "Root", LAYOUT)
 
 
 def vector(count: int, elements: bytes) -> bytes:
@@ -65,7 +65,7 @@ def test_vectors() -> None:
 
 def test_blobs_are_not_copied() -> None:
     data = bytearray(vector(3, b"abc"))
-    view = Reader(memoryview(data)).root(b"TEST", "Root", LAYOUT).blob("first")
+    view = FlatbufferReader(memoryview(data)).root(b"TEST", "Root", LAYOUT).blob("first")
     data[-1] = ord("z")
     assert view == b"abz"
 

@@ -17,7 +17,7 @@ import pytest
 from liveshape.errors import FormatError, LiveshapeError
 from liveshape.formats import open_program
 from liveshape.formats.execution_plan import PLAN
-from liveshape.formats.flatbuffer import Reader
+from liveshape.formats.flatbuffer import FlatbufferReader
 from liveshape.formats.pte import PROGRAM
 from tests.formats.exercise import exercise_program, exercise_tensor_data, guarded
 
@@ -153,7 +153,7 @@ def test_one_value_used_over_and_over(program_path: Callable[[str], Path]) -> No
     """An offset is four bytes, a tensor is hundreds: a list that names one tensor for ever must not be unfolded."""
     data = bytearray(program_path("portable").read_bytes())
     program_size, segment_base = struct.unpack_from("<QQ", data, 16)
-    plan = next(Reader(memoryview(data)).root(b"ET12", "Program", PROGRAM).tables("execution_plan", PLAN))
+    plan = next(FlatbufferReader(memoryview(data)).root(b"ET12", "Program", PROGRAM).tables("execution_plan", PLAN))
     # A new list of values behind the flatbuffer, and behind it the one value: a tensor without any fields.
     count, start = 200_000, -(-program_size // 4) * 4
     value_at = start + 4 + 4 * count + 8

@@ -25,7 +25,7 @@ from liveshape.formats import (
     KernelCall,
     MoveCall,
     OptionalTensorListRef,
-    Program,
+    PteFile,
     TensorListRef,
     TensorSpec,
     open_program,
@@ -35,7 +35,7 @@ from liveshape.formats import execution_plan as plan_module
 from liveshape.formats import pte as pte_module
 from liveshape.formats import segments as segments_module
 from liveshape.formats.dtypes import SCALAR_TYPES
-from liveshape.formats.flatbuffer import Reader
+from liveshape.formats.flatbuffer import FlatbufferReader
 from tests.formats import recipes
 from tests.formats.golden import golden_of, patched, written
 from tests.formats.schema import enum_names, table_fields, union_names
@@ -128,7 +128,7 @@ def check_call(call: Any, expected: Any, operators: Any) -> None:
         assert call == FreeCall(expected.value_index)
 
 
-def check_data(program: Program, golden: Any) -> None:
+def check_data(program: PteFile, golden: Any) -> None:
     for index, buffer in enumerate(golden.program.constant_buffer):
         # Index 0 is reserved and shares its offset with the first constant.
         assert index == 0 or program.constant(index) == bytes(buffer.storage)
@@ -319,7 +319,7 @@ def huge_copy(path: Path, target: Path, more: int) -> None:
     """A program whose last segment is `more` bytes longer; the file has a hole there, so it takes no disk."""
     data = bytearray(path.read_bytes())
     base, size = struct.unpack_from("<QQ", data, 24)
-    root = Reader(memoryview(data)).root(b"ET12", "Program", pte_module.PROGRAM)
+    root = FlatbufferReader(memoryview(data)).root(b"ET12", "Program", pte_module.PROGRAM)
     last = list(root.tables("segments", segments_module.SEGMENT))[-1]
     struct.pack_into("<Q", data, last._locate("size", 8), last.u64("size") + more)
     struct.pack_into("<Q", data, 32, size + more)

@@ -15,7 +15,7 @@ from liveshape.formats import FreeCall, open_program
 from liveshape.formats import execution_plan as plan_module
 from liveshape.formats import pte as pte_module
 from liveshape.formats import segments as segments_module
-from liveshape.formats.flatbuffer import Reader, Table
+from liveshape.formats.flatbuffer import FlatbufferReader, Table
 from tests.formats.golden import golden_of, patched, written
 
 PathOf = Callable[[str], Path]
@@ -193,7 +193,7 @@ def test_two_keys_of_one_name(program_path: PathOf) -> None:
 
 
 def program_root(data: bytearray) -> Table:
-    return Reader(memoryview(data)).root(b"ET12", "Program", pte_module.PROGRAM)
+    return FlatbufferReader(memoryview(data)).root(b"ET12", "Program", pte_module.PROGRAM)
 
 
 def delegate_reference(root: Table) -> Table:

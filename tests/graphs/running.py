@@ -19,7 +19,7 @@ from liveshape.graph import Graph, Limits
 from liveshape.lower.lowering import simplified
 from liveshape.plan import plan
 from liveshape.plan.compiling import check_resume, compile
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.run.executor import Executor
 from liveshape.run.host import find_on_host
 from tests.graphs.program import Program, Ref
@@ -179,5 +179,5 @@ class Run:
             for name in ("write", "submit", "read"):
                 original = getattr(self.device, name)
                 patches.enter_context(mock.patch.object(self.device, name, wrapped(name, original)))
-            patches.enter_context(mock.patch.object(Live, "steps", wrapped("plan", Live.steps)))
+            patches.enter_context(mock.patch.object(PlanState, "steps", wrapped("plan", PlanState.steps)))
             yield passed

@@ -11,7 +11,7 @@ import pytest
 
 from liveshape.device.worker import Worker
 from liveshape.errors import InputError
-from liveshape.llm.engine.fair_lock import Turn, _Ticket, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, _Ticket, in_turn
 
 HANGS = 120  # seconds after which a test of locks is taken to hang, on a machine however busy
 
@@ -28,12 +28,12 @@ def ended(*threads: threading.Thread) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def comes_through(turn: Turn) -> None:
+def comes_through(turn: FairLock) -> None:
     """It is free: another thread has its turn."""
     ended(started(lambda: turn.run(lambda: None)))
 
 
-def waiting(turn: Turn, count: int) -> None:
+def waiting(turn: FairLock, count: int) -> None:
     """Wait until so many are in the line, the one whose turn it is included."""
     until = time.monotonic() + HANGS
     while len(turn._line) < count and time.monotonic() < until:
@@ -42,7 +42,7 @@ def waiting(turn: Turn, count: int) -> None:
 
 
 def test_first_come_first_served() -> None:
-    turn, order = Turn(), []
+    turn, order = FairLock(), []
     leave = threading.Event()
     threads = [started(lambda: turn.run(leave.wait, HANGS))]
     waiting(turn, 1)
@@ -56,7 +56,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
-    turn, inside, most = Turn(), 0, 0
+    turn, inside, most = FairLock(), 0, 0
     shares, joined = [0, 0, 0], set[int]()
 
     def step(number: int) -> None:
@@ -80,7 +80,7 @@ def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
 
 class Counter:
     def __init__(self) -> None:
-        self.turn, self.value = Turn(), 0
+        self.turn, self.value = FairLock(), 0
 
     @in_turn
     def add(self, amount: int, *, times: int = 1) -> int:
@@ -99,7 +99,7 @@ def test_a_method_may_call_another_and_keeps_its_name() -> None:
 
 
 def test_an_error_gives_the_turn_back() -> None:
-    turn = Turn()
+    turn = FairLock()
     with pytest.raises(ZeroDivisionError):
         turn.run(lambda: 1 / 0)
     comes_through(turn)
@@ -107,7 +107,7 @@ def test_an_error_gives_the_turn_back() -> None:
 
 
 def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
-    turn, leave, after = Turn(), threading.Event(), threading.Event()
+    turn, leave, after = FairLock(), threading.Event(), threading.Event()
     first = started(lambda: turn.run(leave.wait, HANGS))
     waiting(turn, 1)
     signal.signal(signal.SIGALRM, _interrupt)
@@ -132,13 +132,13 @@ def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
 
 
 def test_what_is_left_is_called_at_once_if_nobody_has_the_turn() -> None:
-    turn, called = Turn(), []
+    turn, called = FairLock(), []
     turn.leave(lambda: called.append(1))
     assert (called, len(turn._line), len(turn._left)) == ([1], 0, 0)
 
 
 def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
-    turn, called, inside, leave = Turn(), [], threading.Event(), threading.Event()
+    turn, called, inside, leave = FairLock(), [], threading.Event(), threading.Event()
 
     def hold() -> None:
         turn.leave(lambda: called.append("own"))  # in the middle of something
@@ -157,7 +157,7 @@ def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
 
 
 def test_what_is_left_is_called_again_if_it_was_interrupted() -> None:
-    turn, called = Turn(), []
+    turn, called = FairLock(), []
 
     def left() -> None:
         called.append(1)
@@ -172,7 +172,7 @@ def test_what_is_left_is_called_again_if_it_was_interrupted() -> None:
 
 def test_a_thread_of_the_device_never_waits_for_a_turn() -> None:
     """Whoever has the turn waits for that thread."""
-    turn, called, worker = Turn(), [], Worker("test")
+    turn, called, worker = FairLock(), [], Worker("test")
 
     def collected() -> None:
         turn.leave(lambda: called.append("left"))
@@ -191,7 +191,7 @@ def _ended(job: Any) -> Any:
 
 
 def test_a_finalizer_of_a_thread_that_waits_does_not_wait_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, called, leave = Turn(), [], threading.Event()
+    turn, called, leave = FairLock(), [], threading.Event()
     holder = started(lambda: turn.run(leave.wait, HANGS))
     waiting(turn, 1)
     wait = _Ticket.wait
@@ -215,7 +215,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def test_hundreds_of_interrupts_lose_no_turn() -> None:
     """Real timers, at any bytecode of the main thread, while two other threads take turns as well."""
-    turn, over = Turn(), threading.Event()
+    turn, over = FairLock(), threading.Event()
     shares = [0, 0]
     broken: list[str] = []
     inside: list[int] = []

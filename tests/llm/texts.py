@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from liveshape.errors import UnsupportedError
-from liveshape.llm.engine.fair_lock import Turn
+from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class FakeModel:
         self.device = SimpleNamespace(name="a list")
         self.positional = True
         self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
-        self.turn = Turn()
+        self.turn = FairLock()
 
     @property
     def position(self) -> int:

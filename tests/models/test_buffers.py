@@ -12,9 +12,9 @@ from torch import nn
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, UnsupportedError
-from liveshape.formats import OperatorCall, Program, VkGraph, VkSymInt, open_program
+from liveshape.formats import OperatorCall, PteFile, VkGraph, VkSymInt, open_program
 from liveshape.lower.building import Builder
-from liveshape.lower.delegates import Delegate
+from liveshape.lower.delegates import InlinedDelegate
 from liveshape.lower.lowering import lower
 from tests.support.programs import Input, TestProgram
 from tests.support.sweeping import live_sizes, loaded, sweep_program
@@ -143,4 +143,4 @@ def test_an_operator_without_arguments_is_an_error_of_ours() -> None:
     for name in ("mul", "et_vk.prepack.default"):
         graph = VkGraph("0", (OperatorCall(0, name, ()),), (VkSymInt(0),), (), (), ())
         with pytest.raises(FormatError, match="0 arguments given"):
-            Delegate(Builder(cast(Program, None), {}), graph, "", True).call([], (), "instruction 0")
+            InlinedDelegate(Builder(cast(PteFile, None), {}), graph, "", True).call([], (), "instruction 0")

@@ -12,13 +12,13 @@ from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
 from liveshape.ops import attention_ways as ways
 from liveshape.plan.compiling import compile
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from tests.ops.cases import attention as cases
 from tests.support.graphs import In, InOut, OpCase, Out, Sym, build, sweep
 
 
-def planned(op: str, args: list[Any], limits: Limits | None = None) -> Live:
-    live = Live(compile(build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1), limits))
+def planned(op: str, args: list[Any], limits: Limits | None = None) -> PlanState:
+    live = PlanState(compile(build(OpCase(op, op, lambda size: args, lambda *_: None, sizes=(1,)), 1), limits))
     live.begin()
     live.walk(0, 1, lambda node, request: 0)
     return live

@@ -13,7 +13,7 @@ from liveshape.lower.activations import with_activations
 from liveshape.lower.cse import share_subexpressions
 from liveshape.plan.compiling import compile
 from liveshape.plan.memory import share_constants
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from tests.support.chains import Chain
 
 LINEAR = "et_vk.linear_q4gsw.default"
@@ -35,7 +35,7 @@ def weights(graph: Graph) -> list[str]:
 
 
 def kernels(graph: Graph) -> set[str]:
-    live = Live(compile(graph))
+    live = PlanState(compile(graph))
     live.begin()
     live.walk(0, len(graph.nodes), lambda node, request: 0)
     return {variant.kernel.name for node in live.nodes for variant, _ in node.group.route.dispatched}

@@ -16,14 +16,14 @@ from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.live import identity
 from liveshape.plan.compiling import check_resume, compile
 from liveshape.plan.plan import Choices, Plan
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.tools.measuring.random_llamas import Llama, Shape
 from tests.support.chains import Chain
 
 BOUND = 16
 
 
-def walked(live: Live, data: Any = 0, start: int = 0, stop: int | None = None) -> int:
+def walked(live: PlanState, data: Any = 0, start: int = 0, stop: int | None = None) -> int:
     """One call's planning in a straight row; returns how many nodes were planned."""
     before = live.planned
     live.begin()
@@ -31,7 +31,7 @@ def walked(live: Live, data: Any = 0, start: int = 0, stop: int | None = None) -
     return live.planned - before
 
 
-def described(live: Live) -> list[Any]:
+def described(live: PlanState) -> list[Any]:
     return [live.described(index) for index in range(len(live.nodes))]
 
 
@@ -48,7 +48,7 @@ def test_a_move_plans_one_node_of_each_class_whatever_the_depth(moving: str) -> 
     counts = []
     for layers in (2, 8, 32):
         graph = small_llama(layers)
-        live = Live(compile(graph, choices=Choices(tracing=False, warm=False)))
+        live = PlanState(compile(graph, choices=Choices(tracing=False, warm=False)))
         tokens, _ = graph.inputs
         live.set(tokens, (1, 1))
         walked(live, 0)
@@ -62,9 +62,9 @@ def test_a_move_plans_one_node_of_each_class_whatever_the_depth(moving: str) -> 
 def test_the_first_walk_plans_one_of_each_class() -> None:
     graph = small_llama(8)
     plan = compile(graph, choices=Choices(warm=False))
-    assert walked(Live(plan)) == len(plan.classes) < len(graph.nodes) / 3
+    assert walked(PlanState(plan)) == len(plan.classes) < len(graph.nodes) / 3
     alone = compile(graph, choices=Choices(warm=False, classes=False))
-    assert walked(Live(alone)) == len(alone.classes) == len(graph.nodes)
+    assert walked(PlanState(alone)) == len(alone.classes) == len(graph.nodes)
 
 
 # Random programs: nodes that look alike, two lengths, state, jumps, values and scalars that are written twice
@@ -186,7 +186,7 @@ CALLS = st.lists(
 ).map(lambda rows: [(*lengths, *moved) for lengths, calls in rows for moved in calls])
 
 
-def called(live: Live, call: tuple[Any, ...], cuts: tuple[int, ...]) -> list[Any]:
+def called(live: PlanState, call: tuple[Any, ...], cuts: tuple[int, ...]) -> list[Any]:
     """One call as an executor makes it: what each row of nodes ran, and the shapes and numbers after it."""
     graph, end = live.plan.graph, len(live.nodes)
     one, other, position, factor, decisions = call
@@ -227,12 +227,12 @@ def test_every_node_has_the_plan_that_it_would_have_alone(
         Choices(resume=cuts, warm=False, classes=classes, tracing=tracing)
         for classes, tracing in ((False, False), (True, False), (False, True), (True, True))
     ]
-    lives = [Live(compile(graph, choices=choices)) for choices in ways]
+    lives = [PlanState(compile(graph, choices=choices)) for choices in ways]
     for call in calls:
         alone, *others = (called(live, call, cuts) for live in lives)
         assert others == [alone] * 3
         if not graph.controls:
-            fresh = Live(compile(graph, choices=ways[0]))
+            fresh = PlanState(compile(graph, choices=ways[0]))
             assert called(fresh, call, cuts) == alone, "nothing is left of the calls before"
 
 
@@ -249,7 +249,7 @@ def test_a_graph_is_planned_without_a_trace(
     ]
     first = [compile(graph, limits, choices) for limits, choices in ways]
     for plan in first:
-        live = Live(plan)
+        live = PlanState(plan)
         for call in calls:
             called(live, call, cuts)
     again = [compile(graph, limits, choices) for limits, choices in reversed(ways)]
@@ -278,7 +278,7 @@ def test_a_plan_that_is_computed_sets_the_shape_of_a_value_that_others_write() -
     part = chain.node("aten.flip.default", twice, (0,), chain.tensor((9, 4)))
     chain.node("liveshape.move", x, twice)
     everything = chain.node("aten.flip.default", twice, (0,), chain.tensor((9, 4)))
-    live = Live(compile(chain.graph(part, everything)))
+    live = PlanState(compile(chain.graph(part, everything)))
     for position in (0, 1, 3, 5, 6):
         live.set(start, position)
         walked(live)
@@ -299,7 +299,7 @@ def scaled_by(*numbers: Any) -> Graph:
 def test_numbers_that_python_calls_equal_are_told_apart() -> None:
     """0.0 and -0.0 shared a plan: the second of two products had the sign of the first."""
     graph = scaled_by(0.0, -0.0, 0.0)
-    live = Live(compile(graph))
+    live = PlanState(compile(graph))
     assert [each.members for each in live.plan.classes] == [(0, 2), (1,)]
     walked(live)
     positive, negative, again = described(live)
@@ -311,7 +311,7 @@ def test_numbers_that_python_calls_equal_are_told_apart() -> None:
 def test_a_live_number_that_only_changes_its_sign_is_planned_again(one: float, other: float) -> None:
     chain = Chain()
     x, factor = chain.input((8,)), chain.scalar(given=True)
-    live = Live(compile(chain.graph(chain.node("aten.mul.Scalar", x, factor, chain.tensor((8,))))))
+    live = PlanState(compile(chain.graph(chain.node("aten.mul.Scalar", x, factor, chain.tensor((8,))))))
     live.set(factor, one)
     walked(live)
     before = described(live)
@@ -324,7 +324,7 @@ def test_a_live_number_that_only_changes_its_sign_is_planned_again(one: float, o
 def test_a_live_number_that_changes_its_type_is_planned_again(one: Any, other: Any) -> None:
     chain = Chain()
     x, factor = chain.input((8,)), chain.scalar(given=True)
-    live = Live(compile(chain.graph(chain.node("aten.mul.Scalar", x, factor, chain.tensor((8,))))))
+    live = PlanState(compile(chain.graph(chain.node("aten.mul.Scalar", x, factor, chain.tensor((8,))))))
     live.set(factor, one)
     walked(live)
     live.set(factor, other)
@@ -341,7 +341,7 @@ def test_members_leave_when_their_shapes_differ_and_join_others() -> None:
             x = chain.node("aten.relu.default", x, chain.tensor((BOUND, 8)))
         chain.outputs.append(x)
     graph = chain.graph(*chain.outputs)
-    live = Live(compile(graph, choices=Choices(warm=False)))
+    live = PlanState(compile(graph, choices=Choices(warm=False)))
     assert [each.members for each in live.classes()] == [tuple(range(8))]
     assert walked(live) == 1
     for one, other, planned in ((5, 5, 1), (5, 7, 1), (6, 9, 2), (3, 3, 2)):

@@ -9,7 +9,7 @@ import pytest
 from liveshape.formats import VkGraph, VkTensor
 from liveshape.graph import Tensor
 from liveshape.lower.building import Builder
-from liveshape.lower.delegates import Delegate
+from liveshape.lower.delegates import InlinedDelegate
 
 
 def called(inputs: tuple[tuple[int, ...], ...], shape: tuple[int, ...], unknown: int = -1) -> tuple[Builder, list[Any]]:
@@ -19,7 +19,7 @@ def called(inputs: tuple[tuple[int, ...], ...], shape: tuple[int, ...], unknown:
     out = Tensor("out", "float32", shape)
     builder: Any = Builder(None, {})  # type: ignore[arg-type]
     known = {value for place, value in enumerate(given) if place != unknown}
-    Delegate(builder, graph, "", True).call([*given, out], known, "instruction 0")
+    InlinedDelegate(builder, graph, "", True).call([*given, out], known, "instruction 0")
     return builder, given
 
 

@@ -14,18 +14,18 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.registry import OPS, op
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
-from liveshape.plan.plan_state import Live, fold
+from liveshape.plan.plan_state import PlanState, fold
 from tests.support.chains import Chain
 
 MAX = 43
 
 
-def live_of(graph: Any) -> Live:
+def live_of(graph: Any) -> PlanState:
     """What is live of a graph whose nodes plan alone, so that they can be counted."""
-    return Live(compile(graph, choices=Choices(classes=False, tracing=False)))
+    return PlanState(compile(graph, choices=Choices(classes=False, tracing=False)))
 
 
-def walk(live: Live, data: Any = None) -> int:
+def walk(live: PlanState, data: Any = None) -> int:
     """One call's planning; returns how many nodes were planned."""
     before = live.planned
     live.begin()

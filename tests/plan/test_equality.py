@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 
@@ -20,13 +20,13 @@ def _no_data(node: Any, request: Any) -> int:
     return 0
 
 
-def _planned(case: OpCase, size: int) -> tuple[Graph, Live]:
+def _planned(case: OpCase, size: int) -> tuple[Graph, PlanState]:
     graph = build(case, size)
     # Trials at other sizes are what this test makes itself.
-    return graph, Live(compile(graph, choices=Choices(warm=False)))
+    return graph, PlanState(compile(graph, choices=Choices(warm=False)))
 
 
-def _resize(case: OpCase, graph: Graph, live: Live, size: int) -> None:
+def _resize(case: OpCase, graph: Graph, live: PlanState, size: int) -> None:
     for value, spec in zip(graph.inputs, flat_specs(case.args_at(size)), strict=True):
         if isinstance(value, Tensor):
             assert isinstance(spec, In)
@@ -37,7 +37,7 @@ def _resize(case: OpCase, graph: Graph, live: Live, size: int) -> None:
     live.walk(0, len(graph.nodes), _no_data)
 
 
-def _found(graph: Graph, live: Live) -> tuple[list[Any], list[Any]]:
+def _found(graph: Graph, live: PlanState) -> tuple[list[Any], list[Any]]:
     steps = [step for node in graph.nodes for step in live.described(node.index)]
     return steps, [live.tensor(value).shape for value in graph.outputs]
 

@@ -16,7 +16,7 @@ from liveshape.graph.limits import binding_parts
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel, specialize
 from liveshape.plan.compiling import compile
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 
 SOURCE = """
 // T: f32, f16
@@ -183,7 +183,7 @@ def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, uni
         "WG: u32 = 128", "WG: u32 = 256"
     )
     sample = Kernel.parse("sample", source)
-    live = Live(compile(Graph("g", (), (), (), ()), limits))
+    live = PlanState(compile(Graph("g", (), (), (), ()), limits))
     step = live._step(sample(*tensors(), cooperative_units=100, UNIT_THREADS=64, **VALUES), Kernel.pack)
     assert step is not None
     variant, _, _, grid = step

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from liveshape.graph import Graph, Node, Tensor
 from liveshape.graph.elements import padded, storage_bytes, stored_alike
-from liveshape.plan.memory import Memory, Roots, Storage, alias_views, plan_memory, share_constants
+from liveshape.plan.memory import MemoryPlan, Roots, Storage, alias_views, plan_memory, share_constants
 from tests.support.chains import Chain
 
 SIZES = (1, 4, 5, 16, 64)
@@ -67,7 +67,7 @@ class Program:
         constants = share_constants(graph)
         return alias_views(graph, constants, True) if aliasing else constants
 
-    def memory(self, aliasing: bool = True) -> Memory:
+    def memory(self, aliasing: bool = True) -> MemoryPlan:
         return plan_memory(self.graph(), self.roots(aliasing), self.scratches(), True)
 
 
@@ -191,7 +191,7 @@ class Plain:
 class Blocks(Plain):
     """The memory of the plan: what is not persistent is lost between calls."""
 
-    def __init__(self, program: Program, memory: Memory) -> None:
+    def __init__(self, program: Program, memory: MemoryPlan) -> None:
         self.program, self.storages = program, memory.storages
         used = [tensor for tensor in program.state if tensor in self.storages]
         self.blocks: dict[int, Token] = {self.storages[tensor].block: ("state", tensor.name) for tensor in used}
@@ -250,7 +250,7 @@ def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list
     return [*seen, *(memory.read(tensor) for tensor in program.outputs)]
 
 
-def check_apart(program: Program, memory: Memory) -> None:
+def check_apart(program: Program, memory: MemoryPlan) -> None:
     """A dispatch may not bind one buffer twice if it writes it, so a node's memory must be apart within the node."""
     storages = memory.storages
     for node in program.nodes:

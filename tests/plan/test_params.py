@@ -11,7 +11,7 @@ from liveshape.device.backends import open_device
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
@@ -28,7 +28,7 @@ def windows() -> tuple[Graph, Any]:
     return chain.graph(chain.node("aten.relu.default", part, chain.tensor((2, 8)))), start
 
 
-def walked(live: Live) -> None:
+def walked(live: PlanState) -> None:
     live.begin()
     live.walk(0, len(live.nodes), lambda node, request: 0)
 
@@ -36,7 +36,7 @@ def walked(live: Live) -> None:
 @pytest.mark.parametrize("tracing", [True, False], ids=["computed", "planned"])
 def test_places_stay_while_routes_stay(tracing: bool) -> None:
     graph, start = windows()
-    live = Live(compile(graph, choices=Choices(tracing=tracing)))
+    live = PlanState(compile(graph, choices=Choices(tracing=tracing)))
     live.set(start, 1)
     walked(live)
     slots = [node.group.route.slots for node in live.nodes]
@@ -67,7 +67,7 @@ def test_places_stay_while_routes_stay(tracing: bool) -> None:
 
 def test_what_the_device_was_not_given_stays_unseen() -> None:
     graph, start = windows()
-    live = Live(compile(graph))
+    live = PlanState(compile(graph))
     live.set(start, 1)
     walked(live)
     live.arena.seen()

@@ -9,7 +9,7 @@ import pytest
 from liveshape.errors import ShapeError
 from liveshape.graph import Graph
 from liveshape.plan.compiling import compile
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from tests.support.graphs import In, OpCase, Out, build
 
 
@@ -17,7 +17,7 @@ def _graph(op: str, args: list[Any]) -> Graph:
     return build(OpCase(op, op, lambda size: args, lambda *inputs: None), 1)
 
 
-def _walk(graph: Graph, live: Live, shape: tuple[int, ...]) -> None:
+def _walk(graph: Graph, live: PlanState, shape: tuple[int, ...]) -> None:
     live.set(graph.inputs[0], shape)
     live.walk(0, len(graph.nodes), lambda node, request: 0)
 
@@ -25,7 +25,7 @@ def _walk(graph: Graph, live: Live, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("op", ["aten.amax.default", "aten.amin.default", "aten.argmax.default", "aten.argmin.default"])
 def test_an_extremum_of_nothing_is_refused(op: str) -> None:
     graph = _graph(op, [In("float32", (3, 8)), (1,), False, Out("int64" if "arg" in op else "float32", (3,))])
-    live = Live(compile(graph))
+    live = PlanState(compile(graph))
     with pytest.raises(ShapeError, match=r"\(3, 0\).*nothing"):
         _walk(graph, live, (3, 0))
     _walk(graph, live, (2, 5))

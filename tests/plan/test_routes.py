@@ -10,7 +10,7 @@ from liveshape.graph import Graph
 from liveshape.plan import compiling
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.plan.routes import explore
 from tests.support.chains import Chain
 
@@ -30,9 +30,9 @@ def apart(inputs: int, nodes: int = 10) -> Graph:
 
 def planned(graph: Graph, monkeypatch: pytest.MonkeyPatch, choices: Choices) -> tuple[int, int]:
     """How many times a generator ran while a graph was compiled, and how many combinations were left out."""
-    lives: list[Live] = []
+    lives: list[PlanState] = []
 
-    def noted(live: Live, many: bool = True) -> int:
+    def noted(live: PlanState, many: bool = True) -> int:
         lives.append(live)
         return explore(live, many)
 
@@ -73,7 +73,7 @@ def test_what_was_found_is_what_smaller_shapes_ask_for() -> None:
     part = chain.node("aten.slice_copy.Tensor", x, 0, start, end, 1, chain.tensor((64, 5)))
     plan = compile(chain.graph(chain.node("aten.add.Tensor", part, part, 1, chain.tensor((64, 5)))))
     assert plan.untried == 0
-    live, met = Live(plan), set[Any]()
+    live, met = PlanState(plan), set[Any]()
     for size in (64, 63, 17, 4, 3, 2, 1):
         for first in range(size):
             live.set(x, (size, 5))

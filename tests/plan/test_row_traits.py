@@ -20,7 +20,7 @@ from liveshape.ops import INTERNAL, OPS
 from liveshape.ops.row_rules import elementwise, row_wise
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from tests.models.test_fused_rows import PATTERNS
 from tests.ops.cases import CASES
 from tests.support.chains import Chain
@@ -100,7 +100,7 @@ def check_values(case: OpCase, graph: Graph, rows: Rows, given: Rows) -> None:
 def shapes(case: OpCase, graph: Graph, rows: Rows, followed: bool) -> list[Any]:
     """The shapes of results with one row less; live scalars that are as many are `followed`, or something else."""
     count = next(tensor.max_shape[axis] for tensor, axis in rows.items())
-    live = Live(compile(graph, choices=Choices(warm=False)))
+    live = PlanState(compile(graph, choices=Choices(warm=False)))
     for value, spec in zip(graph.inputs, flat_specs(case.args_at(size_of(case))), strict=True):
         if isinstance(value, SymInt):
             live.set(value, count - 1 if spec.value == count and followed else spec.value)

@@ -13,7 +13,7 @@ from liveshape.kernels import Kernel
 from liveshape.ops.registry import OPS, op
 from liveshape.plan import plan_state as engine
 from liveshape.plan.compiling import compile
-from liveshape.plan.plan_state import Live
+from liveshape.plan.plan_state import PlanState
 from liveshape.plan.tracing import Trace
 from tests.plan.test_classes import described, walked
 from tests.support.chains import Chain
@@ -39,14 +39,14 @@ def only_here() -> Iterator[None]:
     OPS.pop(_NAME, None)
 
 
-def live_of(count: Any) -> tuple[Live, Any, Any]:
+def live_of(count: Any) -> tuple[PlanState, Any, Any]:
     made(count)
     chain = Chain()
     x, n = chain.input((8,)), chain.scalar(given=True)
-    return Live(compile(chain.graph(chain.node(_NAME, x, n, chain.tensor((8,)))))), x, n
+    return PlanState(compile(chain.graph(chain.node(_NAME, x, n, chain.tensor((8,)))))), x, n
 
 
-def asked(live: Live, n: Any, value: int) -> int:
+def asked(live: PlanState, n: Any, value: int) -> int:
     """How many operators are asked for a plan."""
     live.set(n, value)
     return walked(live)

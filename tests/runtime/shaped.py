@@ -17,7 +17,7 @@ from torch.export import Dim
 
 import liveshape.export.module.symbolic_shapes
 import liveshape.export.module.torch_export
-from liveshape.export.module.torch_export import Source, lower
+from liveshape.export.module.torch_export import ModuleSource, lower
 from tests.support.exporting import cached, quick, quiet
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -141,7 +141,7 @@ def exported(name: str) -> Path:
     def make() -> bytes:
         with quiet(), quick(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.pte"
-            lower(Source(case.module(), case.args(), case.dynamic()), path)
+            lower(ModuleSource(case.module(), case.args(), case.dynamic()), path)
             return path.read_bytes()
 
     return cached(f"shaped_{name}", _sources(), make)

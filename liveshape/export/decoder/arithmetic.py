@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from liveshape.export.file.delegate_blob import Delegate, Shape, Tensor
+from liveshape.export.file.delegate_blob import BlobTensor, DelegateBuilder, Shape
 from liveshape.export.model.families import Activation
 from liveshape.export.weights.matrices import Tensors
 
@@ -19,32 +19,32 @@ class Arithmetic:
     Example: `Arithmetic(graph, tensors).scaled(x, 0.5)`.
     """
 
-    graph: Delegate
+    graph: DelegateBuilder
     tensors: Tensors
-    _numbers: dict[float, Tensor] = field(default_factory=dict)
+    _numbers: dict[float, BlobTensor] = field(default_factory=dict)
 
-    def add(self, one: Tensor, other: Tensor) -> Tensor:
+    def add(self, one: BlobTensor, other: BlobTensor) -> BlobTensor:
         return self.graph.call("aten.add.Tensor", one, other, 1, shape=one.shape)
 
-    def mul(self, one: Tensor, other: Tensor) -> Tensor:
+    def mul(self, one: BlobTensor, other: BlobTensor) -> BlobTensor:
         return self.graph.call("aten.mul.Tensor", one, other, shape=one.shape)
 
-    def view(self, x: Tensor, shape: Shape) -> Tensor:
+    def view(self, x: BlobTensor, shape: Shape) -> BlobTensor:
         return self.graph.call("aten.view_copy.default", x, shape, shape=shape)
 
-    def permuted(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
+    def permuted(self, x: BlobTensor, order: tuple[int, ...]) -> BlobTensor:
         return self.graph.call("aten.permute_copy.default", x, order, shape=tuple(x.shape[axis] for axis in order))
 
-    def scaled(self, x: Tensor, factor: float) -> Tensor:
+    def scaled(self, x: BlobTensor, factor: float) -> BlobTensor:
         """Every element times a number; by 1 there is nothing to do."""
         return x if factor == 1.0 else self.mul(x, self.number(factor))
 
-    def capped(self, x: Tensor, cap: float, scale: float = 1.0) -> Tensor:
+    def capped(self, x: BlobTensor, cap: float, scale: float = 1.0) -> BlobTensor:
         """Every element times a scale, pressed into -cap to cap."""
         pressed = self.scaled(x, scale / cap)
         return self.scaled(self.graph.call("aten.tanh.default", pressed, shape=x.shape), cap)
 
-    def activated(self, x: Tensor, activation: Activation) -> Tensor:
+    def activated(self, x: BlobTensor, activation: Activation) -> BlobTensor:
         """Every element through the activation of a feed-forward."""
         if activation == "silu":
             return self.mul(x, self.graph.call("aten.sigmoid.default", x, shape=x.shape))
@@ -53,18 +53,18 @@ class Arithmetic:
         approximate = "tanh" if activation == "gelu_tanh" else "none"
         return self.graph.call("aten.gelu.default", x, approximate, shape=x.shape)
 
-    def clamped_gate(self, gate: Tensor, up: Tensor, limit: float, gain: float) -> Tensor:
+    def clamped_gate(self, gate: BlobTensor, up: BlobTensor, limit: float, gain: float) -> BlobTensor:
         """A gate below a limit, with a sigmoid that is steeper by a gain, times one more than what it lets through."""
         gate = self.graph.call("aten.clamp.default", gate, None, limit, shape=gate.shape)
         up = self.graph.call("aten.clamp.default", up, -limit, limit, shape=up.shape)
         share = self.graph.call("aten.sigmoid.default", self.scaled(gate, gain), shape=gate.shape)
         return self.mul(self.mul(gate, share), self.add(up, self.number(1.0)))
 
-    def softmax(self, x: Tensor) -> Tensor:
+    def softmax(self, x: BlobTensor) -> BlobTensor:
         """Along the last dim."""
         return self.graph.call("aten._softmax.default", x, -1, False, shape=x.shape)
 
-    def number(self, value: float) -> Tensor:
+    def number(self, value: float) -> BlobTensor:
         """A number as a tensor of one element, the same one each time."""
         if value not in self._numbers:
             assert not math.isnan(value)

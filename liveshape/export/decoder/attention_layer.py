@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from liveshape.export.decoder.arithmetic import Arithmetic
-from liveshape.export.file.delegate_blob import LiveInt, Tensor
+from liveshape.export.file.delegate_blob import BlobTensor, LiveInt
 from liveshape.export.model.config import ModelConfig
 
 # Below every score, and within float16 when it is stored as such.
@@ -34,10 +34,12 @@ class Attention:
     position: LiveInt
     masked: int
     _end: LiveInt | None = None
-    _distances: Tensor | None = None
-    _visible: dict[tuple[bool, bool], Tensor] = field(default_factory=dict)
+    _distances: BlobTensor | None = None
+    _visible: dict[tuple[bool, bool], BlobTensor] = field(default_factory=dict)
 
-    def mixed(self, query: Tensor, key: Tensor, value: Tensor, near: bool, sinks: Tensor | None = None) -> Tensor:
+    def mixed(
+        self, query: BlobTensor, key: BlobTensor, value: BlobTensor, near: bool, sinks: BlobTensor | None = None
+    ) -> BlobTensor:
         """(1, S, heads, size) like the queries; `near` layers look through the window; `sinks` are scores (heads,)."""
         near = near and self.config.window is not None and self.config.window < self.masked
         caches = self._cache(), self._cache()
@@ -50,7 +52,7 @@ class Attention:
             "sdpa_with_kv_cache.default", query, key, value, *caches, *rest, shape=query.shape
         )
 
-    def _cache(self) -> Tensor:
+    def _cache(self) -> BlobTensor:
         shape = 1, self.context, self.config.kv_heads, self.config.head_size
         tensors = self.arithmetic.tensors
         empty = tensors.computed(f"cache.{shape[1]}", shape, lambda: np.zeros(shape, np.float32))
@@ -58,13 +60,13 @@ class Attention:
 
     def _spelled_out(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        caches: tuple[Tensor, Tensor],
+        query: BlobTensor,
+        key: BlobTensor,
+        value: BlobTensor,
+        caches: tuple[BlobTensor, BlobTensor],
         near: bool,
-        sinks: Tensor | None,
-    ) -> Tensor:
+        sinks: BlobTensor | None,
+    ) -> BlobTensor:
         """Scores of the heads that share keys, all at once; a head of keys is a batch."""
         config, arithmetic, graph = self.config, self.arithmetic, self.arithmetic.graph
         pairs, heads, size, group = config.kv_heads, config.heads, config.head_size, config.heads // config.kv_heads
@@ -88,7 +90,7 @@ class Attention:
             mixed = arithmetic.mul(arithmetic.view(mixed, (heads, self.length, size)), left)
         return arithmetic.permuted(arithmetic.view(mixed, (1, heads, self.length, size)), (0, 2, 1, 3))
 
-    def _left_by_sinks(self, scores: Tensor, shares: Tensor, sinks: Tensor) -> Tensor:
+    def _left_by_sinks(self, scores: BlobTensor, shares: BlobTensor, sinks: BlobTensor) -> BlobTensor:
         """What a sink leaves of attention, (heads, S, 1): sigmoid(log-sum-exp of the scores - sink)."""
         arithmetic, graph = self.arithmetic, self.arithmetic.graph
         column = (*scores.shape[:2], 1)
@@ -102,7 +104,7 @@ class Attention:
         above = graph.call("aten.sub.Tensor", total, sinks, 1, shape=column)
         return graph.call("aten.sigmoid.default", above, shape=column)
 
-    def _written(self, new: Tensor, cache: Tensor) -> Tensor:
+    def _written(self, new: BlobTensor, cache: BlobTensor) -> BlobTensor:
         """All rows of a cache so far, the new ones among them: (1, context of now, heads, size)."""
         graph = self.arithmetic.graph
         graph.call("update_cache.default", new, cache, self.position, shape=(1,))
@@ -117,11 +119,11 @@ class Attention:
             self._end = self.arithmetic.graph.live("add", self.position, self.length, bound=self.context)
         return self._end
 
-    def _mask(self, near: bool, causal: bool) -> Tensor:
+    def _mask(self, near: bool, causal: bool) -> BlobTensor:
         """Which keys a query sees, (S, context of now), as far as the window and what was written before it say."""
         if (near, causal) not in self._visible:
             graph, far = self.arithmetic.graph, self._far()
-            seen: list[Tensor] = []
+            seen: list[BlobTensor] = []
             if near and self.config.window is not None:
                 seen.append(graph.call("aten.lt.Scalar", far, self.config.window, shape=far.shape, dtype="bool"))
             if causal:
@@ -131,7 +133,7 @@ class Attention:
             self._visible[near, causal] = mask
         return self._visible[near, causal]
 
-    def _far(self) -> Tensor:
+    def _far(self) -> BlobTensor:
         """How many tokens each key lies before each query, (S, context of now)."""
         if self._distances is None:
             graph, end = self.arithmetic.graph, self._until()
@@ -144,7 +146,7 @@ class Attention:
             self._distances = graph.call("aten.sub.Tensor", column, keys, 1, shape=shape, dtype="int32")
         return self._distances
 
-    def counted(self, start: LiveInt | int, length: LiveInt) -> Tensor:
+    def counted(self, start: LiveInt | int, length: LiveInt) -> BlobTensor:
         """Positions from one on up to the end."""
         # As the data says, strided, on the device, not pinned.
         rest = None, None, None, None

@@ -15,11 +15,11 @@ from liveshape.export.decoder.context_parameters import METHOD, ContextParameter
 from liveshape.export.decoder.experts import mixture
 from liveshape.export.decoder.projections import Projections
 from liveshape.export.decoder.rope import rotary_tables
-from liveshape.export.file.delegate_blob import Delegate, LiveInt, Tensor
-from liveshape.export.file.program_file import Program, Result
+from liveshape.export.file.delegate_blob import BlobTensor, DelegateBuilder, LiveInt
+from liveshape.export.file.program_file import ProgramSpec, Result
 from liveshape.export.model.config import ModelConfig
 from liveshape.export.weights.matrices import Tensors
-from liveshape.export.weights.storage import Storage
+from liveshape.export.weights.storage import WeightStorage
 from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, Size, signature_text
 
 _POSITION = InputSignature("input_pos", (Size(1, 1),))
@@ -44,13 +44,13 @@ class Bounds:
 
 
 def decoder_program(
-    config: ModelConfig, storage: Storage, bounds: Bounds, half: bool, full_logits: bool, rounds_rows: bool
-) -> Program:
+    config: ModelConfig, storage: WeightStorage, bounds: Bounds, half: bool, full_logits: bool, rounds_rows: bool
+) -> ProgramSpec:
     """The program of a decoder: tokens (1, S) at a position (1,) to the logits of the last one, or of all.
 
     Example: `write_program(decoder_program(config, storage, Bounds(512, 2048), False, False, False), path)`.
     """
-    graph = Delegate(half)
+    graph = DelegateBuilder(half)
     tensors = Tensors(storage, graph.floats)
     tokens, position = graph.input((1, bounds.piece), "int32"), graph.input((1,), "int32", activation=False)
     decoder = Decoder(config, graph, tensors, bounds, rounds_rows)
@@ -59,7 +59,7 @@ def decoder_program(
     interface = [((1, decoder.length), "int64"), ((1,), "int64"), (logits.shape, "float32")]
     taken = Signature((InputSignature("tokens", (Size(1, 1), Size(1, bounds.piece, "length"))), _POSITION))
     methods = {**runner_methods(config, bounds), SIGNATURE: signature_text({"forward": taken})}
-    return Program(graph, tensors.batches(), interface, methods)
+    return ProgramSpec(graph, tensors.batches(), interface, methods)
 
 
 def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
@@ -90,13 +90,13 @@ class Decoder:
     attention: Attention
 
     def __init__(
-        self, config: ModelConfig, graph: Delegate, tensors: Tensors, bounds: Bounds, rounds_rows: bool
+        self, config: ModelConfig, graph: DelegateBuilder, tensors: Tensors, bounds: Bounds, rounds_rows: bool
     ) -> None:
         self.config, self.graph, self.tensors, self.bounds = config, graph, tensors, bounds
         self.projections = Projections(graph, tensors, rounds_rows)
         self.arithmetic = Arithmetic(graph, tensors)
 
-    def logits(self, tokens: Tensor, position: Tensor, full: bool) -> Tensor:
+    def logits(self, tokens: BlobTensor, position: BlobTensor, full: bool) -> BlobTensor:
         """(1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
         config, bounds = self.config, self.bounds
         tables = self._tables("rope", local=False) if any(config.rotated) else None
@@ -105,7 +105,7 @@ class Decoder:
         # Of the one number, element 0 along dim 0.
         self.position = self.graph.live("et_vk.select_as_symint.default", position, 0, 0, bound=bounds.context - 1)
         self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position, bounds.masked)
-        ids = Tensor(tokens.id, (1, self.length), tokens.dtype)
+        ids = BlobTensor(tokens.id, (1, self.length), tokens.dtype)
         x = self.projections.embedding(ids, "model.embed_tokens")  # (1, S, hidden)
         x = self.arithmetic.scaled(x, config.embedding_scale)
         if config.learned_positions:
@@ -120,11 +120,11 @@ class Decoder:
         x = self.arithmetic.scaled(x, config.logit_scale)
         return x if config.logit_cap is None else self.arithmetic.capped(x, config.logit_cap)
 
-    def _tables(self, name: str, local: bool) -> tuple[Tensor, Tensor]:
+    def _tables(self, name: str, local: bool) -> tuple[BlobTensor, BlobTensor]:
         """Cosines and sines of all positions."""
         shape = self.bounds.context, self.config.rotary_size
 
-        def made(which: int) -> Tensor:
+        def made(which: int) -> BlobTensor:
             key = f"{name}.{('cos', 'sin')[which]}"
             turns = self.tensors.computed(
                 key, shape, lambda: rotary_tables(self.config, self.bounds.context, local)[which]
@@ -133,7 +133,7 @@ class Decoder:
 
         return made(0), made(1)
 
-    def _layer(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _layer(self, x: BlobTensor, index: int, tables: tuple[BlobTensor, BlobTensor] | None) -> BlobTensor:
         """Attention and feed-forward, each between norms and beside a residual."""
         name, norms = f"model.layers.{index}", self.config.norms
         normed = self._normed(x, name, norms.into_attention)
@@ -147,10 +147,10 @@ class Decoder:
             inner = self._feed_forward(inner, f"{name}.mlp")
         return self._beside(x, self._normed(inner, name, norms.out_of_feed_forward))
 
-    def _beside(self, x: Tensor, inner: Tensor) -> Tensor:
+    def _beside(self, x: BlobTensor, inner: BlobTensor) -> BlobTensor:
         return self.arithmetic.add(x, self.arithmetic.scaled(inner, self.config.residual_scale))
 
-    def _attention(self, x: Tensor, index: int, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _attention(self, x: BlobTensor, index: int, tables: tuple[BlobTensor, BlobTensor] | None) -> BlobTensor:
         """Grouped-query attention against the caches of this layer."""
         config, name = self.config, f"model.layers.{index}.self_attn"
         query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
@@ -173,14 +173,14 @@ class Decoder:
         joined = self.arithmetic.view(mixed, (1, self.length, config.heads * config.head_size))
         return self.projections.linear(joined, f"{name}.o_proj")
 
-    def _heads(self, x: Tensor, name: str, heads: int, whole: bool = False) -> Tensor:
+    def _heads(self, x: BlobTensor, name: str, heads: int, whole: bool = False) -> BlobTensor:
         """(1, S, heads, size), or (1, S, heads * size) as a whole."""
         return self.projections.linear(x, name, apart=None if whole else (heads, self.config.head_size))
 
-    def _apart(self, x: Tensor, heads: int) -> Tensor:
+    def _apart(self, x: BlobTensor, heads: int) -> BlobTensor:
         return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
 
-    def _feed_forward(self, x: Tensor, name: str) -> Tensor:
+    def _feed_forward(self, x: BlobTensor, name: str) -> BlobTensor:
         """A gate with an activation, times what it lets through; or an activation alone."""
         config, arithmetic = self.config, self.arithmetic
         if config.clamp is not None:
@@ -193,11 +193,11 @@ class Decoder:
             inner = arithmetic.activated(self.projections.linear(x, f"{name}.up_proj"), config.activation)
         return self.projections.linear(inner, f"{name}.down_proj")
 
-    def _normed(self, x: Tensor, layer: str, norm: str | None) -> Tensor:
+    def _normed(self, x: BlobTensor, layer: str, norm: str | None) -> BlobTensor:
         """Through a norm of a layer, where the family has one."""
         return x if norm is None else self._norm(x, f"{layer}.{norm}")
 
-    def _norm(self, x: Tensor, name: str) -> Tensor:
+    def _norm(self, x: BlobTensor, name: str) -> BlobTensor:
         """The scaled inverse root mean square, or that of what is left without the mean."""
         # As the number that the kernels compute with.
         eps = float(np.float32(self.config.norm_eps))
@@ -210,7 +210,7 @@ class Decoder:
             "aten.native_layer_norm.default", *arguments, results=((x.shape, None), (one, None), (one, None))
         )[0]
 
-    def _norm_bias(self, name: str, width: int) -> Tensor:
+    def _norm_bias(self, name: str, width: int) -> BlobTensor:
         """That of the checkpoint, or zeros, which every runtime takes."""
         if self.tensors.has(f"{name}.bias"):
             return self.graph.constant(self.tensors.plain(f"{name}.bias"))

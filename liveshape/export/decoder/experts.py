@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 from liveshape.export.decoder.arithmetic import Arithmetic
 from liveshape.export.decoder.projections import Projections
-from liveshape.export.file.delegate_blob import Tensor
+from liveshape.export.file.delegate_blob import BlobTensor
 from liveshape.export.model.config import Experts
 
 
 def mixture(
-    x: Tensor,
+    x: BlobTensor,
     name: str,
     experts: Experts,
     projections: Projections,
     arithmetic: Arithmetic,
-    feed_forward: Callable[[Tensor, str], Tensor],
-) -> Tensor:
+    feed_forward: Callable[[BlobTensor, str], BlobTensor],
+) -> BlobTensor:
     """The experts of a layer on rows (1, S, hidden), each weighed by its share.
 
     Example: `mixture(x, "model.layers.0.mlp", config.experts, projections, arithmetic, feed_forward)`.
@@ -36,7 +36,7 @@ def mixture(
     return total
 
 
-def _shares(scores: Tensor, experts: Experts, arithmetic: Arithmetic) -> Tensor:
+def _shares(scores: BlobTensor, experts: Experts, arithmetic: Arithmetic) -> BlobTensor:
     """The share of each expert in each token, (1, S, experts): zero for those that are not among the best."""
     graph = arithmetic.graph
     likely = arithmetic.softmax(scores)

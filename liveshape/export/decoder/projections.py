@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from liveshape.export.file.delegate_blob import Delegate, Shape, Tensor, bound_of
+from liveshape.export.file.delegate_blob import BlobTensor, DelegateBuilder, Shape, bound_of
 from liveshape.export.weights.lazy_constants import Constant
 from liveshape.export.weights.matrices import GroupedMatrix, Tensors
 
@@ -20,14 +20,14 @@ class Projections:
     Example: `Projections(graph, tensors, rounds_rows=False).linear(x, "model.layers.0.self_attn.q_proj")`.
     """
 
-    graph: Delegate
+    graph: DelegateBuilder
     tensors: Tensors
     rounds_rows: bool
-    _flat: dict[int, Tensor] = field(default_factory=dict)
-    _rounded: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    _sums: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    _flat: dict[int, BlobTensor] = field(default_factory=dict)
+    _rounded: dict[int, tuple[BlobTensor, BlobTensor]] = field(default_factory=dict)
+    _sums: dict[tuple[int, int], BlobTensor] = field(default_factory=dict)
 
-    def linear(self, x: Tensor, name: str, apart: tuple[int, int] | None = None) -> Tensor:
+    def linear(self, x: BlobTensor, name: str, apart: tuple[int, int] | None = None) -> BlobTensor:
         """Rows (..., K) to rows (..., N), with a bias if the checkpoint has one; N may be taken apart in two dims."""
         weight = f"{name}.weight"
         count = self.tensors.storage.shapes[weight][0]
@@ -45,18 +45,18 @@ class Projections:
             out = self._first(out, count)
         return self._shaped(out, (*x.shape[:-1], *(apart or (count,))))
 
-    def exact_linear(self, x: Tensor, name: str) -> Tensor:
+    def exact_linear(self, x: BlobTensor, name: str) -> BlobTensor:
         """The same with floats, however others are stored: for matrices that are small and decide much."""
         weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
         count = self.tensors.storage.shapes[f"{name}.weight"][0]
         return self._shaped(self._plain_linear(x, weight, self._bias(name, count)), (*x.shape[:-1], count))
 
-    def exact_rows(self, ids: Tensor, name: str) -> Tensor:
+    def exact_rows(self, ids: BlobTensor, name: str) -> BlobTensor:
         """Rows of a table of floats, however others are stored, (..., K)."""
         table = self.graph.constant(self.tensors.plain(f"{name}.weight"))
         return self._rows_of(table, ids, table.width)
 
-    def embedding(self, tokens: Tensor, name: str) -> Tensor:
+    def embedding(self, tokens: BlobTensor, name: str) -> BlobTensor:
         """The row of each token, (..., K)."""
         weight = f"{name}.weight"
         matrix = self.tensors.matrix(weight, lookup=True)
@@ -72,7 +72,7 @@ class Projections:
             out = self.graph.call("et_vk.embedding_q4gsw.default", *arguments, shape=shape)
         return self._with_minima(out, tokens, matrix) if matrix.layout.minima else out
 
-    def _bias(self, name: str, rows: int) -> Tensor | None:
+    def _bias(self, name: str, rows: int) -> BlobTensor | None:
         bias = f"{name}.bias"
         if not self.tensors.has(bias):
             return None
@@ -80,13 +80,13 @@ class Projections:
         constant: Constant = self.tensors.plain(bias) if count == rows else self.tensors.filled(bias, rows)
         return self.graph.constant(constant)
 
-    def _plain_linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _plain_linear(self, x: BlobTensor, weight: BlobTensor, bias: BlobTensor | None) -> BlobTensor:
         """On rows of two dims, which is what every runtime takes."""
         rows = self._flattened(x)
         shape = (rows.shape[0], weight.shape[0])
         return self.graph.call("aten.linear.default", rows, weight, bias, shape=shape)
 
-    def _flattened(self, x: Tensor) -> Tensor:
+    def _flattened(self, x: BlobTensor) -> BlobTensor:
         """(1, S, K) as (S, K)."""
         if len(x.shape) == 2:
             return x
@@ -95,7 +95,7 @@ class Projections:
             self._flat[x.id] = self._view(x, x.shape[-2:])
         return self._flat[x.id]
 
-    def _four_bit_linear(self, x: Tensor, matrix: GroupedMatrix, bias: Tensor | None) -> Tensor:
+    def _four_bit_linear(self, x: BlobTensor, matrix: GroupedMatrix, bias: BlobTensor | None) -> BlobTensor:
         codes, scales = self.graph.constant(matrix.codes), self.graph.constant(matrix.scales_by_group)
         group, shape = matrix.layout.group, (*x.shape[:-1], matrix.rows)
         if not self.rounds_rows:
@@ -104,7 +104,7 @@ class Projections:
         arguments = x, scale, zero, codes, self.graph.constant(matrix.sums), scales, group, bias
         return self.graph.call("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=shape)
 
-    def _row_scales(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _row_scales(self, x: BlobTensor) -> tuple[BlobTensor, BlobTensor]:
         """The scale and the zero point that round each row to 8 bits."""
         if x.id not in self._rounded:
             block = (*(1 for _ in x.shape[:-1]), x.width)
@@ -116,19 +116,19 @@ class Projections:
             self._rounded[x.id] = found
         return self._rounded[x.id]
 
-    def _dequantized(self, matrix: GroupedMatrix) -> Tensor:
+    def _dequantized(self, matrix: GroupedMatrix) -> BlobTensor:
         """Codes of 8 bits as floats; liveshape makes one operator of this and the one behind it."""
         codes, scales = self.graph.constant(matrix.codes), self.graph.constant(matrix.scales)
         arguments = codes, (1, matrix.layout.group), scales, None, None, *_BYTE, None
         return self.graph.call("torchao.dequantize_affine.default", *arguments, shape=codes.shape)
 
-    def _of_minima(self, x: Tensor, matrix: GroupedMatrix) -> Tensor:
+    def _of_minima(self, x: BlobTensor, matrix: GroupedMatrix) -> BlobTensor:
         """The part of a product that the minima make: theirs with the sums of the groups of a row."""
         minima = self.graph.constant(matrix.minima)
         shape = (*x.shape[:-1], matrix.rows)
         return self.graph.call("aten.linear.default", self._group_sums(x, matrix), minima, None, shape=shape)
 
-    def _group_sums(self, x: Tensor, matrix: GroupedMatrix) -> Tensor:
+    def _group_sums(self, x: BlobTensor, matrix: GroupedMatrix) -> BlobTensor:
         group = matrix.layout.group
         if (x.id, group) not in self._sums:
             apart = self._view(x, (*x.shape[:-1], matrix.groups, group))
@@ -137,7 +137,7 @@ class Projections:
             )
         return self._sums[x.id, group]
 
-    def _with_minima(self, rows: Tensor, tokens: Tensor, matrix: GroupedMatrix) -> Tensor:
+    def _with_minima(self, rows: BlobTensor, tokens: BlobTensor, matrix: GroupedMatrix) -> BlobTensor:
         """Looked up rows with the minimum of each group added to all of it."""
         minima = self._rows_of(self.graph.constant(matrix.minima), tokens, matrix.groups)
         column = self._view(minima, (*minima.shape, 1))
@@ -145,20 +145,20 @@ class Projections:
         repeated = self.graph.call("aten.expand_copy.default", column, spread, False, shape=spread)
         return self._add(rows, self._view(repeated, rows.shape))
 
-    def _rows_of(self, table: Tensor, tokens: Tensor, width: int) -> Tensor:
+    def _rows_of(self, table: BlobTensor, tokens: BlobTensor, width: int) -> BlobTensor:
         shape = (*tokens.shape, width)
         return self.graph.call("aten.embedding.default", table, tokens, -1, False, False, shape=shape)
 
-    def _add(self, one: Tensor, other: Tensor) -> Tensor:
+    def _add(self, one: BlobTensor, other: BlobTensor) -> BlobTensor:
         return self.graph.call("aten.add.Tensor", one, other, 1, shape=one.shape)
 
-    def _shaped(self, x: Tensor, shape: Shape) -> Tensor:
+    def _shaped(self, x: BlobTensor, shape: Shape) -> BlobTensor:
         return x if x.shape == shape else self._view(x, shape)
 
-    def _view(self, x: Tensor, shape: Shape) -> Tensor:
+    def _view(self, x: BlobTensor, shape: Shape) -> BlobTensor:
         return self.graph.call("aten.view_copy.default", x, shape, shape=shape)
 
-    def _first(self, x: Tensor, count: int) -> Tensor:
+    def _first(self, x: BlobTensor, count: int) -> BlobTensor:
         """Without the outputs that were added to fill up the rows."""
         last = len(x.shape) - 1
         return self.graph.call("aten.slice_copy.Tensor", x, last, 0, count, 1, shape=(*x.shape[:-1], count))

@@ -39,7 +39,7 @@ Shape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class BlobTensor:
     """A tensor of the graph."""
 
     id: int
@@ -51,14 +51,14 @@ class Tensor:
         return bound_of(self.shape)[-1]
 
 
-Argument = Tensor | LiveInt | int | float | str | None | tuple[Dim, ...]
+Argument = BlobTensor | LiveInt | int | float | str | None | tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
 class _Stored:
     """How a tensor is written: its constant, the type that the host sees, and where the runtime keeps it."""
 
-    tensor: Tensor
+    tensor: BlobTensor
     constant: int = -1
     staging: str | None = None
     activation: bool = False
@@ -76,7 +76,7 @@ def bound_of(shape: Shape) -> tuple[int, ...]:
     return tuple(dim.bound if isinstance(dim, LiveInt) else dim for dim in shape)
 
 
-class Delegate:
+class DelegateBuilder:
     """One delegate; `half` keeps its floats as float16, while what goes in and out stays float32.
 
     Example: `graph.call("aten.add.Tensor", x, y, 1, shape=x.shape)`.
@@ -85,40 +85,40 @@ class Delegate:
     def __init__(self, half: bool = False) -> None:
         self.floats = "float16" if half else "float32"
         self.half = half
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
+        self.inputs: list[BlobTensor] = []
+        self.outputs: list[BlobTensor] = []
         self._values: list[_Value] = []
         self._chain: list[tuple[str, tuple[int, ...]]] = []
         self._constants: list[Constant] = []
-        self._known: dict[object, Tensor | int] = {}
+        self._known: dict[object, BlobTensor | int] = {}
         self._kept: list[int] = []  # tensors with memory that nothing else may use
 
-    def input(self, shape: tuple[int, ...], dtype: str, activation: bool = True) -> Tensor:
+    def input(self, shape: tuple[int, ...], dtype: str, activation: bool = True) -> BlobTensor:
         """What a call gives to the graph, at its bound; as an activation, or for operators that give integers."""
         made = self._tensor(shape, dtype, activation=activation)
         self.inputs.append(made)
         self._kept.append(made.id)
         return made
 
-    def output(self, tensor: Tensor) -> None:
+    def output(self, tensor: BlobTensor) -> None:
         """What a call gets back."""
         self.outputs.append(tensor)
         self._kept.append(tensor.id)
 
-    def constant(self, constant: Constant) -> Tensor:
+    def constant(self, constant: Constant) -> BlobTensor:
         """A constant as a tensor; the same one for the same key."""
         found = self._known.get(constant.key)
-        if not isinstance(found, Tensor):
+        if not isinstance(found, BlobTensor):
             self._known[constant.key] = found = self._constant(constant)
         return found
 
-    def state(self, start: Constant) -> Tensor:
+    def state(self, start: Constant) -> BlobTensor:
         """A tensor of its own that outlives a call and begins as this constant."""
         made = self._constant(start)
         self._kept.append(made.id)
         return made
 
-    def prepacked(self, constant: Constant) -> Tensor:
+    def prepacked(self, constant: Constant) -> BlobTensor:
         """A constant for operators that take it only as an activation is kept."""
         source = self.constant(constant)
         made = self._tensor(source.shape, source.dtype, activation=True)
@@ -133,7 +133,7 @@ class Delegate:
         self._chain.append((name, (*ids, made.id)))
         return made
 
-    def call(self, name: str, *args: Argument, shape: Shape, dtype: str | None = None) -> Tensor:
+    def call(self, name: str, *args: Argument, shape: Shape, dtype: str | None = None) -> BlobTensor:
         """An operator that gives a tensor."""
         ids = tuple(map(self._argument, args))
         made = self._tensor(shape, dtype or self.floats, activation=True)
@@ -142,12 +142,14 @@ class Delegate:
 
     def call_two(
         self, name: str, *args: Argument, first: tuple[Shape, str | None], second: tuple[Shape, str | None]
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[BlobTensor, BlobTensor]:
         """An operator that gives two tensors, each of a shape and a dtype."""
         one, other = self.call_many(name, *args, results=(first, second))
         return one, other
 
-    def call_many(self, name: str, *args: Argument, results: Sequence[tuple[Shape, str | None]]) -> tuple[Tensor, ...]:
+    def call_many(
+        self, name: str, *args: Argument, results: Sequence[tuple[Shape, str | None]]
+    ) -> tuple[BlobTensor, ...]:
         """An operator that gives a list of tensors, each of a shape and a dtype."""
         ids = tuple(map(self._argument, args))
         made = tuple(self._tensor(shape, dtype or self.floats, activation=True) for shape, dtype in results)
@@ -168,20 +170,20 @@ class Delegate:
 
     def _tensor(
         self, shape: Shape, dtype: str, constant: int = -1, staging: str | None = None, activation: bool = False
-    ) -> Tensor:
-        made = Tensor(len(self._values), shape, dtype)
+    ) -> BlobTensor:
+        made = BlobTensor(len(self._values), shape, dtype)
         if staging is None:
             staging = "float32" if dtype == "float16" and activation else dtype
         self._values.append(_Stored(made, constant, staging, activation))
         return made
 
-    def _constant(self, constant: Constant) -> Tensor:
+    def _constant(self, constant: Constant) -> BlobTensor:
         self._constants.append(constant)
         return self._tensor(constant.shape, constant.dtype, len(self._constants) - 1)
 
     def _argument(self, argument: Argument) -> int:
         """The value of an argument. Numbers are written once; None is a value of its own every time."""
-        if isinstance(argument, (Tensor, LiveInt)):
+        if isinstance(argument, (BlobTensor, LiveInt)):
             return argument.id
         if argument is None:
             return self._value(None)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from liveshape.export.file.delegate_blob import Delegate, LiveInt, Shape, bound_of
+from liveshape.export.file.delegate_blob import DelegateBuilder, LiveInt, Shape, bound_of
 from liveshape.export.file.flatbuffer_writer import Flat, Number, Part
 from liveshape.export.weights.lazy_constants import Batch, Chunk, Constant
 from liveshape.formats import execution_plan as schema
@@ -48,13 +48,13 @@ Result = int | bool | str | list[int]
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramSpec:
     """One method `forward` that is one delegate, and methods that only return a value.
 
     `interface` is what the host gives and gets: a shape and a dtype of each input, then of each output.
     """
 
-    delegate: Delegate
+    delegate: DelegateBuilder
     batches: Sequence[Batch]
     interface: Sequence[tuple[Shape, str]]
     results: Mapping[str, Result] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Program:
         return [constant for batch in self.batches for constant in batch.constants]
 
 
-def write_program(program: Program, path: Path, progress: Progress = lambda done, total: None) -> int:
+def write_program(program: ProgramSpec, path: Path, progress: Progress = lambda done, total: None) -> int:
     """Write the file and return its size; `progress` counts its bytes.
 
     Example: `write_program(program, Path("model.pte"))`.
@@ -147,7 +147,7 @@ def _with_header(content: bytes, base: int, size: int) -> bytes:
     return struct.pack("<I", root + _HEADER.size) + content[4:8] + header + content[8:]
 
 
-def _flatbuffer(program: Program, places: Sequence[tuple[int, int]]) -> bytes:
+def _flatbuffer(program: ProgramSpec, places: Sequence[tuple[int, int]]) -> bytes:
     """The program, without the header."""
     flat = Flat()
     plans = [_forward(flat, program), *(_returning(flat, name, value) for name, value in program.results.items())]
@@ -170,7 +170,7 @@ def _flatbuffer(program: Program, places: Sequence[tuple[int, int]]) -> bytes:
     return flat.finish(root, b"ET12")
 
 
-def _forward(flat: Flat, program: Program) -> Part:
+def _forward(flat: Flat, program: ProgramSpec) -> Part:
     delegate = program.delegate
     given, count = len(delegate.inputs), len(program.interface)
     values, end = [], 0

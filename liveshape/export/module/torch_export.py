@@ -30,10 +30,10 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleSource:
     """A module with arguments at their upper bound, and which of their dims are dynamic.
 
-    Example: `Source(module, (torch.randn(43, 8),), {"x": {0: torch.export.Dim("s", max=43)}})`.
+    Example: `ModuleSource(module, (torch.randn(43, 8),), {"x": {0: torch.export.Dim("s", max=43)}})`.
     """
 
     module: torch.nn.Module
@@ -43,11 +43,11 @@ class Source:
 
 
 def lower(
-    source: Source, path: Path, half: bool = False, one_delegate: bool = True, step: Step = lambda text: None
+    source: ModuleSource, path: Path, half: bool = False, one_delegate: bool = True, step: Step = lambda text: None
 ) -> int:
     """Write the `.pte` of a module and return its size. `half` stores weights, caches and activations as float16.
 
-    Example: `lower(Source(torch.nn.ReLU(), (torch.randn(4),)), Path("relu.pte"))`.
+    Example: `lower(ModuleSource(torch.nn.ReLU(), (torch.randn(4),)), Path("relu.pte"))`.
     """
     _remember_patterns()
     with torch.no_grad(), exporter_log() as log:
@@ -69,7 +69,7 @@ def lower(
     return path.stat().st_size
 
 
-def _signature(source: Source, program: Any) -> str:
+def _signature(source: ModuleSource, program: Any) -> str:
     """Names and legal sizes of the inputs, for the file."""
     arguments = _combine_args(source.module, source.args, None)
     leaves, _ = pytree.tree_flatten_with_path(arguments)
@@ -93,7 +93,7 @@ def _declared(value: Any, shapes: Any) -> list[Any]:
     return [leaf for part, each in zip(parts, wanted, strict=True) for leaf in _declared(part, each)]
 
 
-def _traced(source: Source) -> Any:
+def _traced(source: ModuleSource) -> Any:
     try:
         return torch.export.export(source.module.eval(), source.args, dynamic_shapes=source.dynamic_shapes)
     except Exception as error:

@@ -22,7 +22,7 @@ Blocks = Any  # an array of the format's records
 
 
 @dataclass(frozen=True)
-class Stored:
+class DecodedBlocks:
     """What blocks hold: weight = code * scale + minimum, where every scale and minimum serves an equal run of codes."""
 
     codes: npt.NDArray[np.int8]  # (blocks, weights of one)
@@ -41,7 +41,7 @@ class BlockFormat:
     weights: int
     record: np.dtype[Any]
     bits: int
-    stored: Callable[[Blocks], Any]  # gives Stored, or the floats themselves
+    stored: Callable[[Blocks], Any]  # gives DecodedBlocks, or the floats themselves
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +61,7 @@ class BlockFormat:
 
     def grouped(self, blocks: Blocks, width: int) -> Grouped:
         """The blocks of rows of this width as they are stored, without rounding."""
-        found: Stored = self.stored(blocks)
+        found: DecodedBlocks = self.stored(blocks)
         codes, minima = found.codes, found.minima
         if self.bits == 4 and minima is not None:
             # From 0..15 to -8..7. The sum rounds only where minimum and scale are 2^13 apart.
@@ -86,28 +86,28 @@ def _fifth_bits(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
     return (np.unpackbits(packed, axis=-1, bitorder="little") << 4).astype(np.int8)
 
 
-def _q4_0(blocks: Blocks) -> Stored:
-    return Stored(_nibbles(blocks["qs"]) - np.int8(8), _float(blocks["d"]))
+def _q4_0(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks(_nibbles(blocks["qs"]) - np.int8(8), _float(blocks["d"]))
 
 
-def _q4_1(blocks: Blocks) -> Stored:
-    return Stored(_nibbles(blocks["qs"]), _float(blocks["d"]), _float(blocks["m"]))
+def _q4_1(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks(_nibbles(blocks["qs"]), _float(blocks["d"]), _float(blocks["m"]))
 
 
-def _q5_0(blocks: Blocks) -> Stored:
-    return Stored((_nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"])) - np.int8(16), _float(blocks["d"]))
+def _q5_0(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks((_nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"])) - np.int8(16), _float(blocks["d"]))
 
 
-def _q5_1(blocks: Blocks) -> Stored:
-    return Stored(_nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"]), _float(blocks["d"]), _float(blocks["m"]))
+def _q5_1(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks(_nibbles(blocks["qs"]) | _fifth_bits(blocks["qh"]), _float(blocks["d"]), _float(blocks["m"]))
 
 
-def _q8(blocks: Blocks) -> Stored:
-    return Stored(blocks["qs"], _float(blocks["d"]))
+def _q8(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks(blocks["qs"], _float(blocks["d"]))
 
 
-def _mxfp4(blocks: Blocks) -> Stored:
-    return Stored(MXFP4_CODES[_nibbles(blocks["qs"])], mxfp4_scales(blocks["e"])[:, None])
+def _mxfp4(blocks: Blocks) -> DecodedBlocks:
+    return DecodedBlocks(MXFP4_CODES[_nibbles(blocks["qs"])], mxfp4_scales(blocks["e"])[:, None])
 
 
 def mxfp4_scales(exponents: npt.NDArray[np.uint8]) -> Floats:
@@ -126,18 +126,18 @@ def _planes(packed: npt.NDArray[np.uint8], bits: int, run: int) -> npt.NDArray[n
     return ((runs >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1).astype(np.int8)
 
 
-def _q2_k(blocks: Blocks) -> Stored:
+def _q2_k(blocks: Blocks) -> DecodedBlocks:
     scales = _float(blocks["d"]) * (blocks["scales"] & 15)
-    return Stored(_planes(blocks["qs"], 2, 32), scales, -_float(blocks["dmin"]) * (blocks["scales"] >> 4))
+    return DecodedBlocks(_planes(blocks["qs"], 2, 32), scales, -_float(blocks["dmin"]) * (blocks["scales"] >> 4))
 
 
-def _q3_k(blocks: Blocks) -> Stored:
+def _q3_k(blocks: Blocks) -> DecodedBlocks:
     low, high = blocks["scales"][:, :8], blocks["scales"][:, 8:]
     upper = np.concatenate([(high >> shift) & 3 for shift in (0, 2, 4, 6)], axis=1)
     scales = (_nibbles(low) | (upper << 4).astype(np.int8)) - np.int8(32)
     # A mask bit that is not set takes 4 off.
     codes = _planes(blocks["qs"], 2, 32) - np.int8(4) * (1 - _planes(blocks["hmask"], 1, 32))
-    return Stored(codes, _float(blocks["d"]) * scales)
+    return DecodedBlocks(codes, _float(blocks["d"]) * scales)
 
 
 def _six_bit_scales(packed: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
@@ -148,22 +148,22 @@ def _six_bit_scales(packed: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8
     return scales, minima
 
 
-def _q45_k(blocks: Blocks, codes: npt.NDArray[np.int8]) -> Stored:
+def _q45_k(blocks: Blocks, codes: npt.NDArray[np.int8]) -> DecodedBlocks:
     scales, minima = _six_bit_scales(blocks["scales"])
-    return Stored(codes, _float(blocks["d"]) * scales, -_float(blocks["dmin"]) * minima)
+    return DecodedBlocks(codes, _float(blocks["d"]) * scales, -_float(blocks["dmin"]) * minima)
 
 
-def _q4_k(blocks: Blocks) -> Stored:
+def _q4_k(blocks: Blocks) -> DecodedBlocks:
     return _q45_k(blocks, _planes(blocks["qs"], 4, 32))
 
 
-def _q5_k(blocks: Blocks) -> Stored:
+def _q5_k(blocks: Blocks) -> DecodedBlocks:
     return _q45_k(blocks, _planes(blocks["qs"], 4, 32) | (_planes(blocks["qh"], 1, 32) << 4))
 
 
-def _q6_k(blocks: Blocks) -> Stored:
+def _q6_k(blocks: Blocks) -> DecodedBlocks:
     codes = (_planes(blocks["ql"], 4, 64) | (_planes(blocks["qh"], 2, 32) << 4)) - np.int8(32)
-    return Stored(codes, _float(blocks["d"]) * blocks["scales"])
+    return DecodedBlocks(codes, _float(blocks["d"]) * blocks["scales"])
 
 
 def _format(name: str, weights: int, bits: int, stored: Callable[[Blocks], Any], *fields: Any) -> BlockFormat:

@@ -49,7 +49,7 @@ _NEUTRAL: tuple[Any, ...] = (None, False, "none", "", [], {}, 0)
 
 
 @dataclass(frozen=True)
-class Adapter:
+class LoraAdapter:
     """The two matrices of a layer, as stored: `down` (r, inputs), `up` (outputs, r); of an embedding both turned."""
 
     down: Array
@@ -90,7 +90,7 @@ def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     return replace(checkpoint, read=read, rows=rows, stored=stored)
 
 
-def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Adapter]:
+def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, LoraAdapter]:
     """The adapters of a folder by the name of the weight that each changes.
 
     Example: `read_adapters(Path("my-adapter/"), checkpoint.shapes)["model.layers.0.self_attn.q_proj.weight"].scale`.
@@ -112,7 +112,7 @@ def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[s
         parts[kind] = stored
     if not found:
         raise FormatError(f"{folder}: the adapter has no tensors")
-    adapters: dict[str, Adapter] = {}
+    adapters: dict[str, LoraAdapter] = {}
     for module, parts in found.items():
         name, adapter = _adapter(folder, tensors, module, parts, config, shapes)
         if name in adapters:
@@ -128,7 +128,7 @@ def _adapter(
     parts: Mapping[str, str],
     config: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]],
-) -> tuple[str, Adapter]:
+) -> tuple[str, LoraAdapter]:
     # Adapters of bare models leave the prefix out.
     names = [name for name in (f"{module}.weight", f"model.{module}.weight") if name in shapes]
     if not names:
@@ -146,7 +146,7 @@ def _adapter(
     if not down.shape[0] == up.shape[1] == rank:
         raise FormatError(f"{where} has ranks {down.shape[0]} and {up.shape[1]}; {_CONFIG} says {rank:g}")
     alpha = _for_module(config, "lora_alpha", "alpha_pattern", module)
-    return names[0], Adapter(down, up, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+    return names[0], LoraAdapter(down, up, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
 
 def _for_module(config: Mapping[str, Any], key: str, patterns: str, module: str) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from liveshape.export.model.layout import Array, Grouped, Layout
 from liveshape.export.weights.lazy_constants import Batch, Chunk, Constant, as_stored, batch_of
 from liveshape.export.weights.packing import by_group, by_row, group_sums, pack_codes, packed_width, padded, sums_rows
-from liveshape.export.weights.storage import Storage
+from liveshape.export.weights.storage import WeightStorage
 
 # Weights that are read and rounded at a time.
 _PIECE = 1 << 20
@@ -27,7 +27,7 @@ class GroupedMatrix:
     name: str
     shape: tuple[int, int]
     layout: Layout
-    storage: Storage
+    storage: WeightStorage
     floats: str
     _asked: dict[str, Constant] = field(default_factory=dict)
     _found: dict[int, dict[str, Array]] = field(default_factory=dict)  # of each piece, until all are there
@@ -114,7 +114,7 @@ class Tensors:
     Example: `Tensors(storage, "float32").plain("model.norm.weight")`.
     """
 
-    storage: Storage
+    storage: WeightStorage
     floats: str
     _batches: dict[str, Batch] = field(default_factory=dict)
     _grouped: dict[str, GroupedMatrix] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from liveshape.export.weights.quantize import rounded
 from liveshape.export.weights.recipe import layout_of, table_needs_floats
 
 
-class Storage(Protocol):
+class WeightStorage(Protocol):
     """What a decoder is written from. `shapes` names every tensor; a layout of None is floats."""
 
     @property

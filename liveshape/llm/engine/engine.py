@@ -1,5 +1,5 @@
 """One graph with its weights and its cache on a device, shared by a model and its forks: the contents of one of them
-are in the cache, those of the others wait in copies on the device and change places when they are used."""
+are resident in the cache, those of the others are swapped out to copies on the device until they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.graph import SymInt
 from liveshape.graph.elements import prod
-from liveshape.llm.engine.fair_lock import Turn
+from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Cache, Contents
 from liveshape.llm.program.token_graph import LOGITS, SETTINGS, TOKEN, TokenGraph
 from liveshape.llm.sampling_settings import Sampling
@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
         self.description = made.description
         self.device = device
-        self.turn = Turn()
+        self.turn = FairLock()
         # The most rows last: smaller calls are planned behind them, and so are the rows of each.
         most = made.description.chosen_rows
         ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]
@@ -58,7 +58,7 @@ class Engine:
         self._executor: Executor | None = Executor(plan, device, progress=progress)
         self.cache = Cache(self._executor, made.states)
         self._made = made
-        self._home: weakref.ref[Contents] | None = None
+        self._resident_ref: weakref.ref[Contents] | None = None
         self._latest: Pending | None = None  # the step after which nothing, neither a step nor a swap, wrote memory
         self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
         positions = np.arange(made.description.max_context, dtype=made.position.dtype)
@@ -78,40 +78,44 @@ class Engine:
         """What the graph and its cache take on the device."""
         return Memory(0, 0, 0, 0, 0, 0, 0) if self._executor is None else memory_of(self._executor.plan)
 
-    # Whose tokens the cache holds
+    # Who is resident in the cache
 
     def register(self, contents: Contents) -> Contents:
         """Make contents known, so that closing the engine frees their copies, too."""
         self._registered.add(contents)
         return contents
 
-    def enter(self, contents: Contents) -> None:
-        """Put contents into the cache; those before them take a copy along.
+    def swap_in(self, contents: Contents) -> None:
+        """Make contents the resident ones of the cache; those that were are swapped out.
 
         An interrupt leaves the cache to the old ones, to nobody or to the new ones, and each of them can come back.
         """
-        before = self._resident
-        if before is contents:
+        resident = self._resident
+        if resident is contents:
             return
         # First: rows that steps ahead wrote are behind the text, so no copy has them, and they do not come back.
         self._latest = None
-        if before is not None:
-            held = before.copies
-            before.copies = self.cache.copy(len(before.tokens), held)
-            # Last: an interrupt must not leave a buffer in use that is freed.
-            self.device.free([buffer for buffer in held if buffer not in before.copies])
-        self._home = None
+        if resident is not None:
+            self._swap_out(resident)
+        self._resident_ref = None
         contents.logits_at = -1
         if contents.tokens:
-            self.cache.bring(contents.copies, len(contents.tokens))
+            self.cache.swap_in(contents.copies, len(contents.tokens))
         else:
             self.cache.clear()
-        self._home = weakref.ref(contents)
+        self._resident_ref = weakref.ref(contents)
+
+    def _swap_out(self, contents: Contents) -> None:
+        """Copy the cache to buffers of contents, those that they have where these are large enough."""
+        held = contents.copies
+        contents.copies = self.cache.copy(len(contents.tokens), held)
+        # Last: an interrupt must not leave a buffer in use that is freed.
+        self.device.free([buffer for buffer in held if buffer not in contents.copies])
 
     @property
     def _resident(self) -> Contents | None:
         """The contents in the cache; None if nobody's are, or those of a text that is gone."""
-        return self._home() if self._home is not None else None
+        return self._resident_ref() if self._resident_ref is not None else None
 
     def holds(self, contents: Contents, pending: Pending) -> bool:
         """Whether all that a step wrote for contents is in memory: neither a step nor a swap has come after it."""
@@ -165,7 +169,7 @@ class Engine:
     def close(self) -> None:
         """Give the memory of the graph, the cache and all copies back at once."""
         executor, self._executor = self._executor, None
-        self._home = self._latest = None
+        self._resident_ref = self._latest = None
         for contents in list(self._registered):
             contents.free(self.device)
         if executor is not None:

@@ -49,12 +49,12 @@ class _Ticket:
                 self.gate.release()
 
 
-class Turn:
+class FairLock:
     """A lock that is fair, that a thread may take again while it has it, and that survives Ctrl-C at any moment.
 
     It has no `with`: an interrupt at the beginning of a method `__exit__` would leave it locked for good.
 
-    >>> Turn().run(max, 1, 2)
+    >>> FairLock().run(max, 1, 2)
     2
     """
 
@@ -167,7 +167,7 @@ class HasTurn(Protocol):
     """What is used by one thread at a time."""
 
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> FairLock: ...
 
 
 Owner = TypeVar("Owner", bound=HasTurn)

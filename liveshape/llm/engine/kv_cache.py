@@ -83,8 +83,8 @@ class Cache:
             raise
         return copies
 
-    def bring(self, copies: Sequence[Buffer], length: int) -> None:
-        """The other way."""
+    def swap_in(self, copies: Sequence[Buffer], length: int) -> None:
+        """The other way: the states from copies of them."""
         rows = [
             (copy, self._words(tensor, shape), self._executor.buffer_of(tensor))
             for copy, (tensor, shape) in zip(copies, self._prefixes(length), strict=True)

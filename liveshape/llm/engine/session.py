@@ -13,7 +13,7 @@ from typing import Any
 from liveshape.errors import InputError, UnsupportedError
 from liveshape.llm.engine.cache_file import Expected, Saved
 from liveshape.llm.engine.engine import LOGITS, TOKEN, Engine, token_of
-from liveshape.llm.engine.fair_lock import Turn
+from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Contents
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.sampling_settings import Sampling
@@ -35,7 +35,7 @@ class Session:
     # What it is
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> FairLock:
         """The turn at the engine, which all its sessions share."""
         return self.engine.turn
 
@@ -228,7 +228,7 @@ class Session:
         Example: `other = session.fork()`.
         """
         contents = self._ready()
-        self.engine.enter(contents)
+        self.engine.swap_in(contents)
         copies = self.engine.cache.copy(len(contents.tokens))
         return Session(self.engine, Contents(contents.tokens, copies))
 
@@ -238,7 +238,7 @@ class Session:
         Example: `save(path, session.saved(checksum, "float32"))`.
         """
         contents, cache = self._ready(), self.engine.cache
-        self.engine.enter(contents)
+        self.engine.swap_in(contents)
         tokens = tuple(contents.tokens)
         return Saved(program, activations, tokens, cache.layout(len(tokens)), cache.read(len(tokens)))
 
@@ -294,7 +294,7 @@ class Session:
         self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, behind: int = 0
     ) -> Pending:
         """Run tokens behind the text, and so many others, without making them part of it."""
-        self.engine.enter(contents)
+        self.engine.swap_in(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
         wanted = [TOKEN, LOGITS] if logits else [TOKEN]
@@ -308,7 +308,7 @@ class Session:
         wanted: Sequence[int],
         rows: int = 1,
     ) -> Pending:
-        self.engine.enter(contents)
+        self.engine.swap_in(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
         pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted, rows)
@@ -327,7 +327,7 @@ class Session:
     def _need_logits(self) -> None:
         """Run the last token again if its logits are gone: after a cut, a swap or a restored cache."""
         contents = self._ready()
-        self.engine.enter(contents)
+        self.engine.swap_in(contents)
         length = len(contents.tokens)
         if not length:
             raise InputError("the cache is empty: give tokens to prefill first")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from liveshape.errors import InputError
 from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.engine import logits_of, tokens_of
-from liveshape.llm.engine.fair_lock import Turn, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, in_turn
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.sampling_settings import Sampling
@@ -69,7 +69,7 @@ class Stream(Iterator[int]):
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> FairLock:
         """The turn at the model."""
         return self._session.turn
 

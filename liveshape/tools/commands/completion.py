@@ -19,7 +19,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandWords:
     """A command and its flags."""
 
     name: str
@@ -37,14 +37,14 @@ def completion(shell: str, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def commands_of(parser: argparse.ArgumentParser) -> list[Command]:
+def commands_of(parser: argparse.ArgumentParser) -> list[CommandWords]:
     """The commands of a parser, in its order.
 
     Example: `[command.name for command in commands_of(parser)]`.
     """
     (group,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     summaries = {choice.dest: choice.help or "" for choice in group._choices_actions}
-    return [Command(name, summaries[name], *_words(made)) for name, made in group.choices.items()]
+    return [CommandWords(name, summaries[name], *_words(made)) for name, made in group.choices.items()]
 
 
 def _words(parser: argparse.ArgumentParser) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
@@ -60,7 +60,7 @@ def _words(parser: argparse.ArgumentParser) -> tuple[tuple[Flag, ...], tuple[str
     return tuple(flags), tuple(positional)
 
 
-def _bash(commands: Sequence[Command]) -> str:
+def _bash(commands: Sequence[CommandWords]) -> str:
     lines = [
         "# bash completion of liveshape; `liveshape completion --help` says where it goes",
         "_liveshape() {",
@@ -95,7 +95,7 @@ def _bash(commands: Sequence[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _zsh(commands: Sequence[Command]) -> str:
+def _zsh(commands: Sequence[CommandWords]) -> str:
     lines = [
         "#compdef liveshape",
         "# zsh completion of liveshape; `liveshape completion --help` says where it goes",
@@ -125,7 +125,7 @@ def _zsh_specs(flag: Flag) -> Iterator[str]:
         yield f"{name}[{summary}]{value}"
 
 
-def _fish(commands: Sequence[Command]) -> str:
+def _fish(commands: Sequence[CommandWords]) -> str:
     lines = ["# fish completion of liveshape; `liveshape completion --help` says where it goes"]
     for command in commands:
         summary = shlex.quote(command.summary)
@@ -144,4 +144,4 @@ def _fish_short(name: str) -> str:
     return f"-s {name[1:]}" if len(name) == 2 else f"-o {name[1:]}"
 
 
-SHELLS: dict[str, Callable[[Sequence[Command]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SHELLS: dict[str, Callable[[Sequence[CommandWords]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

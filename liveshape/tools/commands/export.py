@@ -94,11 +94,11 @@ def export(
 def _export_function(source: str, out: Path, half: bool, allow_split: bool, steps: _Steps) -> Path:
     steps.step("loading torch")
     with quiet_imports():
-        from liveshape.export.module.torch_export import Source, lower
+        from liveshape.export.module.torch_export import ModuleSource, lower
     steps.step(f"calling {source}")
     module, args, dynamic_shapes = call_function(source)
     path = out if out.suffix == ".pte" else out / "model.pte"
-    lower(Source(module, args, dynamic_shapes), path, half, not allow_split, steps.step)
+    lower(ModuleSource(module, args, dynamic_shapes), path, half, not allow_split, steps.step)
     return path
 
 

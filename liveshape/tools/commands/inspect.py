@@ -11,7 +11,7 @@ from typing import Any
 
 from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
-from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, Program
+from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, PteFile
 from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
@@ -48,7 +48,7 @@ class HostNode:
 
 
 @dataclass(frozen=True)
-class Constants:
+class ConstantData:
     """The data that a method takes from its files."""
 
     count: int
@@ -74,7 +74,7 @@ class Report:
     portable_between_delegates: dict[str, int]
     problems: list[Problem]
     host: list[HostNode]  # what no kernel computes
-    constants: Constants
+    constants: ConstantData
     reads: list[DataRead]
     memory: Memory | None
     largest_buffer: int
@@ -142,7 +142,7 @@ def _target(device: str | None) -> Target:
 # Study
 
 
-def study(file: Program, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
+def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
     """Everything about one method of an open file, planned at its bounds for these limits.
 
     Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
@@ -241,10 +241,10 @@ def _state(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _constants(graph: Graph) -> Constants:
+def _constants(graph: Graph) -> ConstantData:
     held = [tensor for tensor in graph.tensors if tensor.constant is not None]
     largest = max(held, key=lambda tensor: len(tensor.constant or b""), default=None)
-    return Constants(
+    return ConstantData(
         count=len(held),
         nbytes=sum(len(tensor.constant or b"") for tensor in held),
         largest="" if largest is None else f"{largest.name} ({largest.dtype} {shape_text(largest.max_shape)})",
@@ -409,4 +409,4 @@ def _print_reads(report: Report) -> None:
     print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
 
 
-__all__ = ["Constants", "DataRead", "HostNode", "Report", "inspect", "study"]
+__all__ = ["ConstantData", "DataRead", "HostNode", "Report", "inspect", "study"]
