@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
@@ -56,21 +56,8 @@ def from_gguf(
     def get(key: str, default: Any = None) -> Any:
         return metadata.get(f"{name}.{key}", default)
 
-    reasons = []
-    if name not in _KNOWN:
-        reasons.append(f"architecture {name}: those that can be exported are {', '.join(_KNOWN)}")
     scaling = get("rope.scaling.type", "none")
-    if scaling not in ("none", "linear", "yarn", "longrope") or (scaling == "longrope" and factors is None):
-        reasons.append(f"rope scaling {scaling}: only linear, yarn, or factors in a tensor")
-    reasons += [
-        f"{key} = {get(key)}: not supported for {name}"
-        for key, families in _FOLLOWED.items()
-        if name not in families and get(key)
-    ]
-    gating = (None, 0, _SOFTMAX, _SOFTMAX_OF_USED) if name == "gpt-oss" else (None, 0, _SOFTMAX)
-    if get("expert_gating_func") not in gating or get("expert_weights_scale") not in (None, 0, 1):
-        reasons.append("experts that are not weighed by a softmax: not supported")
-    refuse(reasons)
+    refuse(list(_unsupported(name, get, scaling, factors is not None)))
     family = _KNOWN[name]
 
     def size(key: str, default: int | None = None, least: int = 0) -> int:
@@ -137,6 +124,20 @@ def from_gguf(
         begin=begin,
         ends=ends,
     )
+
+
+def _unsupported(name: str, get: Callable[[str], Any], scaling: Any, has_factors: bool) -> Iterator[str]:
+    """Reasons against a file: an architecture that is not known, settings that nothing follows."""
+    if name not in _KNOWN:
+        yield f"architecture {name}: those that can be exported are {', '.join(_KNOWN)}"
+    if scaling not in ("none", "linear", "yarn", "longrope") or (scaling == "longrope" and not has_factors):
+        yield f"rope scaling {scaling}: only linear, yarn, or factors in a tensor"
+    for key, families in _FOLLOWED.items():
+        if name not in families and get(key):
+            yield f"{key} = {get(key)}: not supported for {name}"
+    gating = (None, 0, _SOFTMAX, _SOFTMAX_OF_USED) if name == "gpt-oss" else (None, 0, _SOFTMAX)
+    if get("expert_gating_func") not in gating or get("expert_weights_scale") not in (None, 0, 1):
+        yield "experts that are not weighed by a softmax: not supported"
 
 
 def _size(metadata: Mapping[str, Any], key: str, default: int | None, least: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from liveshape.errors import FormatError
@@ -56,13 +56,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
 
     Example: `from_hugging_face({"architectures": ["LlamaForCausalLM"], ...})`.
     """
-    names = config.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
-    sees = next((name for name in names if name in _WITH_PICTURES), None)
-    if sees is not None and isinstance(config.get("text_config"), Mapping):
-        config = {**config, **config["text_config"]}
-        names = [_WITH_PICTURES[sees]]
+    names, config, text_only = _text_model(config)
     known = {family.architecture: name for name, family in FAMILIES.items()}
     name = next((known[name] for name in names if name in known), None)
     reasons: list[str] = []
@@ -73,35 +67,14 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
     # What is there without a value is off; only what is absent means the default.
     config = {**family.defaults, **config}
     config |= {ours: config[theirs] for ours, theirs in family.keys.items() if theirs in config}
-    for key, neutral in _NEUTRAL.items():
-        followed = key in family.settings | family.ignored or (isinstance(config.get(key), list) and all(config[key]))
-        if config.get(key) not in neutral and not followed:
-            reasons.append(f"{key} = {_short(config[key])}: not supported")
-    stored = config.get("quantization_config")
-    if stored is not None and family.quantized is not None and _short(stored) != family.quantized:
-        reasons.append(f"quantization_config = {_short(stored)}: only {family.quantized}")
-    if not config.get("is_causal", True):
-        reasons.append(
-            f"is_causal = {_short(config['is_causal'])}: every token sees those behind it, as in an encoder; "
-            "only causal attention has a cache"
-        )
-    act = config.get("hidden_act", "silu")
-    if not isinstance(act, str) or act not in _ACTIVATIONS:
-        reasons.append(f"hidden_act = {_short(act)}: only {', '.join(_ACTIVATIONS)}")
+    reasons += _unsupported(config, family)
     rope, local = _ropes(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
     kind = "longrope" if name == "phi3" and kind in ("su", "yarn") else kind  # names that it had before
-    if kind not in _ROPE_KINDS:
-        reasons.append(f"rope scaling {_short(kind)}: only {', '.join(_ROPE_KINDS)}")
     partial = _number(rope, "partial_rotary_factor", _number(config, "partial_rotary_factor", 1.0))
-    if not family.partial_rotary:
-        if partial != 1 and kind != "default":
-            reasons.append(f"partial_rotary_factor = {partial:g} with rope scaling {_short(kind)}: not supported")
-        # transformers turns whole heads of these, whatever it says.
-        partial = 1.0
-    near = local.get("rope_type", "default")
-    if near != "default":
-        reasons.append(f"rope scaling {_short(near)} of layers with a sliding window: only default")
+    reasons += _unsupported_ropes(kind, partial, local, family)
+    # transformers turns whole heads of the others, whatever their files say.
+    partial = partial if family.partial_rotary else 1.0
     rotated = _rotated(config, family)
     windowed = _windowed(config, family, rotated, reasons)
     refuse(reasons)
@@ -132,7 +105,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         joint_qk_norm=family.qk_norm == "rows",
         parallel=family.parallel,
         gated=family.gated,
-        activation=_ACTIVATIONS[act],
+        activation=_ACTIVATIONS[config.get("hidden_act", "silu")],
         clamp=_followed(config, family, "swiglu_limit"),
         gate_gain=_followed(config, family, "swiglu_alpha") or 1.0,
         embedding_scale=_followed(config, family, "embedding_multiplier") or family.embedding_scale(hidden),
@@ -150,10 +123,51 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         local_theta=local_theta,
         rotated=windowed if family.rotates_windows_alone else rotated,
         learned_positions=family.learned_positions,
-        text_only=sees is not None,
+        text_only=text_only,
         begin=next(iter(begins), None),
         ends=ends,
     )
+
+
+def _text_model(config: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any], bool]:
+    """The architectures of a config, itself with what it says of text, and whether its model takes pictures as well."""
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
+    sees = next((name for name in names if name in _WITH_PICTURES), None)
+    if sees is not None and isinstance(config.get("text_config"), Mapping):
+        return [_WITH_PICTURES[sees]], {**config, **config["text_config"]}, True
+    return names, config, sees is not None
+
+
+def _unsupported(config: Mapping[str, Any], family: Family) -> Iterator[str]:
+    """Reasons against a config: settings that nothing follows."""
+    for key, neutral in _NEUTRAL.items():
+        followed = key in family.settings | family.ignored or (isinstance(config.get(key), list) and all(config[key]))
+        if config.get(key) not in neutral and not followed:
+            yield f"{key} = {_short(config[key])}: not supported"
+    stored = config.get("quantization_config")
+    if stored is not None and family.quantized is not None and _short(stored) != family.quantized:
+        yield f"quantization_config = {_short(stored)}: only {family.quantized}"
+    if not config.get("is_causal", True):
+        yield (
+            f"is_causal = {_short(config['is_causal'])}: every token sees those behind it, as in an encoder; "
+            "only causal attention has a cache"
+        )
+    act = config.get("hidden_act", "silu")
+    if not isinstance(act, str) or act not in _ACTIVATIONS:
+        yield f"hidden_act = {_short(act)}: only {', '.join(_ACTIVATIONS)}"
+
+
+def _unsupported_ropes(kind: Any, partial: float, local: Mapping[str, Any], family: Family) -> Iterator[str]:
+    """Reasons against rotary embeddings: of a kind that nothing computes, or where nothing does."""
+    if kind not in _ROPE_KINDS:
+        yield f"rope scaling {_short(kind)}: only {', '.join(_ROPE_KINDS)}"
+    if not family.partial_rotary and partial != 1 and kind != "default":
+        yield f"partial_rotary_factor = {partial:g} with rope scaling {_short(kind)}: not supported"
+    near = local.get("rope_type", "default")
+    if near != "default":
+        yield f"rope scaling {_short(near)} of layers with a sliding window: only default"
 
 
 def _followed(config: Mapping[str, Any], family: Family, key: str) -> float | None:
