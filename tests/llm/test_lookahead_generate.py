@@ -133,7 +133,7 @@ def test_the_speed_has_a_line_for_draft_tokens() -> None:
     response = llm.GenerationResponse("", 1, 5, 1.0, 9, 1.0, 0.1, "stop")
     assert len(speed_text(response, Stats()).splitlines()) == 2
     told = speed_text(response, Stats(num_proposed_tokens=1200, num_accepted_tokens=900)).splitlines()
-    assert told[2] == "lookahead:  900 of 1,200 guesses right"
+    assert told[2] == "lookahead:  900 of 1,200 draft tokens accepted"
 
 
 def test_what_drafts_must_know_the_same_tokens(story: Pair) -> None:

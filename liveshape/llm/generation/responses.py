@@ -45,8 +45,8 @@ def acceptance_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
     """How many draft tokens were accepted; nothing if there were none.
 
     >>> acceptance_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
-    '; 30 of 40 guesses right'
+    '; 30 of 40 draft tokens accepted'
     """
     if stats is None or not stats.num_proposed_tokens:
         return ""
-    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} guesses right"
+    return f"{before}{stats.num_accepted_tokens:,} of {stats.num_proposed_tokens:,} draft tokens accepted"

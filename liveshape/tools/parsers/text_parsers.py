@@ -126,11 +126,11 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     parser.add_argument(
         "--lookahead",
         metavar="HOW",
-        help="guess ahead: ngram, or the folder of a smaller model with this tokenizer; the same text, sooner, but "
-        "with --activations int8 words that are about as likely may differ",
+        help="speculative decoding: ngram, or the folder of a draft model with this tokenizer; the same text, sooner, "
+        "but with --activations int8 words that are about as likely may differ",
     )
     parser.add_argument(
-        "--lookahead-tokens", metavar="K", type=positive, default=7, help="guesses at a time (default 7)"
+        "--lookahead-tokens", metavar="K", type=positive, default=7, help="draft tokens at a time (default 7)"
     )
 
 
