@@ -40,6 +40,12 @@ def test_no_two_modules_have_one_name() -> None:
     assert not [name for name, count in names.items() if count > 1]
 
 
+def test_no_two_classes_have_one_name() -> None:
+    texts = (path.read_text() for path in (ROOT / "liveshape").rglob("*.py"))
+    names = Counter(name for text in texts for name in re.findall(r"^class (\w+)", text, re.MULTILINE))
+    assert not [name for name, count in names.items() if count > 1]
+
+
 def test_the_table_of_exit_codes_is_that_of_the_command() -> None:
     from liveshape.cli import _CODES, EXIT_CODES, _parser
 

@@ -24,7 +24,7 @@ class Living(Generic[_Kind]):
 
     By plain references: a callback at the end of an object would be one more place that swallows a signal.
 
-    Example: `Living[Memory]().add(memory)`.
+    Example: `Living[Allocation]().add(memory)`.
     """
 
     __slots__ = ("_all", "_room")
@@ -62,7 +62,7 @@ class Bound:
         self.bind_group = self.raw_bind_group = None
 
 
-class Memory:
+class Allocation:
     """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
 
     __slots__ = (
@@ -104,9 +104,9 @@ class Register:
     """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short."""
 
     def __init__(self) -> None:
-        self._all = Living[Memory]()
+        self._all = Living[Allocation]()
 
-    def add(self, memory: Memory) -> None:
+    def add(self, memory: Allocation) -> None:
         """Count memory from now on."""
         self._all.add(memory)
 
@@ -116,17 +116,17 @@ class Register:
         return sum(memory.nbytes for memory in self._all if not memory.freed)
 
 
-def only_part(buffer: Buffer) -> Memory:
+def only_part(buffer: Buffer) -> Allocation:
     """The memory of uniforms or staging, which are never split.
 
     Example: `only_part(device.staging(64)).mapped`.
     """
     ((memory, _),) = buffer.parts
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, Allocation)
     return memory
 
 
-def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Memory, int, int]]:
+def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Allocation, int, int]]:
     """The pieces (memory, begin, bytes) that bytes `offset` to `offset + nbytes` of a buffer lie in.
 
     Example: `list(ranges(buffer, 0, 64))`.
@@ -144,7 +144,7 @@ def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Memory, i
 
 def copied_ranges(
     source: Buffer, start: int, target: Buffer, place: int, nbytes: int
-) -> Iterator[tuple[Memory, int, Memory, int, int]]:
+) -> Iterator[tuple[Allocation, int, Allocation, int, int]]:
     """The copies (from, begin, to, at, bytes) that bring bytes of one buffer to a place in another.
 
     The two may be split at different bytes.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from liveshape.device.buffers import Memory
+from liveshape.device.buffers import Allocation
 from liveshape.device.library import NativeCalls
 from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
 
-Pieces = Iterable[tuple[Memory, int, Memory, int, int]]
+Pieces = Iterable[tuple[Allocation, int, Allocation, int, int]]
 
 
 class Recorder(Protocol):
@@ -31,7 +31,7 @@ class Recorder(Protocol):
     def submit(self, work: Any) -> int:
         """Hand a command buffer to the device; the number of the submission comes back, -1 where it has none."""
 
-    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+    def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device, before whatever is submitted next."""
 
 
@@ -66,7 +66,7 @@ class RawRecorder:
         buffers = self._ffi.new("WGPUCommandBuffer[1]", [work])
         return int(self._calls.wgpuQueueSubmitForIndex(self._queue, 1, buffers))
 
-    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+    def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device, before whatever is submitted next."""
         # The address alone: a view that is held by an error is cleared by the garbage collector before what holds it.
         address = self._ffi.cast("uint8_t *", self._ffi.from_buffer(data))
@@ -125,7 +125,7 @@ class PublicRecorder:
         self._queue.submit([work])
         return -1
 
-    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+    def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device, before whatever is submitted next."""
         self._queue.write_buffer(memory.handle, begin, data)
 

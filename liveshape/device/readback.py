@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from liveshape.device.buffers import Memory
+from liveshape.device.buffers import Allocation
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
 from liveshape.device.worker import Worker
@@ -25,17 +25,17 @@ _MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to
 class Reader(Protocol):
     """One of the two ways below."""
 
-    def read(self, memory: Memory, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> bytearray:
         """The first bytes, once what was submitted for the memory is done."""
 
-    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
         """The same, awaited."""
 
     def finish(self) -> None:
         """Wait until everything submitted so far is done."""
 
 
-def _begin(memory: Memory, nbytes: int, submitting: threading.RLock) -> None:
+def _begin(memory: Allocation, nbytes: int, submitting: threading.RLock) -> None:
     """From here on the memory counts as mapped; who is just submitting it may end first."""
     with submitting:
         memory.mapped, memory.wanted = True, nbytes
@@ -49,7 +49,7 @@ class RawReader:
         self._queue, self._submitting, self._pace = queue._internal, submitting, pace
         self._tickets = Tickets(native, device)
 
-    def read(self, memory: Memory, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> bytearray:
         """Look until it is there; sleeping lets signals and threads through."""
         for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
@@ -57,7 +57,7 @@ class RawReader:
             self._rest(found, memory.submission)
         raise AssertionError("looks end with the bytes or an error")
 
-    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
         """The same looks, with other tasks between them."""
         for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
@@ -84,7 +84,7 @@ class RawReader:
         elif nap := naps.next(long=left > SHORT):  # a sleep of 0 would take 55 us; the look itself lets others in
             time.sleep(nap)
 
-    def _looks(self, memory: Memory, nbytes: int) -> Iterator[Naps | bytearray]:
+    def _looks(self, memory: Allocation, nbytes: int) -> Iterator[Naps | bytearray]:
         """How to sleep until the next look, and at last the bytes.
 
         Who comes first maps, who sees it first copies, and an interrupted one comes again.
@@ -109,7 +109,7 @@ class RawReader:
                 yield data
         raise DeviceError(f"{memory.label} was not there after {_MOST_TRIES} tries: run the call again")
 
-    def _map(self, memory: Memory, nbytes: int) -> None:
+    def _map(self, memory: Allocation, nbytes: int) -> None:
         if memory.mapped:  # somebody was interrupted between mapping and unmapping
             with contextlib.suppress(self._error):
                 self._calls.wgpuBufferUnmap(memory.raw)
@@ -122,7 +122,7 @@ class RawReader:
             memory.ticket = None
             raise
 
-    def _take(self, memory: Memory, nbytes: int, status: int) -> bytearray | None:
+    def _take(self, memory: Allocation, nbytes: int, status: int) -> bytearray | None:
         ticket, memory.ticket = memory.ticket, None
         assert ticket is not None
         self._tickets.forget(ticket)
@@ -146,12 +146,12 @@ class PublicReader:
         self._source = device.create_buffer(size=4, usage=library.wgpu.BufferUsage.COPY_SRC)
         self._worker = Worker("liveshape reader")
 
-    def read(self, memory: Memory, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> bytearray:
         """Wait for the thread; one that is interrupted leaves the reading to it."""
         data: bytearray = self._worker.start(lambda: self._read(memory, nbytes)).wait()
         return data
 
-    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
         """Look whether the thread is done, with other tasks between the looks."""
         job, naps = self._worker.start(lambda: self._read(memory, nbytes)), Naps()
         while not job.over:
@@ -163,7 +163,7 @@ class PublicReader:
         """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
         self._worker.start(self._finish).wait()
 
-    def _read(self, memory: Memory, nbytes: int) -> bytearray:
+    def _read(self, memory: Allocation, nbytes: int) -> bytearray:
         with memory.lock:
             memory.check()
             _begin(memory, nbytes, self._submitting)
@@ -175,7 +175,7 @@ class PublicReader:
 
     def _finish(self) -> bytearray:
         usage = self._wgpu.BufferUsage.MAP_READ | self._wgpu.BufferUsage.COPY_DST
-        memory = Memory(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
+        memory = Allocation(self._device.create_buffer(size=4, usage=usage), 4, "the mark of a flush")
         encoder = self._device.create_command_encoder()
         encoder.copy_buffer_to_buffer(self._source, 0, memory.handle, 0, 4)
         self._queue.submit([encoder.finish()])

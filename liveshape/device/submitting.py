@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from liveshape.device.buffers import Memory
+from liveshape.device.buffers import Allocation
 from liveshape.device.passes import Pieces, Recorder, check_commands
 from liveshape.device.protocol import Command
 from liveshape.device.waiting import Pace
@@ -79,7 +79,7 @@ class Submitter:
         except Exception as error:
             raise self._failure(self._culprit(commands, what), error) from error
 
-    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+    def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Host bytes, behind every deferred submit."""
         recorder = self.recorder
         if self._worker.busy and len(data) <= _SMALL_WRITE:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from liveshape.device.buffers import Memory, only_part
+from liveshape.device.buffers import Allocation, only_part
 from liveshape.device.library import Library
 from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
 from liveshape.device.protocol import Clock, Command, Device, Watched
@@ -76,7 +76,7 @@ class WatchedRecorder:
         with _span(self._found, "submit"):
             return self._inner.submit(work)
 
-    def write(self, memory: Memory, begin: int, data: memoryview) -> None:
+    def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Copy host bytes to the device."""
         self._inner.write(memory, begin, data)
 
@@ -123,7 +123,7 @@ class _Stamps:
                 encode_public(encoder, self.commands[place * size : (place + 1) * size], self._around(place))
         for place, queries in enumerate(self._sets):
             encoder.resolve_query_set(queries, 0, queries.count, self._ticks, place * _MOST_QUERIES * _TICK_BYTES)
-        memory: Memory = only_part(self._staging)
+        memory: Allocation = only_part(self._staging)
         encoder.copy_buffer_to_buffer(self._ticks, 0, memory.handle, 0, memory.nbytes)
 
     def _encode_inside(self, encoder: Any) -> None:
@@ -160,12 +160,12 @@ class WatchedReader:
     def __init__(self, inner: Reader, found: Watched) -> None:
         self._inner, self._found = inner, found
 
-    def read(self, memory: Memory, nbytes: int) -> bytearray:
+    def read(self, memory: Allocation, nbytes: int) -> bytearray:
         """The first bytes, once what was submitted for the memory is done."""
         with _span(self._found, "wait"):
             return self._inner.read(memory, nbytes)
 
-    async def read_async(self, memory: Memory, nbytes: int) -> bytearray:
+    async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
         """The same, awaited."""
         return await self._inner.read_async(memory, nbytes)
 

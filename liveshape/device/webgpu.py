@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from liveshape.device.adapters import describe, no_display
-from liveshape.device.buffers import Bound, Memory, Register, copied_ranges, only_part, ranges
+from liveshape.device.buffers import Allocation, Bound, Register, copied_ranges, only_part, ranges
 from liveshape.device.failure import Failure
 from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
@@ -106,7 +106,7 @@ class WebGpuDevice:
         usage = self._usage.STORAGE | self._usage.COPY_DST | self._usage.COPY_SRC
         size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
         sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
-        parts: list[tuple[Memory, int]] = []
+        parts: list[tuple[Allocation, int]] = []
         try:
             for part in sizes:
                 parts.append((self._create(part, usage, label), part))
@@ -125,7 +125,7 @@ class WebGpuDevice:
         usage = self._usage.MAP_READ | self._usage.COPY_DST
         return Buffer(((self._create(nbytes, usage, "staging"), nbytes),), nbytes)
 
-    def _create(self, nbytes: int, usage: int, label: str) -> Memory:
+    def _create(self, nbytes: int, usage: int, label: str) -> Allocation:
         self._check()
         try:
             handle = self._device.create_buffer(size=nbytes, usage=usage, label=label)
@@ -135,7 +135,7 @@ class WebGpuDevice:
                 f"(largest buffer {self.limits.max_buffer_bytes:,})",
                 error,
             ) from error
-        memory = Memory(handle, nbytes, label)
+        memory = Allocation(handle, nbytes, label)
         with self._lock:
             self._counters.buffers += 1
             self._memories.add(memory)
@@ -250,7 +250,7 @@ class WebGpuDevice:
             self._counters.bind_groups += 1
         return bound
 
-    def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Memory, int, int]]:
+    def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Allocation, int, int]]:
         """The bindings of one tensor: all of it in one, or one per segment."""
         size = max(nbytes if count == 1 else segment_bytes(self.limits), 1)
         pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]

@@ -14,7 +14,7 @@ from typing import Any
 from liveshape.errors import ShapeError
 from liveshape.graph.constants import Constant
 from liveshape.graph.elements import padded, storage_bytes
-from liveshape.graph.sources import Source
+from liveshape.graph.sources import NodeSource
 from liveshape.graph.traits import NOTHING_KNOWN, Traits
 
 Shape = tuple[int, ...]
@@ -99,7 +99,7 @@ class Node:
     host: bool = False  # no kernel computes it: the host does, from all that it reads
     parameters: tuple[str, ...] = ()  # the names of its arguments; none where the host computes it
     traits: Traits = NOTHING_KNOWN
-    sources: tuple[Source, ...] = ()  # the nodes of the file that it stands for
+    sources: tuple[NodeSource, ...] = ()  # the nodes of the file that it stands for
 
     @cached_property
     def named(self) -> Mapping[str, Argument]:

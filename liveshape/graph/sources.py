@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Source:
+class NodeSource:
     """A node of the file that a node of the graph comes from: an instruction of a method, or a node of a delegate."""
 
     method: str
@@ -22,7 +22,7 @@ class Source:
         return f"{self.operator} ({self.method}, instruction {self.instruction}{inside}{node})"
 
 
-def united(sources: Iterable[Source]) -> tuple[Source, ...]:
+def united(sources: Iterable[NodeSource]) -> tuple[NodeSource, ...]:
     """Sources in the order of the file, each once."""
     places = {source: (source.instruction, -1 if source.node is None else source.node) for source in sources}
     return tuple(sorted(places, key=lambda source: places[source]))

@@ -12,7 +12,7 @@ from liveshape.formats import PteFile
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
-from liveshape.graph.sources import Source
+from liveshape.graph.sources import NodeSource
 from liveshape.lower.problems import Problem
 from liveshape.lower.rewriting import renamed
 from liveshape.ops import control, symint
@@ -35,7 +35,7 @@ class Builder:
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     file_objects: list[tuple[tuple[str, int], ...]] = field(default_factory=list)  # that delegates plan to share
-    sources: tuple[Source, ...] = ()  # the node of the file that is added now
+    sources: tuple[NodeSource, ...] = ()  # the node of the file that is added now
     _cost: int = 0
     _beside: dict[str, int] = field(default_factory=dict)  # bytes of data in other files
     # The first bytes of longer data, by its id, which could be another's if it were not kept, and their count.

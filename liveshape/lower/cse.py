@@ -12,7 +12,7 @@ from typing import Any
 from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
-from liveshape.graph.sources import Source, united
+from liveshape.graph.sources import NodeSource, united
 from liveshape.lower.pattern_operators import LINEAR_OF_BYTES, LINEAR_Q4, ROUNDED_ROWS, ROW_BYTES
 from liveshape.lower.rewriting import renamed, rewritten
 from liveshape.ops.quantized import BYTES, can_quantize_rows, quantized_shape
@@ -29,7 +29,7 @@ def share_subexpressions(graph: Graph) -> Graph:
     versions: Counter[Value] = Counter()
     names: dict[Value, Value] = {}
     known: dict[Any, int] = {}  # by what is computed, the row that does it first
-    equal: dict[int, list[Source]] = {}  # by such rows, what the others came from
+    equal: dict[int, list[NodeSource]] = {}  # by such rows, what the others came from
     rows: list[tuple[int, Node]] = []
     for index, part in parts:
         node = replace(part, args=tuple(renamed(argument, names) for argument in part.args))

@@ -32,7 +32,7 @@ from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
 from liveshape.graph.constants import identity_of
 from liveshape.graph.elements import prod, supported
-from liveshape.graph.sources import Source
+from liveshape.graph.sources import NodeSource
 from liveshape.lower.building import Builder
 from liveshape.lower.cse import share_subexpressions
 from liveshape.lower.delegates import BACKEND, InlinedDelegate
@@ -308,13 +308,13 @@ class _Lowering:
         inlined.call([self._value(index) for index in call.args], self.known, label)
 
 
-def _source(method: str, position: int, instruction: Any) -> Source:
+def _source(method: str, position: int, instruction: Any) -> NodeSource:
     """An instruction as what nodes come from: an operator by its name, all others by what they do."""
     if isinstance(instruction, KernelCall):
-        return Source(method, position, instruction.op)
+        return NodeSource(method, position, instruction.op)
     if isinstance(instruction, DelegateCall):
-        return Source(method, position, "delegate", instruction.delegate)
-    return Source(method, position, "move" if isinstance(instruction, MoveCall) else "jump")
+        return NodeSource(method, position, "delegate", instruction.delegate)
+    return NodeSource(method, position, "move" if isinstance(instruction, MoveCall) else "jump")
 
 
 def _logical_order(data: memoryview, spec: TensorSpec) -> memoryview:

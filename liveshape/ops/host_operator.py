@@ -13,7 +13,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, Value
 from liveshape.graph.live import LiveTensor
-from liveshape.graph.sources import Source
+from liveshape.graph.sources import NodeSource
 from liveshape.kernels.requests import HostFunction, OnHost
 from liveshape.ops.registry import is_live
 
@@ -34,7 +34,7 @@ class HostOperator:
         """How many arguments a call has, the output counted as one."""
         return self.inputs + 1
 
-    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[Source, ...] = ()) -> Node:
+    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[NodeSource, ...] = ()) -> Node:
         """A node of this operator, from `sources` of a file."""
         if len(args) != self.arity:
             raise FormatError(f"{label}: {len(args)} arguments given, {self.name} takes {self.arity} with its output")

@@ -17,7 +17,7 @@ from typing import Any
 from liveshape.errors import FormatError
 from liveshape.graph import Node, SymInt, Tensor
 from liveshape.graph.live import LiveScalar, LiveTensor
-from liveshape.graph.sources import Source
+from liveshape.graph.sources import NodeSource
 from liveshape.graph.traits import NOTHING_KNOWN, Traits
 
 Ints = tuple[int, ...]
@@ -66,7 +66,7 @@ class Op:
         """Whether it gives a list."""
         return self.parameters[-1].many
 
-    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[Source, ...] = ()) -> Node:
+    def bind(self, index: int, label: str, args: tuple[Any, ...], sources: tuple[NodeSource, ...] = ()) -> Node:
         """A node of this operator, from `sources` of a file: checks the number and the types of its arguments, once."""
         if len(args) != len(self.parameters):
             names = ", ".join(parameter.name for parameter in self.parameters)

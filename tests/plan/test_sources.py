@@ -8,7 +8,7 @@ import pytest
 
 from liveshape.formats import DelegateCall, KernelCall, open_program, parse_vkgraph
 from liveshape.graph import Graph, Limits
-from liveshape.graph.sources import Source, united
+from liveshape.graph.sources import NodeSource, united
 from liveshape.graph.traits import Role
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import with_activations
@@ -22,18 +22,18 @@ STORY = ROOT / "liveshape" / "demo" / "story" / "model.pte"
 LIMITS = Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, max_cooperating_threads=256)
 
 
-def file_nodes(path: Path) -> set[Source]:
+def file_nodes(path: Path) -> set[NodeSource]:
     """What the file computes: portable operators and those of delegates, without what packs constants at load."""
-    found: set[Source] = set()
+    found: set[NodeSource] = set()
     with open_program(path) as program:
         plan = program.method("forward")
         for position, each in enumerate(plan.instructions):
             if isinstance(each, KernelCall):
-                found.add(Source("forward", position, each.op))
+                found.add(NodeSource("forward", position, each.op))
             elif isinstance(each, DelegateCall):
                 for call in parse_vkgraph(plan.delegates[each.delegate].blob).chain:
                     if OPS[call.name].traits.role is not Role.PREPACK:
-                        found.add(Source("forward", position, call.name, each.delegate, call.node_id))
+                        found.add(NodeSource("forward", position, call.name, each.delegate, call.node_id))
     return found
 
 
@@ -42,7 +42,7 @@ def lowered(path: Path) -> Graph:
         return lower(program, "forward", {}, LIMITS)
 
 
-def kept(graph: Graph) -> set[Source]:
+def kept(graph: Graph) -> set[NodeSource]:
     return {source for node in graph.nodes for source in node.sources}
 
 
@@ -80,5 +80,5 @@ def test_equal_nodes_become_one_with_all_sources() -> None:
 
 
 def test_sources_come_in_the_order_of_the_file_and_once() -> None:
-    late, early = Source("forward", 3, "b"), Source("forward", 1, "a", 0, 7)
+    late, early = NodeSource("forward", 3, "b"), NodeSource("forward", 1, "a", 0, 7)
     assert united([late, early, late]) == (early, late)
