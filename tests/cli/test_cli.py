@@ -304,12 +304,12 @@ def test_what_the_host_computes_is_shown_and_can_be_refused(capsys: Capture, mon
 
 def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     from liveshape.errors import UnsupportedError
-    from liveshape.kernels import Kernel
+    from liveshape.plan import plan_state
 
     def refuse(*given: Any) -> Any:
         raise UnsupportedError("not this one; nor that one")
 
-    monkeypatch.setattr(Kernel, "variant", refuse)
+    monkeypatch.setattr(plan_state, "specialize", refuse)
     monkeypatch.setattr("liveshape.run.host.find_on_host", lambda name: "nothing on the host knows it")
     code, out, _ = call(capsys, "inspect", several(), "--method", "forward", "--json")
     problems = json.loads(out)["methods"][0]["problems"]
