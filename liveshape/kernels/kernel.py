@@ -44,6 +44,7 @@ _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
+_ACCESSOR = re.compile(r"\bfn\s+((\w+)_(?:at|put|rounded))\b")  # as split_bindings.py names them
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MARGIN = re.compile(r"\s*\n\s*")
 _ELEMENT = re.compile(r"array<\s*(?:(vec[24])<\s*(\w+)\s*>|(\w+))\s*>")
@@ -161,6 +162,10 @@ class Kernel:
         group_size = int(overrides.pop("WG", ("u32", "64"))[1].rstrip("u"))
         constants: dict[str, tuple[str, Any]] = {"WG": ("u32", group_size)}
         constants.update(overrides)
+        names = {row[2] for row in storage}
+        for function, binding in _ACCESSOR.findall(everything):
+            if binding in names:
+                raise PlanError(f"kernel {name}: {function} is what a split binding {binding} is read through")
         vectored = bool(re.search(r"\bV\b", everything))
         return cls(
             file=name,

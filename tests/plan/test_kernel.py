@@ -156,6 +156,7 @@ def test_wrong_dtypes_and_counts_are_errors() -> None:
         ("@binding(1)", "@binding(5)", "numbered 0, 1, 2"),
         ("array<i32>;", "atomic<i32>;", "binding ids must be array"),
         ("scale: f32", "scale: f16", "must be made of u32, i32 or f32"),
+        ("fn main()", "fn ids_at() {}\nfn main()", "ids_at is what a split binding ids is read through"),
     ],
 )
 def test_a_bad_file_is_refused_at_import(old: str, new: str, message: str) -> None:

@@ -2,14 +2,14 @@
 #if EPILOGUE == added
 var<private> residual_ahead: vec4<f32>;
 
-fn residual_at(row: u32, column: u32) -> f32 {
+fn residual_of(row: u32, column: u32) -> f32 {
     return f32(residual[row * params.columns + min(column, params.columns - 1u)]);
 }
 
 fn prefetch_residual(row: u32, column: u32) {
     residual_ahead = vec4<f32>(
-        residual_at(row, column), residual_at(row, column + 1u),
-        residual_at(row, column + 2u), residual_at(row, column + 3u),
+        residual_of(row, column), residual_of(row, column + 1u),
+        residual_of(row, column + 2u), residual_of(row, column + 3u),
     );
 }
 
