@@ -48,7 +48,7 @@ class Nested(torch.nn.Module):
 
 
 def text_of(module: torch.nn.Module, args: tuple[Any, ...], shapes: Any) -> str:
-    source = road.Source(module, args, shapes)
+    source = road.ModuleSource(module, args, shapes)
     return road._signature(source, road._traced(source))
 
 
@@ -93,7 +93,7 @@ def test_sizes_that_torch_found_itself_are_held_by_its_guards() -> None:
 
 
 def test_more_guards_than_a_reader_takes_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    source = road.Source(torch.nn.ReLU(), (torch.zeros(9, 4),), {"input": {0: Dim("rows", max=9)}})
+    source = road.ModuleSource(torch.nn.ReLU(), (torch.zeros(9, 4),), {"input": {0: Dim("rows", max=9)}})
     traced = road._traced(source)
     deep = "L['input'].size()[0]" + " * 1" * 60
     monkeypatch.setattr(

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
 from liveshape.lower.building import Builder
@@ -15,7 +16,7 @@ from tests.support.chains import executor_of
 def test_a_tensor_that_is_put_into_itself_is_read_as_it_was() -> None:
     builder = Builder(cast(Any, None), {})
     x, index = (builder.keep(Tensor(name, dtype, (5,))) for name, dtype in (("x", "float32"), ("i", "int64")))
-    builder.node("aten.index_put_.default", "put", (x, (index,), x, False, x))
+    builder.node(ops.OPS["aten.index_put_.default"], "put", (x, (index,), x, False, x))
     graph = Graph("itself", tuple(builder.nodes), tuple(builder.values), (x, index), (x,))
     assert [node.name for node in graph.nodes] == ["liveshape.move", "aten.index_put_.default"]
     assert [node.index for node in graph.nodes] == [0, 1]

@@ -246,6 +246,6 @@ def test_what_an_operator_reads_of_its_own_memory_is_written_before_it_reads() -
     for _ in range(2):
         live.begin()
         live.walk(0, 1, read)
-        assert seen.pop() == ["flags", "running_totals", "running_totals"]
-        assert kernels() == ["coordinates"], "what ran before the read does not run again"
+        assert seen.pop() == ["compaction/flags", "compaction/prefix_sums", "compaction/prefix_sums"]
+        assert kernels() == ["compaction/coordinates"], "what ran before the read does not run again"
         assert live.tensor(out).shape == (5, 2)
