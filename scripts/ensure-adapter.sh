@@ -7,7 +7,7 @@ python=$1
 home=$("$python" -c 'import sys; print(sys.prefix)')/share/liveshape
 if "$python" -c '
 import sys
-from liveshape.device.adapters import list_adapters
+from liveshape.device.backends import list_adapters
 sys.exit(all(adapter.software for adapter in list_adapters()))'; then
     exit 0
 fi
