@@ -90,10 +90,10 @@ def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
     readme = (ROOT / "README.md").read_text()
     sides = ("liveshape float32", "liveshape int8", "llama.cpp Vulkan", "llama.cpp Vulkan, no tensor cores")
     works = {
-        "generation after 512 tokens": "tg128 @ d512",
-        "generation after 8,192 tokens": "tg128 @ d8192",
-        "a prompt of 512 tokens": "pp512",
-        "a prompt of 8,192 tokens": "pp8192",
+        "decode at 512 tokens of context": "tg128 @ d512",
+        "decode at 8,192 tokens of context": "tg128 @ d8192",
+        "prefill of 512 tokens": "pp512",
+        "prefill of 8,192 tokens": "pp8192",
     }
     for words, test in works.items():
         cells = " | ".join(f"{found['speeds'][side][test][0]:,.0f}" for side in sides)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +70,11 @@ def test_the_newest_software_driver_is_chosen() -> None:
     drivers = [("CPU", "Mesa 22.3.6 (LLVM 15.0.6)"), ("CPU", "Mesa 25.0.7-2 (LLVM 15)"), ("DiscreteGPU", "580.159.04")]
     assert sorted(drivers, key=lambda each: _rank(*each)) == [drivers[2], drivers[1], drivers[0]]
     assert software_driver.offer_software_driver() is None
+
+
+def test_what_the_scripts_import_is_there() -> None:
+    """An import that fails in `ensure-adapter.sh` reads as a machine without a GPU."""
+    text = "".join(path.read_text() for path in (ROOT / "scripts").glob("*.sh"))
+    imports = re.findall(r"^from (liveshape[\w.]*) import (\w+)$", text, re.MULTILINE)
+    assert imports
+    assert all(hasattr(importlib.import_module(module), name) for module, name in imports)
