@@ -30,39 +30,38 @@ HEAD = """\
 # Performance
 
 Written by `python -m bench.performance` from the files in docs/performance, which the commands named beside the tables
-wrote. Language models have the shape of a Llama of that size and random 4-bit weights in groups of 32; greedy, end to
-end, by the host's clock. `pp512` is a prompt of 512 tokens, `tg128` the generation of 128, `@ d512` after 512 others.
+wrote. Language models have the shape of a Llama of that size and random 4-bit weights, group size 32; greedy decoding,
+end to end, wall-clock time. `pp512` is prefill of 512 tokens, `tg128` decode of 128, `@ d512` with 512 in the KV cache.
 """
 
 TAIL = """\
-## What is rounded and what is not
+## Precision
 
-- `activations="float32"`, the default: the rows of 4-bit layers stay as they are. Weights are what the file has, sums
-  are float32.
-- `activations="int8"`, only where the caller asks: the rows of 4-bit layers become 8-bit integers by groups of 32, each
-  with a step of its own. Products of integers are exact; sums over groups are float32. [models.md](models.md) has what
-  that costs in perplexity.
-- `half_cache=True`, only where the caller asks: keys and values are stored as float16. llama.cpp's cache is float16
-  unless it is told otherwise.
-- `torch CUDA` computes in float32, `torch CUDA, TF32` with 10 bits of each factor, which is torch's own choice.
+- `activations="float32"`, the default: activations of 4-bit layers stay float32. Weights are what the file has;
+  accumulation is float32.
+- `activations="int8"`, opt-in: activations of 4-bit layers are quantized to int8 in groups of 32, each with a scale of
+  its own. Integer dot products are exact; sums over groups are float32. [models.md](models.md) has the cost in
+  perplexity.
+- `half_cache=True`, opt-in: a float16 KV cache. llama.cpp's is float16 by default.
+- `torch CUDA` computes in float32, `torch CUDA, TF32` with 10 bits of each factor, torch's default for convolutions.
 
 ## Tensor cores
 
-They stay closed through WebGPU today: wgpu-native 29 knows only matrices of 8 x 8 float32, behind a switch that its C
-interface does not have. The door is where a layer chooses its kernel from the rows and the device's `Limits`
-(liveshape/ops/quantized.py, liveshape/ops/matmul.py): a field of `Limits` and a kernel for tiles are one more route.
+WebGPU does not expose them today: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature that its C API lacks.
+They would be used where a layer chooses its kernel from the rows and the device's `Limits` (liveshape/ops/quantized.py,
+liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
 
 ## How to measure
 
-- `liveshape bench --shape 1b -p 512 -n 128 -d 0,4096`: tokens per second; a folder or a `.pte` in place of `--shape`.
-- `liveshape profile --shape 1b -p 512 -n 32`: where they go, by kernel, operator and layer, and how near each is to the
-  adapter's best. What reading the device's clock costs is taken off.
-- `liveshape devices --measure`: that best, of a copy and of arithmetic.
+- `liveshape bench --shape 1b -p 512 -n 128 -d 0,4096`: tokens/s; a folder or a `.pte` in place of `--shape`.
+- `liveshape profile --shape 1b -p 512 -n 32`: GPU time by kernel, operator and layer, and how close each is to the peak
+  of the adapter. The overhead of timestamps is subtracted.
+- `liveshape devices --measure`: these peaks, of bandwidth and of arithmetic.
 - `python -m bench.peers --shape 1b --llamacpp FOLDER --networks FOLDER --out docs/performance/NAME.json`: the tables.
 - `python -m bench.rows --shape 1b --out docs/performance/NAME.json`: a call of many rows beside a call of one.
 - `python -m bench.against COMMIT --out docs/performance/NAME.json`: this tree beside an older one.
 
-Some GPUs lower their clocks in every pause, so each number comes after 0.3 seconds of work.
+Some GPUs lower their clocks when idle, so each measurement follows 0.3 seconds of warm-up.
 """
 
 
@@ -82,7 +81,7 @@ def page(documents: Sequence[Document]) -> str:
 
 
 def plots(documents: Sequence[Document]) -> dict[str, str]:
-    """The files of the plots: decode over context, and the cost over rows.
+    """The plots by file name: decode speed over context, and the time of a call over its rows.
 
     >>> plots([])
     {}
@@ -95,12 +94,12 @@ def plots(documents: Sequence[Document]) -> dict[str, str]:
             found[_file("rows", document)] = rows_bench.drawn(document)
         elif any(len(points) > 1 for points in _decode(document).values()):
             title = f"{document['model']} on {document['device']}"
-            found[_file("decode", document)] = lines(title, "tokens/s", "tokens before", _decode(document))
+            found[_file("decode", document)] = lines(title, "tokens/s", "tokens of context", _decode(document))
     return found
 
 
 def tables(document: Document) -> str:
-    """What a run of bench.peers found, as Markdown."""
+    """The results of a run of bench.peers, as Markdown."""
     parts = []
     speeds, rows, vision = document["speeds"], document["rows"], document["vision"]
     if speeds:
@@ -110,16 +109,16 @@ def tables(document: Document) -> str:
     if rows:
         counts = sorted({int(count) for found in rows.values() for count in found})
         cells = [[str(count), *(_cost(found, count) for found in rows.values())] for count in counts]
-        head = f"{document['model']}, ms of a call of so many rows"
+        head = f"{document['model']}, ms per call, by rows"
         note = (
-            f"Rows are tokens of one text at a depth of {document['rows_depth']}; for llama.cpp they are sequences of "
-            "that depth, each with a token.\n"
+            f"Rows are tokens of one sequence at a depth of {document['rows_depth']}; for llama.cpp they are a batch of "
+            "sequences of that depth, one token each.\n"
         )
         parts += [_table([head, *rows], cells), note]
     if vision:
         sides = list(dict.fromkeys(side for found in vision.values() for side in found))
         cells = [[name, *(_call(found.get(side)) for side in sides)] for name, found in vision.items()]
-        parts.append(_table(["one picture of 224 x 224, ms", *sides], cells))
+        parts.append(_table(["one 224 x 224 image, ms", *sides], cells))
     parts += [f"{name}: not here: {why}\n" for name, why in document["absent"].items()]
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     cache = ", float16 cache" if document["half_cache"] else ""
@@ -147,11 +146,11 @@ def _adapter(documents: Sequence[Document]) -> Iterator[str]:
                 yield f"liveshape {document['liveshape']}; {document['test_time']}; `{document['command']}`\n"
     for document in (each for each in documents if each["kind"] == "against"):
         yield f"### Against {document['commit']}\n"
-        yield f"The shipped model, {document['prompt']} tokens of a prompt and {document['tokens']} after them.\n"
+        yield f"The shipped model, prefill of {document['prompt']} tokens and decode of {document['tokens']}.\n"
         cells = [
             [key, f"{then:.3f}", f"{now:.3f}", f"{now / then:.2f}"] for key, (then, now) in document["best"].items()
         ]
-        yield _table(["seconds of the fastest turn", "then", "now", "ratio"], cells)
+        yield _table(["seconds, fastest run", "then", "now", "ratio"], cells)
         yield f"{document['test_time']}; `{document['command']}`\n"
 
 
@@ -159,13 +158,13 @@ def _limit(document: Document) -> Iterator[str]:
     for side, nbytes in document.get("token_bytes", {}).items():
         seconds, rate = nbytes / document["copy"], rate_text(document["copy"], "B/s")
         yield (
-            f"The limit by memory, {side}: a token reads {size_text(nbytes)}, and a copy moves {rate} here: "
+            f"Bandwidth limit, {side}: a token reads {size_text(nbytes)}, and a copy reaches {rate}: "
             f"{1e3 * seconds:.2f} ms, or {1 / seconds:,.0f} tokens/s.\n"
         )
 
 
 def _decode(document: Document) -> dict[str, list[tuple[float, float]]]:
-    """Tokens per second of generation over depth, for each side."""
+    """Decode speed in tokens/s over depth, for each side."""
     found: dict[str, list[tuple[float, float]]] = {}
     for side, speeds in document["speeds"].items():
         for test, (mean, _) in speeds.items():
@@ -215,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read(files: Sequence[Path]) -> list[Document]:
-    """What these commands wrote."""
+    """The results that these commands wrote."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
