@@ -1,7 +1,7 @@
-"""docs/models.md: which models there are, what each recipe makes of two of them, what rounded activations cost, and
-what exporting takes.
+"""docs/models.md: the model families, the perplexity of each quantization recipe, the cost of int8 activations, and
+the time and memory of an export.
 
-What is measured is kept in docs/models.json, a row at a time: a run that was stopped goes on where it was.
+Results are kept in docs/models.json, a row at a time: a run that was interrupted resumes where it was.
 
 Run: python -m bench.models [--again] [--page]
 """
@@ -37,7 +37,7 @@ TEXTS = {
     "smollm2-stories": "SmolLM2-135M, stories",
     "smollm2-prose": "SmolLM2-135M, prose",
 }
-# Where there are layers of 4 bits: those of a file that has them, and those of a recipe.
+# Models with 4-bit layers: from a file that has them, and from a recipe.
 ROUNDED: tuple[tuple[str, Mode, str], ...] = (
     ("stories15M", "4w", "stories"),
     ("smollm2", "auto", "stories"),
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def page(measured: dict[str, list[Row]]) -> str:
-    """The document, of what was measured and of what the code says.
+    """The page, from the measurements and from the tables of the code.
 
     Example: `PAGE.write_text(page(json.loads(MEASURED.read_text())))`.
     """
@@ -88,50 +88,49 @@ def page(measured: dict[str, list[Row]]) -> str:
             "",
             "## Families",
             "",
-            "By `architectures` of a config.json, and which of them GGUF files are read of. Every family is held to",
-            "transformers and to a decoder of the tests on small random weights.",
+            "By `architectures` of config.json, and whether GGUF files of it are read. Every family is tested with",
+            "small random weights against transformers and against a reference decoder.",
             "",
             "| architecture | family | GGUF |",
             "| --- | --- | --- |",
             *families,
             "",
-            "## What a source keeps",
+            "## Quantized sources",
             "",
-            "`--quant auto`, the default, writes what is stored as whole numbers exactly as it is: no weight changes.",
+            "`--quant auto`, the default, keeps quantized weights exactly as they are stored: no weight changes.",
             "",
-            "| format | stored in bits | weights of a group | with minima |",
+            "| format | stored bits | group size | with minima |",
             "| --- | --- | --- | --- |",
             *formats,
             "",
-            "Greedy text of SmolLM2's Q4_1 file equals torch's on its dequantized weights, token for token; logits of",
-            "the same model as Q8_0 and as Q4_K_M agree to 1e-3 (`tests/export/test_real_models.py`).",
+            "Greedy decoding of SmolLM2's Q4_1 file equals torch's on its dequantized weights, token for token; logits",
+            "of the same model as Q8_0 and as Q4_K_M agree to 1e-3 (`tests/export/test_real_models.py`).",
             "",
-            "## What rounding floats costs",
+            "## The perplexity of quantized weights",
             "",
             "Perplexity of the weights that a recipe makes, with torch in float32, on texts of our own",
-            "(`python -m tests.export.perplexity`). The channels of SmolLM2 are put in another order first, which",
-            "changes no output and leaves nothing of the 4-bit grid of its file. `8da4w` has the weights of `4w`.",
+            "(`python -m tests.export.perplexity`). The channels of SmolLM2 are permuted first, which changes no",
+            "output and leaves nothing of the 4-bit grid of its file. `8da4w` has the weights of `4w`.",
             "",
-            "| model and text | recipe | bits a weight | perplexity | against floats |",
+            "| model and text | recipe | bits per weight | perplexity | against float weights |",
             "| --- | --- | --- | --- | --- |",
             *texts,
             "",
-            '## What `activations="int8"` costs',
+            '## The perplexity of `activations="int8"`',
             "",
-            "Perplexity by liveshape itself, of the same file with the rows of its 4-bit layers as they are and as",
-            f"8-bit integers: `liveshape perplexity MODEL TEXT -c {WINDOW} --activations int8`, on the texts above.",
+            "Perplexity by liveshape itself, of the same file with float32 and with int8 activations of its 4-bit",
+            f"layers, on the texts above: `liveshape perplexity MODEL TEXT -c {WINDOW} --activations int8`.",
             "",
             "| model | recipe | text | float32 | int8 | cost |",
             "| --- | --- | --- | --- | --- | --- |",
             *rounded,
             "",
-            "## What exporting takes",
+            "## Time and memory of an export",
             "",
             "With a context of 2048 tokens, or the model's, each in a process of its own (`bench/export.py`). Where",
-            "the load was above the number of cores, only the seconds of the processor can be compared. Bits are",
-            "those of the whole file.",
+            "the load was above the number of cores, only CPU seconds can be compared. Bits are those of the file.",
             "",
-            "| source | recipe | model.pte | bits a weight | processor s | clock s | load / cores | host memory |",
+            "| source | recipe | model.pte | bits per weight | CPU s | wall s | load / cores | peak host memory |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
             *exports,
             "",
@@ -140,7 +139,7 @@ def page(measured: dict[str, list[Row]]) -> str:
 
 
 def measure(measured: dict[str, list[Row]]) -> None:
-    """Add the rows that are not there."""
+    """Measure the rows that are missing."""
     from tests.export.perplexity import SUBJECTS, evaluated
 
     done = {(row["model"], row["quant"]) for row in measured["exports"]}
@@ -169,7 +168,7 @@ def measure(measured: dict[str, list[Row]]) -> None:
 
 
 def perplexity_of(model: str, mode: Mode, text: str, activations: str) -> Row:
-    """What `liveshape perplexity` says, converting the source if nobody has yet."""
+    """The result of `liveshape perplexity`, which converts the source if it is not in the cache."""
     from tests.export.perplexity import TEXTS as FOLDER
 
     command = [sys.executable, "-m", "liveshape", "perplexity"]

@@ -47,9 +47,9 @@ TAIL = """\
 
 ## Tensor cores
 
-WebGPU does not expose them today: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature that its C API lacks.
-They would be used where a layer chooses its kernel from the rows and the device's `Limits` (liveshape/ops/quantized.py,
-liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
+WebGPU does not expose them today: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature that its C API
+lacks. They would be used where a layer chooses its kernel from the rows and the device's `Limits`
+(liveshape/ops/quantized.py, liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
 
 ## How to measure
 
@@ -111,8 +111,8 @@ def tables(document: Document) -> str:
         cells = [[str(count), *(_cost(found, count) for found in rows.values())] for count in counts]
         head = f"{document['model']}, ms per call, by rows"
         note = (
-            f"Rows are tokens of one sequence at a depth of {document['rows_depth']}; for llama.cpp they are a batch of "
-            "sequences of that depth, one token each.\n"
+            f"Rows are tokens of one sequence at a depth of {document['rows_depth']}; for llama.cpp they are a batch "
+            "of sequences of that depth, one token each.\n"
         )
         parts += [_table([head, *rows], cells), note]
     if vision:

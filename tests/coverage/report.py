@@ -32,12 +32,12 @@ def renewed(text: str, results: Sequence[tuple[Suite, Sequence[Outcome]]]) -> st
 
 
 def _head() -> Iterator[str]:
-    yield "# What of ExecuTorch's own tests runs here"
+    yield "# ExecuTorch's own test suites on liveshape"
     yield ""
     yield "Written by `python -m tests.coverage`; do not edit. Each test of ExecuTorch's suites is exported by its own"
-    yield "code, run by liveshape on its own inputs in poisoned memory, and compared with its own reference at its own"
-    yield "tolerance. *Not exported* is what gives no program to run: the exporter refuses it, or the test looks at the"
-    yield "export alone. *Refused* is what gives an input above the bound that it exported."
+    yield "code, run by liveshape on its own inputs in memory poisoned with NaN, and compared with its own reference at"
+    yield "its own tolerance. *Not exported* are tests without a program to run: the exporter refuses it, or the test"
+    yield "checks the export alone. *Refused* are tests whose input is above the bound that they export."
     yield ""
     yield f"Made with {', '.join(_installed(name) for name in EXPORTERS)}."
     yield ""

@@ -23,12 +23,11 @@ from liveshape.tools.console import counted, print_json, print_table
 _TITLE = """# Operators
 
 Written by `liveshape ops --markdown`; do not edit. Names with a dot are those of Vulkan delegates, names with `::`
-those of portable calls in the outer program; both run the same generator on the GPU, at whatever shapes are live.
-Dtypes are those that the kernels declare: what they read, and after an arrow what they write where that differs; an
-operator may take fewer. Floats are float32, float64, float16 and bfloat16, ints are int32 and int64. Numbers are
-computed on the host and cost nothing; \\* marks operators whose plan looks at data, which waits for the device unless
-the host has it. An operator that is not listed runs on the host where numpy or torch knows it, with a warning;
-`strict` refuses that.
+those of portable operators in the outer program; both run the same kernels on the GPU, at every live shape. Dtypes are
+those that the kernels declare: what they read, and after an arrow what they write where that differs; an operator may
+take fewer. Floats are float32, float64, float16 and bfloat16, ints are int32 and int64. A number is a scalar, computed
+on the host without a dispatch; \\* marks data-dependent operators, which wait for a readback unless the host has the
+data. An operator that is not listed falls back to numpy or torch on the host, with a warning; `strict` refuses that.
 """
 
 # What a WGSL type holds; a kernel that says u32 itself, and not by a name of its own, reads packed bytes or bits.
