@@ -1,10 +1,10 @@
-"""Whether this tree is slower than a commit: prompts and generation of the shipped model, both in turns, in one run.
+"""Whether this tree is slower than a commit: prefill and decode of the shipped model, interleaved in one run.
 
 Run: python -m bench.against COMMIT|FOLDER [--turns 5] [--prompt 64] [--tokens 48] [--out FILE.json]
 
 A FOLDER is another checkout, for a machine without git.
 
-Each turn is a process of its own, so that both are measured under the same load; the ratio is of the fastest turns.
+The trees alternate, each run in a process of its own, so that both see the same load; ratios are of the fastest runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from liveshape.shipped import shipped_model
 from liveshape.tools.commands.bench import described
 
 ROOT = Path(__file__).parents[1]
-# What both trees understand.
+# Only calls that both trees have.
 MEASURED = """
 import json, sys, time
 from liveshape.llm import LanguageModel, Sampling
@@ -55,7 +55,7 @@ print(json.dumps({"load": loaded, "prefill": min(row[0] for row in rows), "decod
 
 
 def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
-    """Seconds of one turn with the package of a tree."""
+    """Seconds of load, prefill and decode in one process, with the package of a tree."""
     command = [sys.executable, "-c", MEASURED, str(shipped_model()), str(prompt), str(tokens)]
     known = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(known)}
@@ -66,7 +66,7 @@ def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
 
 @contextmanager
 def other_tree(commit: str) -> Iterator[Path]:
-    """The checkout of a commit, for a while, or a folder as it is."""
+    """A temporary worktree of a commit, or a folder as it is."""
     if Path(commit).is_dir():
         yield Path(commit).resolve()
         return
@@ -93,7 +93,7 @@ def main() -> None:
             for name, tree in (("then", other), ("now", ROOT)):
                 rows[name].append(measured(tree, options.prompt, options.tokens))
     best = {name: {key: min(row[key] for row in turns) for key in turns[0]} for name, turns in rows.items()}
-    table = Table("", options.commit, "this tree", "ratio", title="Seconds of the fastest turn")
+    table = Table("", options.commit, "this tree", "ratio", title="Seconds, fastest run")
     for key, then in best["then"].items():
         now = best["now"][key]
         table.add_row(key, f"{then:.3f}", f"{now:.3f}", f"{now / then:.2f}")

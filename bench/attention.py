@@ -1,4 +1,4 @@
-"""How fast attention over a cache is, by rows and context, for each way that it could be planned.
+"""Attention over a KV cache by rows and context: time, bandwidth and FLOP/s of every kernel choice.
 
 Run: python -m bench.attention [--shape 1b|8b|135m|stories] [--context 512 2048] [--rows 1 8] [--half] [--ways all]
 """
@@ -26,12 +26,12 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
 
-CACHE = 1 << 28  # bytes of keys and values that no cache holds
-ENOUGH = 0.1  # seconds of work that a clock can measure
+CACHE = 1 << 28  # bytes of keys and values, more than any L2 cache
+ENOUGH = 0.1  # seconds of work per measurement
 
 
 class Heads(NamedTuple):
-    """Of queries, of keys, and their size."""
+    """Query heads, KV heads, head size."""
 
     queries: int
     keys: int
@@ -42,37 +42,37 @@ SHAPES = {"1b": Heads(32, 8, 64), "8b": Heads(32, 8, 128), "135m": Heads(9, 3, 6
 
 
 class Way(NamedTuple):
-    """Constants of ops/attention_ways.py and limits of the device, other than they are."""
+    """Overrides for constants of ops/attention_ways.py and limits of the device."""
 
     constants: dict[str, Any]
     limits: dict[str, int]
 
 
-BLOCKS = {"subgroup": 0}  # the road where threads cannot hand each other values
+BLOCKS = {"subgroup": 0}  # the kernels without subgroup shuffles
 FEW = {
     "as planned": Way({}, {}),
-    "walks never alone": Way({"ALONE_FOURS": 0}, {}),
-    "walks always alone": Way({"ALONE_FOURS": 1 << 30}, {}),
-    "walks of 8 lanes": Way({"MOST_LANES": 8}, {}),
-    "walks of 256 threads": Way({"ALONE_THREADS": 256, "WALK_THREADS": 256, "WALK_GROUPS": 264}, {}),
-    "walks, twice as far ahead": Way({"WALK_AHEAD": 8}, {}),
-    "walks, splits of 64": Way({"WALK_SPLIT_KEYS": 64}, {}),
-    "in blocks": Way({}, BLOCKS),
-    "never alone": Way({"ALONE_KEYS": 0}, BLOCKS),
-    "always alone": Way({"ALONE_KEYS": 1 << 20}, BLOCKS),
-    "alone, 128 threads": Way({"ALONE_KEYS": 1 << 20}, BLOCKS | {"max_invocations": 128}),
+    "shuffles, always split": Way({"ALONE_FOURS": 0}, {}),
+    "shuffles, never split": Way({"ALONE_FOURS": 1 << 30}, {}),
+    "shuffles, 8 lanes": Way({"MOST_LANES": 8}, {}),
+    "shuffles, 256 threads": Way({"ALONE_THREADS": 256, "WALK_THREADS": 256, "WALK_GROUPS": 264}, {}),
+    "shuffles, double prefetch": Way({"WALK_AHEAD": 8}, {}),
+    "shuffles, splits of 64": Way({"WALK_SPLIT_KEYS": 64}, {}),
+    "no subgroups": Way({}, BLOCKS),
+    "no workgroup per row": Way({"ALONE_KEYS": 0}, BLOCKS),
+    "workgroup per row": Way({"ALONE_KEYS": 1 << 20}, BLOCKS),
+    "workgroup per row, 128 threads": Way({"ALONE_KEYS": 1 << 20}, BLOCKS | {"max_invocations": 128}),
     "never split": Way({"ALONE_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, BLOCKS),
     "splits of 32": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 32}, BLOCKS),
     "splits of 128": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 128}, BLOCKS),
     "splits of 256": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 256}, BLOCKS),
-    "512 groups of splits": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, BLOCKS),
-    "split in blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
-    "split in rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
-    "in tiles": Way({"FEW_ROWS": 0}, {}),
+    "splits in 512 workgroups": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, BLOCKS),
+    "splits, blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
+    "splits, single rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
+    "tiled": Way({"FEW_ROWS": 0}, {}),
 }
 MANY = {
     "as planned": Way({}, {}),
-    "tiles that meet in memory": Way({}, BLOCKS),
+    "tiles, no subgroups": Way({}, BLOCKS),
     "tiles in 32 KB": Way({}, {"max_workgroup_bytes": 32768}),
     "tiles in 16 KB": Way({}, {"max_workgroup_bytes": 16384}),
     "32 keys, 16 fours": Way({"TILE_FORMS": ((32, 16), (32, 8), (32, 4))}, {}),
@@ -83,14 +83,14 @@ MANY = {
     "64 threads": Way({}, {"max_invocations": 64}),
     "tiles never split": Way({"TILE_SPLIT_KEYS": 1 << 20}, {}),
     "tiles in splits of 256": Way({"TILE_SPLIT_KEYS": 256}, {}),
-    "256 tiles enough": Way({"ENOUGH_TILES": 256}, {}),
+    "large tiles from 256": Way({"ENOUGH_TILES": 256}, {}),
     "in blocks of rows": Way({"FEW_ROWS": 1 << 20}, {}),
 }
 
 
 @contextmanager
 def planned(way: Way) -> Iterator[None]:
-    """Other constants for as long as this lasts."""
+    """Within the context, plan with these overrides."""
     before = {name: getattr(attention_ways, name) for name in way.constants}
 
     def put(constants: dict[str, Any]) -> None:
@@ -106,14 +106,14 @@ def planned(way: Way) -> Iterator[None]:
 
 
 def layers_of(heads: Heads, rows: int, context: int, layers: int, dtype: str) -> Graph:
-    """The same queries over one cache after the other, the last rows of each being theirs."""
+    """The same queries over one KV cache after the other, at its last positions."""
     shape = (1, context, heads.keys, heads.size)
     data = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     q, position = Tensor("input 0", "float32", (1, rows, heads.queries, heads.size)), SymInt("position")
     values: list[Any] = [q, position]
     nodes = []
     for index in range(layers):
-        # Copied, since equal bytes of one place would be one cache.
+        # Copied, since views of the same bytes would be one buffer.
         caches = [Tensor(f"{n} {index}", dtype, shape, memoryview(data.copy()).cast("B")) for n in ("keys", "values")]
         out = Tensor(f"output {index}", "float32", q.max_shape)
         values += [*caches, out]
@@ -123,7 +123,7 @@ def layers_of(heads: Heads, rows: int, context: int, layers: int, dtype: str) ->
 
 
 def measured(device: Device, way: Way, graph: Graph, q: Any, context: int, tries: int) -> tuple[float, float, str]:
-    """Seconds of one layer, seconds of the first call with its compilation, and the kernels."""
+    """Seconds of one layer, seconds of the first call including compilation, and the kernels."""
     changes = {name: min(value, getattr(device.limits, name)) for name, value in way.limits.items()}
     with planned(way):
         began = time.perf_counter()
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument("--context", nargs="*", type=int, default=[512, 2048, 8192])
     parser.add_argument("--rows", nargs="*", type=int, default=[1, 8, 64, 512])
-    parser.add_argument("--half", action="store_true", help="a cache of float16")
+    parser.add_argument("--half", action="store_true", help="a float16 KV cache")
     parser.add_argument("--ways", choices=("all", "planned"), default="all")
     parser.add_argument("--tries", type=int, default=4)
     options = parser.parse_args()
@@ -154,7 +154,7 @@ def main() -> None:
         table = Table("context", "way", "us", "TB/s", "TFLOP/s", "first s", "kernels")
         for context in (context for context in options.context if context >= rows):
             nbytes = 2 * context * heads.keys * heads.size * np.dtype(dtype).itemsize
-            # What a causal mask leaves: the first row sees all but the others' keys.
+            # Under the causal mask the first row sees all keys but those of the rows after it.
             work = 4 * heads.queries * heads.size * (rows * context - rows * (rows - 1) // 2)
             layers = 1 if device.adapter.software else max(2, min(64, CACHE // nbytes))
             graph = layers_of(heads, rows, context, layers, dtype)

@@ -1,4 +1,4 @@
-"""A file as large as a Llama-3.2-1B in 4 bits that travels in a few megabytes: every weight repeats a few rows.
+"""A file as large as a 4-bit Llama-3.2-1B that compresses to a few megabytes: every weight repeats a few rows.
 
 Run: python -m bench.big_file [--layers 16] [--out .cache/big]
 """
@@ -24,11 +24,11 @@ from liveshape.export.model.config import ModelConfig, Quantization
 from liveshape.tools.console import size_text
 from liveshape.tools.measuring.random_llamas import Shape
 
-_ROWS = 4  # of a weight, before they come again
+_ROWS = 4  # of a weight, then they repeat
 
 
 def config_of(shape: Shape) -> ModelConfig:
-    """What a config.json would say of a Llama of these sizes."""
+    """The config.json of a Llama of these sizes."""
     return ModelConfig(
         family="llama",
         hidden=shape.hidden,
@@ -47,7 +47,7 @@ def config_of(shape: Shape) -> ModelConfig:
 
 
 def regular_checkpoint(config: ModelConfig) -> Checkpoint:
-    """Random rows, few of them and of each tensor's own: equal rows pack well."""
+    """A few random rows per tensor, repeated: equal rows compress well."""
     shapes = dict(expected_tensors(config))
 
     def read(name: str, rows: slice = slice(None)) -> Any:
@@ -60,7 +60,7 @@ def regular_checkpoint(config: ModelConfig) -> Checkpoint:
 
 
 def compress(path: Path) -> Path:
-    """The file as `.xz` beside it. The least effort suffices: what comes again does so within a few kilobytes."""
+    """The file as `.xz` beside it. The lowest preset suffices: rows repeat within a few kilobytes."""
     packed = path.with_name(f"{path.name}.xz")
     with open(path, "rb") as source, lzma.open(packed, "wb", preset=0) as target:
         shutil.copyfileobj(source, target, 1 << 20)

@@ -1,4 +1,4 @@
-"""The time of a call that waits for the device: the median of many that follow each other, once the GPU is warm."""
+"""Latency of a call that waits for the device: the median of consecutive calls, after a warm-up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from liveshape.tools.commands.bench import WARM
 
-FEWEST = 3  # calls that count
+FEWEST = 3  # calls at least
 
 
 def milliseconds(call: Callable[[], Any], enough: float = 1.0) -> float:
-    """The median of the calls of `enough` seconds.
+    """The median latency over `enough` seconds of calls.
 
     >>> 0 < milliseconds(lambda: sum(range(1000)), 0.01) < 100
     True

@@ -1,4 +1,4 @@
-"""Host cost of one step on a chain of 300 nodes: planning when nothing, one scalar or S moved, and encoding.
+"""Host cost of one step on a chain of 300 nodes: planning after a change of nothing, one scalar or S, and encoding.
 
 Run: python -m bench.engine [--nodes 300] [--repeats 200]
 """
@@ -75,7 +75,7 @@ def encoding_us(graph: Graph, device: Device, repeats: int) -> tuple[float, floa
     with device.watched() as watched:
         for _ in range(repeats):
             device.submit(commands)
-    # Two of each submit, one after the other; the last two are of the flush that ends a watch.
+    # Two spans per submit: encoding, then finish(); the last two belong to the flush that ends `watched`.
     spans = [1e6 * (end - begin) for name, begin, end in watched.spans if name == "encode"][: 2 * repeats]
     return statistics.median(spans[::2]), statistics.median(spans[1::2])
 

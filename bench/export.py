@@ -1,7 +1,7 @@
-"""What `liveshape export` takes: seconds and host memory, for two small models and one of Llama-3.2-1B's shape.
+"""Time and peak host memory of `liveshape export`, for two small models and one of Llama-3.2-1B's shape.
 
 The 1B has random weights in bfloat16, made on the spot in a folder as the Hub has them. Each export is a process of its
-own, as a user runs it. Seconds of the processor stand beside those of the clock: on a busy machine only they are right.
+own, as a user runs it. CPU seconds stand beside wall seconds: on a busy machine only they can be compared.
 
 Run: python -m bench.export [smollm2] [stories15M] [1b] [--quant auto]
 """
@@ -45,13 +45,13 @@ LLAMA_1B = {
     "bos_token_id": 128000,
     "eos_token_id": 128001,
 }
-_POOL = 1 << 22  # random weights, which come again and again
+_POOL = 1 << 22  # random weights, repeated
 MODELS = ("smollm2", "stories15M", "1b")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one export."""
+    """The cost of one export."""
 
     seconds: float
     processor: float
@@ -96,7 +96,7 @@ def parameters_of(source: Path) -> int:
 
 
 def measure(source: Path, quantization: str) -> Cost:
-    """Export in a process of its own and ask the system what it took."""
+    """Export in a process of its own, measured by the operating system."""
     with tempfile.TemporaryDirectory() as out:
         command = [
             sys.executable,

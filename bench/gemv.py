@@ -1,4 +1,4 @@
-"""How fast 4-bit linear layers are, by rows: many layers in one submit, with more weights than a cache holds.
+"""4-bit linear layers by rows, GEMV to GEMM: many layers in one submit, with more weights than an L2 cache holds.
 
 Run: python -m bench.gemv [--group 32] [--weights minima] [--activations int8] [--shape 1x2048x8192 ...]
 """
@@ -20,21 +20,21 @@ from liveshape.ops.quantized import quantized_shape
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
-CACHE = 1 << 28  # bytes of weights that no cache holds
-ENOUGH = 0.1  # seconds of work that a clock can measure
+CACHE = 1 << 28  # bytes of weights, more than any L2 cache
+ENOUGH = 0.1  # seconds of work per measurement
 OPERATOR = "et_vk.linear_q4gsw.default"
-# Rows, depth, columns: the layers of a Llama of a billion parameters, then more rows of one of them.
+# M x K x N: the layers of a 1B Llama, then more rows of one of them.
 SHAPES = ("1x2048x8192", "1x8192x2048", "1x2048x2048", "1x2048x512", "4x2048x8192", "16x2048x8192", "64x2048x8192")
 MORE_ON_A_GPU = ("1x2048x128256", "128x2048x8192", "512x2048x8192", "512x8192x2048", "512x2048x2048", "512x2048x512")
 
 
-WEIGHTS = ("4", "minima", "8")  # bits, or 4 bits whose groups have a minimum
+WEIGHTS = ("4", "minima", "8")  # bits, or 4 bits with a minimum per group
 
 
 def row_of_layers(
     layers: int, rows: int, depth: int, columns: int, group: int, int8: bool = False, weights: str = "4"
 ) -> Graph:
-    """The same input into one layer after the other, each with a weight of its own."""
+    """The same input through many layers, each with a weight of its own."""
     generator = np.random.default_rng(0)
     packed: Any = generator.integers(0, 256, (columns, depth // 2), np.uint8)
     scales: Any = generator.random((depth // group, columns), np.float32)
@@ -44,7 +44,7 @@ def row_of_layers(
         scales = np.stack([scales, -scales], axis=1)
 
     def constant(name: str, array: Any) -> Tensor:
-        # Copied, since equal bytes of one place would be one weight.
+        # Copied, since views of the same bytes would be one buffer.
         return Tensor(name, str(array.dtype), array.shape, constant=memoryview(array.copy()).cast("B"))
 
     x = Tensor("input 0", "float32", (rows, depth))
@@ -64,7 +64,7 @@ def row_of_layers(
 
 
 def seconds(executor: Executor, x: Any, tries: int) -> float:
-    """The time of one layer."""
+    """Seconds of one layer."""
     executor.execute([x])
     begin = 1 if executor.graph.nodes[0].name == "liveshape.row_bytes" else 0
     commands = executor.encoder.commands(executor.live, begin, len(executor.graph.nodes))
@@ -75,7 +75,7 @@ def seconds(executor: Executor, x: Any, tries: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--group", type=int, default=32, help="group size: weights that share a scale")
     parser.add_argument("--weights", choices=WEIGHTS, default="4", help="bits, or 4 with minima")
     parser.add_argument("--activations", choices=("float32", "int8"), default="float32")
     parser.add_argument("--tries", type=int, default=4)

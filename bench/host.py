@@ -1,4 +1,4 @@
-"""What a token costs the host before encoding, on a device on paper: setting inputs, planning, commands.
+"""Host time per token before encoding, on a mock device: setting inputs, planning, commands.
 
 Run: python -m bench.host [--layers 4 16 64] [--tokens 400]
 """
@@ -20,16 +20,16 @@ from liveshape.llm.sampling_settings import Sampling
 from liveshape.tools.measuring.random_llamas import Shape, llama_graph
 from tests.support.paper import PaperDevice
 
-FIRST = 400  # the position of the first token that is counted
+FIRST = 400  # the position of the first measured token
 
 
 def reduced(layers: int) -> Shape:
-    """Llama-3.2-1B with narrow layers: the host's work depends on the nodes, not on how wide they are."""
+    """Llama-3.2-1B with narrow layers: host time depends on the number of nodes, not on their width."""
     return Shape(layers, 256, 512, 8, 4, 32, 4096, 32, 128, 2048)
 
 
 class Decoding:
-    """Token after token on paper, each with the token before it still on the device.
+    """Decode on a mock device, each step with the token before it still on the device.
 
     Example: `Decoding(reduced(16)).tokens(400)`.
     """
@@ -42,19 +42,19 @@ class Decoding:
         self._position = FIRST
 
     def tokens(self, count: int) -> None:
-        """Go on by so many tokens."""
+        """Decode so many tokens."""
         for _ in range(count):
             self.token()
 
     def token(self) -> None:
-        """Go on by one."""
+        """Decode one token."""
         given = self._pending.on_device(TOKEN)
         self._pending = self.engine.run(given, self._position, self._sampling, [TOKEN])
         self._position += 1
 
 
 def timed(owner: Any, name: str, spans: dict[str, list[float]], key: str) -> None:
-    """Note how long each call of a method takes."""
+    """Record the time of each call of a method."""
     method: Callable[..., Any] = getattr(owner, name)
 
     def around(*args: Any, **named: Any) -> Any:
@@ -67,7 +67,7 @@ def timed(owner: Any, name: str, spans: dict[str, list[float]], key: str) -> Non
 
 
 def measure(layers: int, tokens: int) -> list[str]:
-    """A row of the table."""
+    """One row of the table."""
     decoding = Decoding(reduced(layers))
     executor = decoding.engine.executor
     decoding.tokens(20)

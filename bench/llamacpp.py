@@ -19,9 +19,9 @@ from liveshape.tools.measuring.subject import Work
 
 SHAPES = ("1b", "8b")  # that its folder can make
 VARIANTS = {"default": "llama.cpp Vulkan", "nocoopmat": "llama.cpp Vulkan, no tensor cores"}
-_BATCH_TOKENS = 32  # that each sequence of a batch goes on by
-_TRIES = 3  # at a run that was disturbed
-_SECONDS = 300  # allowed to each of its programs
+_BATCH_TOKENS = 32  # decoded by each sequence of a batch
+_TRIES = 3  # of a noisy run
+_SECONDS = 300  # timeout of each of its programs
 
 
 class NotHere(Exception):
@@ -30,7 +30,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run: prompts, of which the first is repeated at each depth, generated tokens and sizes of batches."""
+    """What to run: prompts, the first of them at each depth, generated tokens and batch sizes."""
 
     shape: str
     prompts: Sequence[int]
@@ -43,7 +43,7 @@ class Settings:
 
 @dataclass
 class Found:
-    """Tokens per second of tests, and milliseconds of a step with so many sequences, by variant."""
+    """tokens/s of each test, and milliseconds of a decode step by batch size, for each variant."""
 
     version: str
     speeds: dict[str, dict[str, tuple[float, float]]]
@@ -103,7 +103,7 @@ def _scatters(found: Found) -> bool:
 
 
 def speeds_of(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Tokens per second and their deviation from lines of llama-bench, by the names that `liveshape bench` has.
+    """tokens/s and their standard deviation from lines of llama-bench, by the row names of `liveshape bench`.
 
     >>> speeds_of([{"n_prompt": 512, "n_gen": 0, "n_depth": 64, "avg_ts": 7.0, "stddev_ts": 1.0}])
     {'pp512 @ d64': (7.0, 1.0)}
@@ -115,7 +115,7 @@ def speeds_of(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]
 
 
 def steps_of(lines: Sequence[dict[str, Any]], sizes: int) -> dict[int, float]:
-    """Milliseconds of a step from lines of llama-batched-bench; the first pass over the sizes warms up.
+    """Milliseconds of a decode step from lines of llama-batched-bench; the first pass over the sizes is a warm-up.
 
     >>> steps_of([{"pl": 8, "tg": 32, "t_tg": seconds} for seconds in (9.0, 0.32, 0.64)], 1)
     {8: 15.0}

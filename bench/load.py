@@ -1,4 +1,4 @@
-"""What loading a model takes of the host's memory, against the bound of a quarter of its file and 200 MB.
+"""Peak host memory of a load, against a bound of a quarter of the file and 200 MB.
 
 A process of its own loads, and this one looks at it from outside. Linux only, and with a real GPU only: the memory of a
 software adapter is memory of the process.
@@ -22,31 +22,31 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-_EACH = 0.001  # seconds between two looks at the process
+_EACH = 0.001  # seconds between samples
 _ALLOWANCE = 200e6  # bytes beside a quarter of the file
-_RESET_PEAK = "5"  # what clear_refs takes for VmHWM
+_RESET_PEAK = "5"  # the value that resets VmHWM in clear_refs
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """Bytes that a process has, by kind, and that are in use on the whole machine."""
+    """Resident bytes of a process, by kind, and bytes in use on the whole machine."""
 
     everything: int = 0
     anonymous: int = 0
-    file: int = 0  # the mapped model and libraries: the kernel may drop them at any time
+    file: int = 0  # the mapped model and libraries, which the kernel may evict at any time
     shared: int = 0
-    machine: int = 0  # also what a driver keeps outside of the process, and what others do
+    machine: int = 0  # includes what a driver allocates outside of the process, and other processes
 
     def __sub__(self, other: HostMemory) -> HostMemory:
         return HostMemory(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def __or__(self, other: HostMemory) -> HostMemory:
-        """The larger of each."""
+        """The maximum of each."""
         return HostMemory(*map(max, astuple(self), astuple(other)))
 
 
 def host_memory(pid: int) -> HostMemory:
-    """The memory of a process now; where the kernel tells no kinds, all of it passes for anonymous."""
+    """The memory of a process now; where the kernel does not break it down, all of it counts as anonymous."""
     status, machine = _fields(f"/proc/{pid}/status"), _fields("/proc/meminfo")
     everything = status["VmRSS"]
     return HostMemory(
@@ -66,7 +66,7 @@ def _fields(path: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What the process that loads says of itself."""
+    """What the loading process reports."""
 
     adapter: str
     software: bool
@@ -75,8 +75,8 @@ class Loaded:
 
 
 def load(path: Path, choice: str | None, watcher: Connection) -> None:
-    """Load as a user does, and wait for the watcher before each step and after the last."""
-    import liveshape.model  # its imports belong to what is there before
+    """Load as a user does, in step with the watcher."""
+    import liveshape.model  # its imports count as baseline
     from liveshape.device.backends import open_device
 
     def pause(said: Loaded | None = None) -> None:
@@ -99,7 +99,7 @@ def load(path: Path, choice: str | None, watcher: Connection) -> None:
 
 
 class Watch:
-    """A process that loads, seen from outside."""
+    """A loading process, sampled from outside."""
 
     def __init__(self, path: Path, choice: str | None) -> None:
         context = multiprocessing.get_context("spawn")
@@ -111,7 +111,7 @@ class Watch:
         self._exact = False
 
     def step(self) -> tuple[HostMemory, HostMemory, Any]:
-        """Until the process waits next: its memory then, the most that it had on the way, and what it says."""
+        """Until the process waits next: its memory then, the peak on the way, and what it reports."""
         peak = HostMemory()
         while not self._pipe.poll(_EACH):
             with suppress(OSError, KeyError):  # it is gone, and the pipe will say so
@@ -121,12 +121,12 @@ class Watch:
         except EOFError:
             raise SystemExit("the model could not be loaded") from None
         now = host_memory(self._pid)
-        if self._exact:  # the kernel's own peak misses nothing, but it knows no kinds
+        if self._exact:  # the kernel's own peak misses nothing, but has no breakdown
             peak |= HostMemory(_fields(f"/proc/{self._pid}/status").get("VmHWM", 0))
         return now, peak | now, said
 
     def go_on(self) -> None:
-        """Let the process take its next step, with its peak counted from here where the kernel permits it."""
+        """Let the process take its next step, with its peak reset where the kernel permits it."""
         self._exact = False
         with suppress(OSError):
             Path(f"/proc/{self._pid}/clear_refs").write_text(_RESET_PEAK)

@@ -1,10 +1,10 @@
-"""Whole image networks end to end beside ONNX Runtime's WebGPU backend and torch's CUDA, in one run: a picture in, its
+"""Whole image networks end to end beside ONNX Runtime's WebGPU backend and torch's CUDA, in one run: an image in, its
 logits out.
 
     python -m bench.networks --write FOLDER     exports the programs (needs liveshape[export])
     python -m bench.networks FOLDER             runs them (needs torch; onnxruntime-webgpu and CUDA where they are)
 
-The weights repeat after 1,021 numbers, so that a program travels in a small file to a machine that cannot export.
+The weights repeat after 1,021 numbers, so that a program compresses well, for a machine that cannot export.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def layer(inside: int, outside: int, kernel: int, stride: int = 1, groups: int =
 
 
 class Residual(nn.Module):
-    """What a block adds to its input, or to another view of it."""
+    """A residual block, with a projection on the skip path where shapes differ."""
 
     def __init__(self, block: nn.Module, around: nn.Module | None, after: nn.Module) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def mobilenet_v2() -> nn.Module:
 
 
 class Unet(nn.Module):
-    """Four levels of pairs of layers, down by pooling and up by transposed convolutions, each beside what came down."""
+    """Four levels of two convolutions, down by pooling and up by transposed convolutions, with skip connections."""
 
     WIDTHS = (32, 64, 128, 256)
 
@@ -109,13 +109,13 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {"mobilenet_v2": mobilenet_v2, "r
 
 
 def made(name: str) -> nn.Module:
-    """A network whose weights repeat, scaled so that numbers neither grow nor vanish on their way."""
+    """A network of repeating weights, scaled so that activations neither explode nor vanish."""
     torch.manual_seed(0)
     model = NETWORKS[name]()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                # A pattern of its own for each: the exporter stores what is equal only once.
+                # A pattern of its own for each: the exporter deduplicates equal constants.
                 pattern = torch.randn(PERIOD) * (2 / parameter[0].numel()) ** 0.5
                 repeats = -(-parameter.numel() // PERIOD)
                 parameter.copy_(pattern.repeat(repeats)[: parameter.numel()].reshape(parameter.shape))
@@ -137,7 +137,7 @@ def write(folder: Path) -> None:
 # The sides
 
 LIVESHAPE, ONNXRUNTIME, TORCH = "liveshape", "onnxruntime-webgpu", "torch CUDA"
-TENSOR_FLOATS = f"{TORCH}, TF32"  # torch's own choice for convolutions: 10 bits of each factor
+TENSOR_FLOATS = f"{TORCH}, TF32"  # torch's default for convolutions: 10 bits of each factor
 SIDES = (LIVESHAPE, ONNXRUNTIME, TORCH, TENSOR_FLOATS)
 
 
@@ -154,14 +154,14 @@ def onnx_session(model: nn.Module) -> Any:
 
 
 def on_cuda(model: nn.Module, tensor_floats: bool, picture: Any) -> Any:
-    """One call, from the host's memory and back."""
+    """One call, from host memory and back."""
     torch.backends.cudnn.allow_tf32 = tensor_floats
     with torch.inference_mode():
         return model(torch.from_numpy(picture).cuda()).cpu().numpy()
 
 
 def call_of(side: str, name: str, folder: Path) -> Callable[[Any], Any]:
-    """A picture in, its logits out."""
+    """An image in, its logits out."""
     if side == LIVESHAPE:
         import liveshape
 
@@ -174,7 +174,7 @@ def call_of(side: str, name: str, folder: Path) -> Callable[[Any], Any]:
 
 
 def picture_of() -> Any:
-    """The same at every call."""
+    """The same image at every call."""
     return np.random.default_rng(0).random((1, 3, SIDE, SIDE), np.float32)
 
 
@@ -198,11 +198,11 @@ def why_not(side: str, folder: Path) -> str:
 
 
 def measured(name: str, folder: Path, sides: Collection[str]) -> dict[str, tuple[float, float]]:
-    """Milliseconds of a call on each side, and how far its logits are from torch's, as a part of the largest."""
+    """Milliseconds of a call on each side, and the error of its logits against torch's, relative to the largest."""
     picture = picture_of()
     golden = made(name)(torch.from_numpy(picture)).detach().numpy()
     calls = {side: call_of(side, name, folder) for side in sides}
-    # One after the other and again: what else the machine does meets all of them.
+    # Interleaved, so that other load on the machine affects all sides alike.
     rounds = [{side: milliseconds(partial(call, picture), SECONDS) for side, call in calls.items()} for _ in range(2)]
     return {
         side: (min(times[side] for times in rounds), float(abs(call(picture) - golden).max() / abs(golden).max()))

@@ -4,8 +4,8 @@ llama.cpp's Vulkan backend, image networks beside ONNX Runtime's WebGPU backend 
     python -m bench.peers [--shape 1b] [--llamacpp FOLDER] [--networks FOLDER] [--out docs/performance/NAME.json]
 
 FOLDER of llama.cpp has the run.sh that bench/llamacpp.py describes; that of networks is written by `python -m
-bench.networks --write FOLDER`. What is not here is told in a line. torch has no language model in the table: a Llama in
-bfloat16 would read four times the bytes, which is other work.
+bench.networks --write FOLDER`. A missing peer is reported in a line. torch has no language model in the table: a
+Llama in bfloat16 would read four times the bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=numbers, default=[1, 8, 32, 64, 128])
     parser.add_argument("--rows-depth", type=int, default=256)
     parser.add_argument("-r", "--repeats", type=int, default=5)
-    parser.add_argument("--half-cache", action="store_true", help="a float16 cache, as llama.cpp has it")
+    parser.add_argument("--half-cache", action="store_true", help="a float16 KV cache, as llama.cpp has it")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, help="a .json file, for bench.performance")
     options = parser.parse_args(arguments)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _write(document: dict[str, Any], file: Path | None) -> None:
-    """What is known so far: a peer may take longer than somebody waits."""
+    """Write the results so far: a peer may take longer than somebody waits."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -153,7 +153,7 @@ def _add_vision(document: dict[str, Any], options: argparse.Namespace, only: Seq
 
 
 def _cores() -> str:
-    """Of the host's, those that this process may use, such as `2 of 16`."""
+    """The CPU cores that this process may use, such as `2 of 16`."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{allowed} of {os.cpu_count()}"
 

@@ -1,4 +1,4 @@
-"""What this tree plans, as digests to compare with another tree's: a refactoring must not change a single byte of them.
+"""Digests of every plan, to compare with another tree's: a refactoring must not change a single byte of them.
 
 Run: python -m bench.plans --write BEFORE.json       in the one tree
      python -m bench.plans --write AFTER.json        in the other
@@ -43,7 +43,7 @@ DEVICES = {
     "software": Limits(max_invocations=32, max_cooperating_threads=8),
     "least": Limits(half=False, max_binding_bytes=1 << 16, max_buffer_bytes=1 << 17),
 }
-SIZES = (1, 2, 7, 16)  # of programs, beside the bound
+SIZES = (1, 2, 7, 16)  # live lengths of programs, beside the bound
 POSITIONS = (0, 9)
 
 
@@ -52,12 +52,12 @@ def digest(found: Any) -> str:
 
 
 def text_of(source: str) -> str:
-    """WGSL without what a compiler does not see."""
+    """WGSL with whitespace collapsed."""
     return re.sub(r"\s+", " ", source).strip()
 
 
 class Numbers(dict[Any, int]):
-    """What is numbered as it is first asked for: a plan's own numbers follow sets, which differ from run to run."""
+    """Numbers in order of first use: a plan's own follow sets, which differ from run to run."""
 
     def __missing__(self, key: Any) -> int:
         self[key] = len(self)
@@ -65,7 +65,7 @@ class Numbers(dict[Any, int]):
 
 
 def steps(live: PlanState, storages: Numbers) -> list[Any]:
-    """Every dispatch as it is now: where its tensors lie, params and grid."""
+    """Every dispatch at the live shapes: storages of its tensors, params and grid."""
     return [
         [([storages[node.tensors[place].storage] for place in places], slot.params.hex(), slot.grid)]
         for node in live.nodes
@@ -74,7 +74,7 @@ def steps(live: PlanState, storages: Numbers) -> list[Any]:
 
 
 def layout(plan: Plan, numbers: Numbers) -> list[Any]:
-    """Blocks, and which of them each tensor has, in the order in which nodes touch them."""
+    """The memory plan: blocks, and the block of each tensor, in the order in which nodes touch them."""
     blocks = Numbers()
     storages = {tensor: plan.memory.storages.get(tensor) for node in plan.graph.nodes for tensor in node.written}
     lies = [
@@ -93,7 +93,7 @@ def layout(plan: Plan, numbers: Numbers) -> list[Any]:
 
 
 def resized(live: PlanState, storages: Numbers, sizes: dict[Any, Any], number: int) -> Any:
-    """The dispatches at live sizes, or what the program says against them."""
+    """The dispatches at live sizes, or the error of a refusal."""
     for value, size in sizes.items():
         live.set(value, size)
     live.begin()
@@ -105,7 +105,7 @@ def resized(live: PlanState, storages: Numbers, sizes: dict[Any, Any], number: i
 
 
 def halves(plan: Plan, live: PlanState, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
-    """Both halves of what is digested."""
+    """The plan and the text, both to be digested."""
     storages = Numbers()
     memory = layout(plan, storages)
     found = [resized(live, storages, sizes, number) for sizes, number in walks]
@@ -114,7 +114,7 @@ def halves(plan: Plan, live: PlanState, walks: Iterator[tuple[dict[Any, Any], in
 
 
 def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
-    """A program at its bound and below, every dynamic dimension at once."""
+    """A program at its bound and below, all dynamic dimensions at once."""
     plan = compile_with_host(graph, limits)
 
     tensors = [value for value in graph.inputs if isinstance(value, Tensor) and not value.static]
@@ -201,7 +201,7 @@ def jobs() -> Iterator[tuple[str, Any]]:
 
 
 def attempted(made: Any) -> dict[str, Any]:
-    """What a job found, or its error: a refusal is compared as well."""
+    """The result of a job, or its error: refusals are compared as well."""
     try:
         found: dict[str, Any] = made()
     except LiveshapeError as error:
@@ -210,7 +210,7 @@ def attempted(made: Any) -> dict[str, Any]:
 
 
 def compared(before: dict[str, Any], after: dict[str, Any]) -> int:
-    """Print what differs; how many plans do."""
+    """Print the differences; returns how many plans differ."""
     for name in sorted(before.keys() ^ after.keys()):
         print(f"only {'before' if name in before else 'after'}: {name}")
     both = sorted(before.keys() & after.keys())

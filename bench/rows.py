@@ -1,9 +1,9 @@
-"""What a call of many tokens costs beside a call of one: reading the weights is the same for all of them.
+"""The time of a call by its number of tokens: the weights are read once for all of them.
 
 Run: python -m bench.rows [--shape 1b] [--activations float32,int8] [--rows 1,2,3,4] [--plot rows.svg] [--out rows.json]
 
-A call has so many tokens at a depth of 512, and chooses a token after each of them, or after the last ones if they are
-more than a verification takes. It is measured until the tokens are read.
+A call has so many tokens at a depth of 512, and samples after each of them, or after the last ones if they are more
+than the verification of draft tokens takes. It is timed until the samples are read back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from liveshape.tools.measuring.subject import Subject, Work, go_to_depth, random
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 DEPTH = 512
-CLIFF = 1.15  # a row count may cost so many times what the next larger one does
+CLIFF = 1.15  # a cliff: a row count that costs more than this times the next larger one
 
 
 def costs_of(model: LanguageModel, counts: Sequence[int], depth: int = DEPTH) -> dict[int, float]:
-    """The milliseconds of a call with each count of tokens.
+    """Milliseconds of a call, by its number of tokens.
 
     Example: `costs_of(model, (1, 8), 64)[8]`.
     """
@@ -52,7 +52,7 @@ def costs_of(model: LanguageModel, counts: Sequence[int], depth: int = DEPTH) ->
 
 
 def cliffs(costs: Mapping[int, float]) -> list[int]:
-    """The row counts that cost more than they may.
+    """The row counts that are slower than the next larger one by more than CLIFF.
 
     >>> cliffs({1: 1.0, 8: 3.0, 16: 2.0})
     [8]
@@ -62,7 +62,7 @@ def cliffs(costs: Mapping[int, float]) -> list[int]:
 
 
 def drawn(document: Mapping[str, Any]) -> str:
-    """The plot of a document that `main` writes.
+    """The plot of results that `main` wrote.
 
     Example: `drawn(json.loads(Path("rows.json").read_text()))`.
     """
@@ -74,7 +74,7 @@ def drawn(document: Mapping[str, Any]) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Numbers of an option.
+    """A list of numbers, as an option takes it.
 
     >>> numbers("1,8")
     [1, 8]
@@ -83,7 +83,7 @@ def numbers(text: str) -> list[int]:
 
 
 def command_of(module: str, arguments: Sequence[str] | None) -> str:
-    """The command that was given, without where this machine has its files.
+    """The command line, with paths reduced to file names.
 
     >>> command_of("bench.rows", ["--shape", "1b", "--out", "/somewhere/rows.json"])
     'python -m bench.rows --shape 1b --out rows.json'

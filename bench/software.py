@@ -1,9 +1,9 @@
-"""What a software adapter gains or loses by its limits: cooperating threads and threads of a workgroup, in one run.
+"""Tuning a software adapter: cooperating threads and workgroup size, in one run.
 
 Run: python -m bench.software [--activations float32] [--invocations 16,32,64,128] [--parts 4,8,16,32]
 
-Each pair is a device of its own on the same adapter; a prompt and tokens are measured in turns, the fastest turn of
-each counts, and ratios are to the pair that the device takes by itself (device/required.py).
+Each pair is a device of its own on the same adapter; prefill and decode are measured interleaved, the fastest run of
+each counts, and ratios are to the pair that the device chooses by default (device/required.py).
 Set VK_DRIVER_FILES to the driver to measure.
 """
 
@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 
 
 def seconds(model: LanguageModel) -> tuple[float, float]:
-    """Of a prompt, and of each token after it."""
+    """Seconds of prefill, and of each decoded token."""
     model.reset()
     begin = time.perf_counter()
     model.prefill([1 + place % 100 for place in range(PROMPT)])

@@ -1,4 +1,4 @@
-"""How fast the layers of MobileNetV2 and ResNet18 are, one by one, beside a product of the same size and torch.
+"""The convolutions of MobileNetV2 and ResNet18, layer by layer, beside a GEMM of the same size and torch.
 
 Run: python -m bench.vision [--network resnet18] [--batch 1] [--size 224]
 """
@@ -23,11 +23,11 @@ from liveshape.graph import Graph, Tensor
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
-ENOUGH = 0.1  # seconds of work that a clock can measure
+ENOUGH = 0.1  # seconds of work per measurement
 
 
 class Layer(NamedTuple):
-    """One convolution, its padding half of its kernel."""
+    """One convolution, padded by half of its kernel."""
 
     channels: int
     outputs: int
@@ -100,7 +100,7 @@ def convolution(layer: Layer, batch: int) -> Graph:
 
 
 def same_product(layer: Layer, batch: int) -> Graph:
-    """What the layer would be if its windows lay unfolded."""
+    """The GEMM of the layer after im2col."""
     x = Tensor("x", "float32", (layer.depth, batch * layer.side**2))
     weight = constant("weight", layer.outputs, layer.depth)
     out = Tensor("out", "float32", (layer.outputs, batch * layer.side**2))
