@@ -16,7 +16,7 @@ demo: .venv/.run adapter
 test: .venv/.test test-adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-# What is slow, in tiers that can be run apart, each under 45 minutes on two quiet cores.
+# The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
 test-all: test $(TIERS)
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
@@ -55,12 +55,12 @@ test-adapter: .venv/.run
 	$(BIN)/python -m pip install -q -e '.[llm]'
 	@touch $@
 
-# Python compiles the modules of torch that tests import when they do so: the others need not be.
+# Modules of torch are byte-compiled when a test imports them; the others need not be.
 .venv/.test: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
 	@touch $@ .venv/.run
 
-# Their own torch would take the place of ours; the models are Python and need none of their libraries.
+# Without dependencies, which would replace our torch; the models are Python and need no compiled libraries.
 .venv/.models: .venv/.test
 	$(BIN)/python -m pip install -q -e '.[models]'
 	$(BIN)/python -m pip install -q --no-deps 'torchvision>=0.20' 'torchaudio>=2.9'

@@ -1,4 +1,4 @@
-"""Pictures of any size through one MobileNet. Run: python examples/classify.py (needs liveshape[export])"""
+"""Images of any size through one MobileNet. Run: python examples/classify.py (needs liveshape[export])"""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)]
 
 def layer(inside: int, outside: int, kernel: int, stride: int, groups: int) -> nn.Sequential:
     convolution = nn.Conv2d(inside, outside, kernel, stride, kernel // 2, groups=groups, bias=False)
-    nn.init.kaiming_normal_(convolution.weight)  # so that what it sees comes through to the end
+    nn.init.kaiming_normal_(convolution.weight)  # keeps the scale of activations through all layers
     return nn.Sequential(convolution, nn.BatchNorm2d(outside), nn.ReLU())
 
 

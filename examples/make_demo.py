@@ -20,7 +20,7 @@ LENGTHS = (1, 7, 31, 64, 127, 128)
 
 
 class Norm(nn.Module):
-    """RMS norm in the form that the exporter fuses."""
+    """RMSNorm in the form that the exporter fuses."""
 
     def __init__(self) -> None:
         super().__init__()

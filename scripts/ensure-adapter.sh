@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make sure that WebGPU has an adapter: where there is no GPU, unpack Debian's software Vulkan driver beside the Python
 # environment, and say so. Nothing is installed, nobody has to be root.
-# usage: ensure-adapter.sh PYTHON [tests]    for tests the driver of the release, too: it compiles kernels sooner
+# usage: ensure-adapter.sh PYTHON [tests]    for tests the driver of the release, too: it compiles kernels faster
 set -eu
 python=$1
 home=$("$python" -c 'import sys; print(sys.prefix)')/share/liveshape

@@ -1,9 +1,9 @@
-"""The rooms of the package as a picture: who imports whom, from the imports themselves.
+"""The import graph of the package as a picture, drawn from the imports themselves.
 
 Run: python scripts/rooms.py            writes docs/rooms.svg, which docs/structure.md shows
 
-A room is a folder or a file directly below liveshape/. It stands above every room that it imports, and an arrow is left
-out where another way of arrows says the same, or where it goes to the ground, which all of them stand on.
+A room is a folder or a file directly below liveshape/. It stands above every room that it imports. Arrows are the
+transitive reduction, without those to the ground, which every room may import.
 tests/test_docs.py holds the file to the code.
 """
 
@@ -65,7 +65,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def arrows(found: Mapping[str, list[Path]]) -> dict[str, set[str]]:
-    """What each room imports of the others."""
+    """The rooms that each room imports."""
     return {
         room: {other for path in paths for other in imports(path) if other in found and other != room}
         for room, paths in found.items()
@@ -73,7 +73,7 @@ def arrows(found: Mapping[str, list[Path]]) -> dict[str, set[str]]:
 
 
 def below(room: str, imported: Mapping[str, set[str]]) -> set[str]:
-    """Every room that can be reached from one; a circle would never end, and there is none."""
+    """Every room that can be reached from one; there are no cycles."""
     reached: set[str] = set()
     todo = [room]
     while todo:
@@ -96,7 +96,7 @@ def levels(imported: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def direct(imported: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
-    """The arrows that no way of others says."""
+    """The transitive reduction: arrows that no other path implies."""
     for room, others in imported.items():
         for other in sorted(others):
             if not any(other in below(between, imported) for between in others - {other}):
@@ -141,7 +141,7 @@ def drawn() -> str:
 
 
 def lines_of(room: str, paths: list[Path]) -> list[str]:
-    """What stands in a room: its name, what it is, how many modules, and its folders."""
+    """The text of a room: its name, what it is, how many modules, and its folders."""
     count = f"; {len(paths)} modules" if len(paths) > 1 else ""
     found, line = [room, f"{ABOUT[room]}{count}"], ""
     for name in folders(room):

@@ -1,4 +1,4 @@
-"""Bring Mesa's software Vulkan driver from Debian's packages into a folder, without installing it and without root.
+"""Unpack Mesa's software Vulkan driver from Debian's packages into a folder, without installing it and without root.
 
     python scripts/software_driver.py [--newest FOLDER] [--stable FOLDER]
 
@@ -37,7 +37,7 @@ def sources() -> Iterator[tuple[str, str, str]]:
 
 
 class Archive:
-    """Debian's packages with lists of our own: the system's are neither locked nor changed."""
+    """Debian's packages with package lists of our own: the system's are neither locked nor changed."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -55,7 +55,7 @@ class Archive:
         _said(*self.apt, "update")
 
     def bring(self, folder: Path, stable: bool) -> str:
-        """Fill a folder, all at once, and return the version of Mesa."""
+        """Fill a folder atomically and return the version of Mesa."""
         fetched, root, made = self.work / "cache" / "archives", self.work / "root", self.work / "made"
         newest = () if stable else ("-t", self.backports)
         options = ("--reinstall", "--download-only", "--yes", "--no-install-recommends")
@@ -77,7 +77,7 @@ class Archive:
 
 
 def _collect(root: Path, made: Path) -> None:
-    """The driver, the loader and the libraries below them that came along, each told to look beside itself."""
+    """The driver, the loader and their unpacked dependencies, each with an rpath to its own folder."""
     libraries = {path.name: path for path in root.rglob("lib*.so*")}
     patchelf = str(root / "usr" / "bin" / "patchelf")
     made.mkdir()

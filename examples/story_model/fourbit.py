@@ -1,7 +1,7 @@
 """Symmetric 4-bit weights in groups of 32, exactly as torchao's IntxWeightOnlyConfig(int4, PerGroup(32)) rounds them.
 
-Training through the rounding needs no autograd trick: the forward and backward pass see the rounded weights, and the
-gradient is applied to the full ones (the straight-through estimator).
+Quantization-aware training needs no autograd trick: the forward and backward pass see the quantized weights, and the
+gradient is applied to the float ones (the straight-through estimator).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOWEST, HIGHEST = -8, 7
 
 
 def round_groups(groups: torch.Tensor) -> torch.Tensor:
-    """(N, 32) weights, each row rounded to 4 bits with its own scale and back.
+    """(N, 32) weights, each row quantized to 4 bits with its own scale and dequantized.
 
     >>> round_groups(torch.tensor([[7.5, -7.5, 0.4, 0.6]]))
     tensor([[ 7., -8.,  0.,  1.]])

@@ -24,7 +24,7 @@ def table(record: dict[str, Any]) -> str:
         "| held-out loss (perplexity) | float weights | 4-bit weights |",
         "| --- | --- | --- |",
     ]
-    for name, item in (("before training through the rounding", before), ("as shipped", final)):
+    for name, item in (("before quantization-aware training", before), ("as shipped", final)):
         cells = [f"{item[key]:.4f} ({exp(item[key]):.2f})" for key in ("validation", "validation_4bit")]
         lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
     lines += [

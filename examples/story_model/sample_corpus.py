@@ -1,4 +1,4 @@
-"""Sample a corpus of short stories from stories15M: large batches, a static cache, a time budget.
+"""Sample a corpus of short stories from stories15M: large batches, a static KV cache, a time budget.
 
 The teacher knows 256 tokens. It was trained on windows that start anywhere, so a longer story goes on from a window of
 its last 128 tokens; what is still open after `LONGEST` tokens is cut at a sentence end and marked.

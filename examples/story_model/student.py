@@ -33,7 +33,7 @@ class Config:
         return self.hidden_size // self.num_attention_heads
 
     def file_bytes(self, parameters: int) -> int:
-        """What the exported 4-bit program takes: nibbles, scales, the head's second scales, cache, rotary tables."""
+        """What the exported 4-bit program takes: nibbles, scales, the head's second scales, KV cache, rotary tables."""
         scales = 4 * self.vocab_size * self.hidden_size // 32
         cache = 4 * self.max_position_embeddings * self.num_key_value_heads * self.head_dim
         rotary = 2 * 4 * self.max_position_embeddings * self.head_dim
@@ -41,7 +41,7 @@ class Config:
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm with a learned weight."""
+    """RMSNorm with a learned weight."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 class Attention(nn.Module):
-    """Causal attention with grouped key and value heads."""
+    """Causal attention with grouped queries (GQA)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then feed-forward, each behind a norm and beside a residual."""
+    """Attention, then feed-forward, each with a pre-norm and a residual."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

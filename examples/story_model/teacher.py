@@ -1,4 +1,4 @@
-"""The teacher: Karpathy's stories15M (MIT), a llama2.c checkpoint, as plain torch with a static key-value cache."""
+"""The teacher: Karpathy's stories15M (MIT), a llama2.c checkpoint, as plain torch with a static KV cache."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def read_checkpoint(path: Path) -> tuple[Shape, dict[str, np.ndarray]]:
 
 
 class Teacher:
-    """A batch of stories in step: every row is at the same position of one static cache.
+    """A batch of stories in step: every row is at the same position of one static KV cache.
 
     >>> teacher = Teacher(Path("stories15M.bin"), batch=2, device="cpu", dtype=torch.float32)
     >>> logits = teacher.forward(torch.ones(2, 1, dtype=torch.long), 0)  # (2, 32000), of the last position
@@ -88,7 +88,7 @@ class Teacher:
         self.embedding, self.norm = tensors["embedding"], tensors["norm"]
         self.attention_norm, self.feed_norm = tensors["attention_norm"], tensors["feed_norm"]
         self.mix, self.down = tensors["mix"], tensors["down"]
-        # One product for the three projections, one for the two halves of the gate.
+        # One GEMM for Q, K and V, one for gate and up.
         self.qkv = torch.cat([tensors["query"], tensors["key"], tensors["value"]], dim=1)
         self.gate_up = torch.cat([tensors["gate"], tensors["up"]], dim=1)
 
@@ -101,7 +101,7 @@ class Teacher:
         self.values = torch.zeros(cache, device=device, dtype=dtype)
 
     def forward(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
-        """Logits after `tokens` (batch, S) at positions start..start+S; the cache is written on the way."""
+        """Logits after `tokens` (batch, S) at positions start..start+S; the KV cache is written on the way."""
         shape = self.shape
         batch, steps = tokens.shape
         stop = start + steps
@@ -123,7 +123,7 @@ class Teacher:
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Root mean square norm, summed in float32."""
+    """RMSNorm, summed in float32."""
     return F.rms_norm(x.float(), (x.shape[-1],), None, 1e-5).to(x.dtype) * weight
 
 

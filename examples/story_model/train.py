@@ -1,4 +1,4 @@
-"""Train the shipped story model inside a time budget, the last part with its weights rounded to 4 bits.
+"""Train the shipped story model inside a time budget, the last part quantization-aware, on 4-bit weights.
 
 Run: python train.py --work FOLDER_OF_tokenize_corpus --out RESULT --minutes 7.5
 RESULT gets the Hugging Face folder, losses.json and samples.txt, and is whole after every save.
@@ -125,7 +125,7 @@ class Training:
         return torch.stack(losses).mean().item()
 
     def step(self, progress: float, rounded: bool, scale: float) -> torch.Tensor:
-        """One update; with `rounded`, through the 4-bit weights."""
+        """One update; with `rounded`, quantization-aware."""
         for group in self.optimizer.param_groups:
             group["lr"] = scale * rate(progress, self.args.rate)
         tokens = self.train.next(self.args.batch)
@@ -212,9 +212,7 @@ def main() -> None:
     parser.add_argument("--config", default="{}", help="JSON over student.Config's defaults")
     parser.add_argument("--batch", type=int, default=256, help="windows per step")
     parser.add_argument("--rate", type=float, default=2e-3)
-    parser.add_argument(
-        "--rounded-share", type=float, default=0.2, help="last share of the time, through 4-bit weights"
-    )
+    parser.add_argument("--rounded-share", type=float, default=0.2, help="last share of the time, quantization-aware")
     parser.add_argument("--validation-batches", type=int, default=8)
     parser.add_argument("--log-every", type=int, default=100)
     parser.add_argument("--save-seconds", type=float, default=45.0)

@@ -1,4 +1,4 @@
-"""Small random models of the Llama family, exported like real ones and kept on disk, with the torch modules behind."""
+"""Small random models of the Llama family, exported like real ones and cached on disk, with their torch modules."""
 
 from __future__ import annotations
 

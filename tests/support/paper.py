@@ -1,6 +1,6 @@
-"""A device on paper: the whole protocol without wgpu, for tests of planning and of what a step costs the host.
+"""A mock device, on paper: the whole device protocol without wgpu, for tests of planning and of host time per step.
 
-It keeps count of everything and computes nothing; what is read from it is zero.
+It counts everything and computes nothing; readback returns zeros.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from liveshape.kernels import Variant
 
 
 class PaperDevice:
-    """Takes what a device takes.
+    """Implements the device protocol.
 
     Example: `Executor(compile(graph, Limits()), PaperDevice()).execute([x])`.
     """
@@ -66,7 +66,7 @@ class PaperDevice:
         self.writes[label] = self.writes.get(label, 0) + 1
 
     def flush(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Any:
         for buffer in (*(each for each, _ in buffers), uniforms):

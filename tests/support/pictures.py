@@ -1,4 +1,4 @@
-"""What cases of pictures share: torch computes in at least 32 bits and tells the shapes of the outputs."""
+"""What the cases of image operators share: torch computes in at least 32 bits and tells the shapes of the outputs."""
 
 from __future__ import annotations
 

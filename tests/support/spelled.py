@@ -1,4 +1,4 @@
-"""Weights in groups as a file spells them out: minima as a product of their own, bytes as numbers made of them."""
+"""Groupwise quantized weights as a file spells them out: minima as a product of their own, int8 dequantized first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Weights(NamedTuple):
 
     @property
     def packed(self) -> np.ndarray:
-        """Two codes to a byte."""
+        """Two 4-bit codes per byte."""
         raised = (self.codes + 8).astype(np.uint8)
         return raised[:, 1::2] << 4 | raised[:, ::2]
 
@@ -36,7 +36,7 @@ class Weights(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What the weights of a layer are."""
+    """How the weights of a layer are quantized."""
 
     bits: int = 4
     minima: bool = False
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 @dataclass
 class Spelled:
-    """Layers and tables in a chain; `length` is the live number of rows of (1, rows, depth)."""
+    """Linears and embeddings in a chain; `length` is the live number of rows of (1, rows, depth)."""
 
     chain: Chain
     length: Any

@@ -1,4 +1,4 @@
-"""Attention layers with caches in the graph, as language models have them: live rows at live positions."""
+"""Attention layers with KV caches in the graph, as language models have them: live rows at live positions."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch import nn
 from tests.support.exporting import quiet
 from tests.support.programs import MAX, Input, TestProgram, integers, value_of
 
-CAPACITY = 300  # beyond what one workgroup attends to alone
+CAPACITY = 300  # more keys than one workgroup attends to: split-K
 
 
 class CachedLayers(nn.Module):
