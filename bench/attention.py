@@ -21,7 +21,7 @@ from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Graph, SymInt, Tensor
-from liveshape.ops import attention_ways
+from liveshape.ops import attention_heuristics
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
@@ -42,61 +42,63 @@ SHAPES = {"1b": Heads(32, 8, 64), "8b": Heads(32, 8, 128), "135m": Heads(9, 3, 6
 
 
 class Way(NamedTuple):
-    """Overrides for constants of ops/attention_ways.py and limits of the device."""
+    """Constants of ops/attention_heuristics.py and limits of the device, other than they are."""
 
     constants: dict[str, Any]
     limits: dict[str, int]
 
 
-BLOCKS = {"subgroup": 0}  # the kernels without subgroup shuffles
+BLOCKS = {"subgroup": 0}  # without subgroup shuffles
 FEW = {
     "as planned": Way({}, {}),
-    "shuffles, always split": Way({"ALONE_FOURS": 0}, {}),
-    "shuffles, never split": Way({"ALONE_FOURS": 1 << 30}, {}),
-    "shuffles, 8 lanes": Way({"MOST_LANES": 8}, {}),
-    "shuffles, 256 threads": Way({"ALONE_THREADS": 256, "WALK_THREADS": 256, "WALK_GROUPS": 264}, {}),
-    "shuffles, double prefetch": Way({"WALK_AHEAD": 8}, {}),
-    "shuffles, splits of 64": Way({"WALK_SPLIT_KEYS": 64}, {}),
-    "no subgroups": Way({}, BLOCKS),
-    "no workgroup per row": Way({"ALONE_KEYS": 0}, BLOCKS),
-    "workgroup per row": Way({"ALONE_KEYS": 1 << 20}, BLOCKS),
-    "workgroup per row, 128 threads": Way({"ALONE_KEYS": 1 << 20}, BLOCKS | {"max_invocations": 128}),
-    "never split": Way({"ALONE_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, BLOCKS),
-    "splits of 32": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 32}, BLOCKS),
-    "splits of 128": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 128}, BLOCKS),
-    "splits of 256": Way({"ALONE_KEYS": 0, "SPLIT_KEYS": 256}, BLOCKS),
-    "splits in 512 workgroups": Way({"ALONE_KEYS": 0, "ENOUGH_GROUPS": 512}, BLOCKS),
-    "splits, blocks of 4 rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
-    "splits, single rows": Way({"ALONE_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
-    "tiled": Way({"FEW_ROWS": 0}, {}),
+    "shuffles, always split": Way({"ROW_WORKGROUP_VEC4S": 0}, {}),
+    "shuffles, never split": Way({"ROW_WORKGROUP_VEC4S": 1 << 30}, {}),
+    "shuffles, 8 lanes": Way({"MAX_LANES": 8}, {}),
+    "shuffles, 256 threads": Way(
+        {"ROW_WORKGROUP_THREADS": 256, "SUBGROUP_THREADS": 256, "SUBGROUP_WORKGROUPS": 264}, {}
+    ),
+    "shuffles, twice the prefetch": Way({"PREFETCH_VEC4S": 8}, {}),
+    "shuffles, splits of 64": Way({"SUBGROUP_MIN_SPLIT_KEYS": 64}, {}),
+    "in blocks": Way({}, BLOCKS),
+    "never a workgroup per row": Way({"ROW_WORKGROUP_KEYS": 0}, BLOCKS),
+    "a workgroup per row": Way({"ROW_WORKGROUP_KEYS": 1 << 20}, BLOCKS),
+    "a workgroup per row, 128 threads": Way({"ROW_WORKGROUP_KEYS": 1 << 20}, BLOCKS | {"max_invocations": 128}),
+    "never split": Way({"ROW_WORKGROUP_KEYS": 0, "UNSPLIT_KEYS": 1 << 20}, BLOCKS),
+    "splits of 32": Way({"ROW_WORKGROUP_KEYS": 0, "MIN_SPLIT_KEYS": 32}, BLOCKS),
+    "splits of 128": Way({"ROW_WORKGROUP_KEYS": 0, "MIN_SPLIT_KEYS": 128}, BLOCKS),
+    "splits of 256": Way({"ROW_WORKGROUP_KEYS": 0, "MIN_SPLIT_KEYS": 256}, BLOCKS),
+    "512 groups of splits": Way({"ROW_WORKGROUP_KEYS": 0, "ENOUGH_WORKGROUPS": 512}, BLOCKS),
+    "split in blocks of 4 rows": Way({"ROW_WORKGROUP_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
+    "split in rows": Way({"ROW_WORKGROUP_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
+    "in tiles": Way({"FEW_ROWS": 0}, {}),
 }
 MANY = {
     "as planned": Way({}, {}),
-    "tiles, no subgroups": Way({}, BLOCKS),
+    "tiles that reduce in workgroup memory": Way({}, BLOCKS),
     "tiles in 32 KB": Way({}, {"max_workgroup_bytes": 32768}),
     "tiles in 16 KB": Way({}, {"max_workgroup_bytes": 16384}),
-    "32 keys, 16 fours": Way({"TILE_FORMS": ((32, 16), (32, 8), (32, 4))}, {}),
-    "64 keys, 8 fours": Way({"TILE_FORMS": ((64, 8), (32, 4))}, {}),
-    "64 keys, 4 fours": Way({"TILE_FORMS": ((64, 4), (32, 4))}, {}),
+    "32 keys, 16 vec4s": Way({"TILE_SHAPES": ((32, 16), (32, 8), (32, 4))}, {}),
+    "64 keys, 8 vec4s": Way({"TILE_SHAPES": ((64, 8), (32, 4))}, {}),
+    "64 keys, 4 vec4s": Way({"TILE_SHAPES": ((64, 4), (32, 4))}, {}),
     "large tiles": Way({"ENOUGH_TILES": 1}, {}),
     "small tiles": Way({"LARGE_HEAD": 0}, {}),
     "64 threads": Way({}, {"max_invocations": 64}),
-    "tiles never split": Way({"TILE_SPLIT_KEYS": 1 << 20}, {}),
-    "tiles in splits of 256": Way({"TILE_SPLIT_KEYS": 256}, {}),
-    "large tiles from 256": Way({"ENOUGH_TILES": 256}, {}),
+    "tiles never split": Way({"MIN_TILE_SPLIT_KEYS": 1 << 20}, {}),
+    "tiles in splits of 256": Way({"MIN_TILE_SPLIT_KEYS": 256}, {}),
+    "256 tiles enough": Way({"ENOUGH_TILES": 256}, {}),
     "in blocks of rows": Way({"FEW_ROWS": 1 << 20}, {}),
 }
 
 
 @contextmanager
 def planned(way: Way) -> Iterator[None]:
-    """Within the context, plan with these overrides."""
-    before = {name: getattr(attention_ways, name) for name in way.constants}
+    """Other constants for as long as this lasts."""
+    before = {name: getattr(attention_heuristics, name) for name in way.constants}
 
     def put(constants: dict[str, Any]) -> None:
         for name, value in constants.items():
-            setattr(attention_ways, name, value)
-        attention_ways.split_results_shape.cache_clear()
+            setattr(attention_heuristics, name, value)
+        attention_heuristics.split_results_shape.cache_clear()
 
     put(way.constants)
     try:
@@ -159,7 +161,7 @@ def main() -> None:
             layers = 1 if device.adapter.software else max(2, min(64, CACHE // nbytes))
             graph = layers_of(heads, rows, context, layers, dtype)
             q = np.random.default_rng(1).standard_normal((1, rows, heads.queries, heads.size)).astype(np.float32)
-            found = FEW if attention_ways.in_blocks(rows, heads.queries // heads.keys) else MANY
+            found = FEW if attention_heuristics.is_few_rows(rows, heads.queries // heads.keys) else MANY
             ways = found if options.ways == "all" else {"as planned": found["as planned"]}
             for name, way in ways.items():
                 each, first, kernels = measured(device, way, graph, q, context, options.tries)

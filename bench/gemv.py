@@ -16,7 +16,7 @@ from bench.gpu_time import gpu_seconds
 from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
-from liveshape.ops.quantized import quantized_shape
+from liveshape.ops.q4_linear import quantized_shape
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
@@ -54,7 +54,7 @@ def row_of_layers(
     if int8:
         taken = Tensor("bytes", "int8", quantized_shape((rows, depth)))
         values.append(taken)
-        nodes.append(ops.OPS["liveshape.row_bytes"].bind(0, "row_bytes", (x, None, None, taken)))
+        nodes.append(ops.OPS["liveshape.quantize_rows"].bind(0, "quantize_rows", (x, None, None, taken)))
     for index in range(len(nodes), layers + len(nodes)):
         out = Tensor(f"output {index}", "float32", (rows, columns))
         weight, scale = constant(f"weight {index}", packed), constant(f"scales {index}", scales)
@@ -66,7 +66,7 @@ def row_of_layers(
 def seconds(executor: Executor, x: Any, tries: int) -> float:
     """Seconds of one layer."""
     executor.execute([x])
-    begin = 1 if executor.graph.nodes[0].name == "liveshape.row_bytes" else 0
+    begin = 1 if executor.graph.nodes[0].name == "liveshape.quantize_rows" else 0
     commands = executor.encoder.commands(executor.live, begin, len(executor.graph.nodes))
     once = gpu_seconds(executor.device, commands, 1, 2)
     turns = max(1, min(200, round(ENOUGH / once)))

@@ -49,7 +49,7 @@ TAIL = """\
 
 WebGPU does not expose them today: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature that its C API
 lacks. They would be used where a layer chooses its kernel from the rows and the device's `Limits`
-(liveshape/ops/quantized.py, liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
+(liveshape/ops/q4_linear.py, liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
 
 ## How to measure
 

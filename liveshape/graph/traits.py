@@ -76,7 +76,7 @@ class PositionTables:
 class Product:
     """A product that a profile counts by its `operations`; with a `weight`, one of `rows` and that.
 
-    A `linear` one gives rows of as many columns as the weight has, and changes no other size. One of `byte_rows` takes
+    A `linear` one gives rows of as many columns as the weight has, and changes no other size. One of `int8_rows` takes
     its rows quantized to eight bits, too, if the dtype of its weight says so; a `normed` one normalizes them first.
     """
 
@@ -84,7 +84,7 @@ class Product:
     rows: str | None = None
     weight: str | None = None
     linear: bool = False
-    byte_rows: bool = False
+    int8_rows: bool = False
     normed: bool = False
 
 

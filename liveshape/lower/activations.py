@@ -1,4 +1,4 @@
-"""Rows of 4-bit layers as eight-bit integers where the program says floats: faster, less exact, only if asked for."""
+"""int8 activations for 4-bit layers where the program says float32: faster, less exact, only if asked for."""
 
 from __future__ import annotations
 
@@ -7,38 +7,44 @@ from dataclasses import replace
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
-from liveshape.lower.pattern_operators import ADDED_LAYER, GATED_LAYERS, NORM, NORMED, ROUNDED_ADDED_LAYER
+from liveshape.lower.pattern_operators import (
+    GATED_LAYERS,
+    RESIDUAL_LAYER,
+    RESIDUAL_QUANTIZED_LAYER,
+    RMS_NORM,
+    RMS_NORM_LAYERS,
+)
 from liveshape.lower.q4_patterns import MANY_THREADS
 from liveshape.lower.rewriting import renamed
-from liveshape.lower.search import Search
-from liveshape.ops.quantized import BYTES, FOR_BYTES, can_quantize_rows, quantized_shape
-from liveshape.ops.quantized_ways import STEP_PLACES
+from liveshape.ops.q4_heuristics import QUANT_GROUP
+from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
 
 FLOAT32, INT8 = "float32", "int8"
 ACTIVATIONS = (FLOAT32, INT8)
-_GATED = (GATED_LAYERS, NORMED[GATED_LAYERS])
-_WEIGHTS = {FLOAT32: "uint8", INT8: FOR_BYTES}  # the dtype of a weight says it
+_GATED = (GATED_LAYERS, RMS_NORM_LAYERS[GATED_LAYERS])
+_WEIGHTS = {FLOAT32: "uint8", INT8: INT8_ACTIVATIONS}  # the dtype of a weight says it
 
 
 def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
-    """The same program with the rows of its 4-bit layers as the caller wants them: float32 as it says, or int8.
+    """The same program with the activations of its 4-bit layers as the caller wants them: float32 as it says, or int8.
 
-    The numbers of a row become integers by groups of 32, each with a step of its own; sums stay float32. Layers whose
-    groups of weights do not fit these keep their floats, and so do layers with weights of 8 bits.
+    Rows are quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
+    align with these keep float activations, and so do layers with weights of 8 bits.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
     if activations not in ACTIVATIONS:
         raise ValueError(f"activations {activations!r}: {' or '.join(ACTIVATIONS)} is possible")
-    told: dict[Value, Tensor] = {}
+    retyped: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:
         weight = _weight(node)
         if weight is not None and weight.dtype != _WEIGHTS[activations]:
             # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
-            other = told.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
+            other = retyped.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
             node = replace(node, args=renamed(node.args, {weight: other}))
         nodes.append(node)
     if activations == INT8 and not any(_weight(node) for node in nodes):
@@ -46,66 +52,74 @@ def with_activations(graph: Graph, activations: str, limits: Limits | None = Non
             f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
             "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
         )
-    changed = _with_values(graph, nodes, told) if told else graph
+    changed = _with_values(graph, nodes, retyped) if retyped else graph
     if activations != INT8:
         return changed
-    return _bytes_between(applied(_NORMED_LATER, changed, limits or Limits()))
+    return _quantize_between_layers(applied(_DEFERRED_NORM, changed, limits or Limits()))
 
 
-def _bytes_between(graph: Graph) -> Graph:
-    """The same program with rows that layers of bytes alone read made bytes where they are made, by a norm or by a
-    gated unit of such layers. The dtype of the rows says it to both; the bytes are those that the layers would make."""
-    search = Search(graph)
+def _quantize_between_layers(graph: Graph) -> Graph:
+    """Rows that only int8 layers read are quantized by their producer, an RMSNorm or the epilogue of a gated unit.
+
+    The dtype of the rows says it to both sides; the codes are those that the layers would make."""
+    uses = DefUse(graph)
     between: dict[Value, Tensor] = {}
     for node in graph.nodes:
-        gives = node.name == NORM or (node.name in _GATED and _of_bytes(node))
-        rows = node.args[-1] if gives else None
-        if not isinstance(rows, Tensor) or rows.dtype != FLOAT32 or rows in graph.outputs or not search.once(rows):
+        can_quantize = node.name == RMS_NORM or (node.name in _GATED and _takes_int8(node))
+        rows = node.args[-1] if can_quantize else None
+        if not isinstance(rows, Tensor) or rows.dtype != FLOAT32 or rows in graph.outputs:
             continue
-        readers = search.readers.get(rows, [])
-        if readers and all(_reads_bytes(reader, rows) for reader in readers):
-            between[rows] = Tensor(f"{rows.name} in 8 bits", BYTES[0], quantized_shape(rows.max_shape))
+        consumers = uses.consumers.get(rows, [])
+        by_int8_layers = bool(consumers) and all(_reads_quantized(consumer, rows) for consumer in consumers)
+        if by_int8_layers and uses.single_assignment(rows):
+            between[rows] = Tensor(f"{rows.name} in 8 bits", SYMMETRIC_INT8, quantized_shape(rows.max_shape))
     if not between:
         return graph
     return _with_values(graph, [replace(node, args=renamed(node.args, between)) for node in graph.nodes], between)
 
 
-def _normed_later(search: Search, node: Node, limits: Limits) -> Sequence[Replacement]:
-    """total = residual + layer(x); out = layers(rms_norm(total)), all of them of bytes: one row of the total is made
-    bytes where it is added, and normed by a factor of the layers' sums, which its squares tell."""
+def _deferred_norm(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """total = residual + layer(x); out = layers(rms_norm(total)), all of them int8: of one row the first epilogue
+    quantizes the total and writes its sum of squares, from which the layers apply the RMSNorm scale in theirs."""
     nodes: tuple[Node, ...] = (node,)
-    if node.name == NORM:
-        x, factors, eps, normed = node.args
-        layer = search.only_reader(normed)
-        if layer is None or layer.name not in NORMED or not (_reads_bytes(layer, normed) and search.once(normed)):
+    if node.name == RMS_NORM:
+        x, norm_weight, eps, normed = node.args
+        layer = uses.only_consumer(normed)
+        if layer is None or layer.name not in RMS_NORM_LAYERS or not _reads_quantized(layer, normed):
             return ()
-        operator, rest, nodes = NORMED[layer.name], layer.args[1:], (node, layer)
+        if not uses.single_assignment(normed):
+            return ()
+        operator, rest, nodes = RMS_NORM_LAYERS[layer.name], layer.args[1:], (node, layer)
     else:
-        x, factors, _, eps = node.args[:4]
+        x, norm_weight, _, eps = node.args[:4]
         operator, layer, rest = node.name, node, node.args[5:]
-    added = search.maker.get(x)
-    if added is None or added.name != ADDED_LAYER or not (_of_bytes(added) and _of_bytes(layer)):
+    residual_layer = uses.producer.get(x)
+    if (
+        residual_layer is None
+        or residual_layer.name != RESIDUAL_LAYER
+        or not (_takes_int8(residual_layer) and _takes_int8(layer))
+    ):
         return ()
-    rows, weight, scales, group, bias, residual, total = added.args
-    rounded = Tensor(f"{total.name} before its norm in 8 bits", BYTES[0], quantized_shape(total.max_shape))
-    bound = (rows, weight, scales, rows if bias is None else bias, residual, factors, total, rounded)
-    steady = search.once(total) and factors.constant is not None and not search.writes[factors]
-    whole = total.max_shape[-1] % STEP_PLACES == 0 and factors.max_shape == total.max_shape[-1:]
+    rows, weight, scales, group, bias, residual, total = residual_layer.args
+    quantized = Tensor(f"{total.name} before its norm in 8 bits", SYMMETRIC_INT8, quantized_shape(total.max_shape))
+    bound = (rows, weight, scales, rows if bias is None else bias, residual, norm_weight, total, quantized)
+    no_hazards = uses.single_assignment(total) and norm_weight.constant is not None and not uses.writes[norm_weight]
+    aligned = total.max_shape[-1] % QUANT_GROUP == 0 and norm_weight.max_shape == total.max_shape[-1:]
     many = limits.max_cooperating_threads >= MANY_THREADS
-    if not (many and steady and whole and exact(residual, total, factors) and fit(bound, limits)):
+    if not (many and no_hazards and aligned and exact(residual, total, norm_weight) and fit(bound, limits)):
         return ()
-    given = (rows, weight, scales, group, bias, residual, factors, (total, rounded))
+    given = (rows, weight, scales, group, bias, residual, norm_weight, (total, quantized))
     return [
-        Replacement(added, ROUNDED_ADDED_LAYER, (added,), given, (rounded,)),
-        Replacement(layer, operator, nodes, (total, factors, factors, eps, rounded, *rest)),
+        Replacement(residual_layer, RESIDUAL_QUANTIZED_LAYER, (residual_layer,), given, (quantized,)),
+        Replacement(layer, operator, nodes, (total, norm_weight, norm_weight, eps, quantized, *rest)),
     ]
 
 
-_NORMED_LATER = Fusion(
-    "a sum of a layer of bytes, the norm of it, and layers of bytes that alone read this",
-    frozenset({NORM, *NORMED.values()}),
-    (ROUNDED_ADDED_LAYER, *NORMED.values()),
-    _normed_later,
+_DEFERRED_NORM = Fusion(
+    "residual add of an int8 layer, its RMSNorm, and the int8 layers that alone read this",
+    frozenset({RMS_NORM, *RMS_NORM_LAYERS.values()}),
+    (RESIDUAL_QUANTIZED_LAYER, *RMS_NORM_LAYERS.values()),
+    _deferred_norm,
 )
 
 
@@ -117,25 +131,25 @@ def _with_values(graph: Graph, nodes: list[Node], made: Mapping[Value, Tensor]) 
     return replace(graph, nodes=tuple(nodes), values=(*values, *made.values()))
 
 
-def _reads_bytes(node: Node, rows: Tensor) -> bool:
-    """Whether a node is layers of bytes, and these are their rows and nothing else; the norm that some have is not."""
+def _reads_quantized(node: Node, rows: Tensor) -> bool:
+    """Whether a node is int8 layers, and these are their rows and nothing else; not so with an RMSNorm fused in."""
     product = node.traits.product
     plain = product is not None and not product.normed and node.args[0] is rows and node.inputs.count(rows) == 1
-    return plain and _of_bytes(node)
+    return plain and _takes_int8(node)
 
 
-def _of_bytes(node: Node) -> bool:
+def _takes_int8(node: Node) -> bool:
     weight = _weight(node)
-    return weight is not None and weight.dtype == FOR_BYTES
+    return weight is not None and weight.dtype == INT8_ACTIVATIONS
 
 
 def _weight(node: Node) -> Tensor | None:
-    """The weight of a 4-bit layer whose rows could be bytes."""
+    """The weight of a 4-bit layer whose activations could be int8."""
     product = node.traits.product
-    if product is None or not product.byte_rows:
+    if product is None or not product.int8_rows:
         return None
     x, weight, group = (node.named.get(name or "") for name in (product.rows, product.weight, "group_size"))
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)):
         return None
-    known = x.dtype == "float32" or weight.dtype == FOR_BYTES
+    known = x.dtype == "float32" or weight.dtype == INT8_ACTIVATIONS
     return weight if known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape) else None

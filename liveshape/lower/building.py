@@ -30,7 +30,7 @@ class Builder:
 
     program: PteFile
     data: Mapping[str, memoryview]
-    find_on_host: FindOnHost | None = None  # who computes what no kernel does
+    find_on_host: FindOnHost | None = None  # the host fallback for operators without a kernel
     nodes: list[Node] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Builder:
         return self.program.nbytes + sum(self._beside.values())
 
     def keep(self, value: Any) -> Any:
-        """Register a value and hand it back."""
+        """Register a value and return it."""
         self.values.append(value)
         return value
 
@@ -97,8 +97,8 @@ class Builder:
             return found
         # Names of ours in a file are no operators of torch's, whatever the host has.
         on_host = self.find_on_host if not operator.startswith(ops.INTERNAL) else None
-        way_out = "" if on_host is None else on_host(operator)
-        return f"no kernel{way_out and f', and {way_out}'}" if isinstance(way_out, str) else way_out
+        fallback = "" if on_host is None else on_host(operator)
+        return f"no kernel{fallback and f', and {fallback}'}" if isinstance(fallback, str) else fallback
 
     def call(self, operator: str, label: str, args: tuple[Any, ...]) -> None:
         """Add a call that a file makes; a problem if there is no such operator."""
@@ -114,7 +114,7 @@ class Builder:
 
     def node(self, operator: ops.Op, label: str, args: tuple[Any, ...]) -> Node:
         """Add a node of any operator, those that no file may call among them."""
-        node = self._without_itself(operator.bind(len(self.nodes), label, args, self.sources))
+        node = self._without_self_alias(operator.bind(len(self.nodes), label, args, self.sources))
         copies = self._copies(node)
         if copies:
             output = node.args[-1]
@@ -130,8 +130,8 @@ class Builder:
         """A delegate is inlined at every call of it, and a list is read by every operator that names it."""
         self.charge(_NODE_COST + sum(len(each) for each in args if isinstance(each, tuple)), label)
 
-    def _without_itself(self, node: Node) -> Node:
-        """What a node writes in place and reads at another place, too, is read from a copy that is made before."""
+    def _without_self_alias(self, node: Node) -> Node:
+        """What a node mutates in place and also reads by another argument is read from a copy made before."""
         mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
         doubled = {
             value
@@ -151,7 +151,7 @@ class Builder:
         return replace(node, index=len(self.nodes), args=(*args, node.args[-1])) if copies else node
 
     def _copies(self, node: Node) -> dict[Value, Tensor]:
-        """A dispatch cannot read and write one buffer: an output that is an input too is moved there afterwards."""
+        """A dispatch cannot read and write one buffer: an output that aliases an input is moved there afterwards."""
         mutated = {value for position in node.mutates for value in _tensors(node.args[position])}
         doubled = [value for value in node.outputs if isinstance(value, Tensor) and value in node.inputs]
         return {

@@ -1,6 +1,6 @@
-"""Common subexpressions: what is computed twice is computed once, where keeping it costs no memory.
+"""Common subexpression elimination, where keeping a result costs no memory.
 
-That is rows of eight bits, which every 4-bit layer of an input asks for anew, and the arithmetic of live scalars.
+That is quantized rows, which every dq8ca layer of an input asks for anew, and the arithmetic of live scalars.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from liveshape import ops
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.live import identity
 from liveshape.graph.sources import NodeSource, united
-from liveshape.lower.pattern_operators import LINEAR_OF_BYTES, LINEAR_Q4, ROUNDED_ROWS, ROW_BYTES
+from liveshape.lower.pattern_operators import FAKE_QUANTIZE_ROWS, LINEAR_DQ8CA_Q4, LINEAR_Q4, QUANTIZE_ROWS
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.ops.quantized import BYTES, can_quantize_rows, quantized_shape
+from liveshape.ops.q4_linear import ASYMMETRIC_UINT8, can_quantize_rows, quantized_shape
 
 
 def share_subexpressions(graph: Graph) -> Graph:
     """The same program with equal nodes of a few kinds as one, between jumps."""
     made: list[Tensor] = []
-    parts = [(node.index, part) for node in graph.nodes for part in _parts(node, made)]
+    expanded = [(node.index, each) for node in graph.nodes for each in _expanded(node, made)]
     regions = graph.regions()
-    # What the caller or the next call may look at stays where it is.
+    # What the caller or the next call may read stays where it is.
     outside = {value for value in (*graph.inputs, *graph.outputs) if isinstance(value, Value)} | graph.persistent
-    writes = Counter(value for _, node in parts for value in node.written)
+    writes = Counter(value for _, node in expanded for value in node.written)
     versions: Counter[Value] = Counter()
     names: dict[Value, Value] = {}
     known: dict[Any, int] = {}  # by what is computed, the row that does it first
     equal: dict[int, list[NodeSource]] = {}  # by such rows, what the others came from
     rows: list[tuple[int, Node]] = []
-    for index, part in parts:
-        node = replace(part, args=tuple(renamed(argument, names) for argument in part.args))
+    for index, before in expanded:
+        node = replace(before, args=tuple(renamed(argument, names) for argument in before.args))
         if _is_shared(node) and all(writes[value] == 1 and value not in outside for value in node.outputs):
             arguments = tuple(_identity(argument) for argument in node.args[:-1])
             key = (node.run, regions[index], arguments, *(versions[value] for value in node.inputs))
@@ -62,19 +62,19 @@ def _identity(argument: Any) -> Any:
     return argument if isinstance(argument, Value) else identity(argument)
 
 
-def _parts(node: Node, made: list[Tensor]) -> list[Node]:
-    """A layer of 8-bit rows as their rounding and a layer of the rounded rows; any other node as it is.
+def _expanded(node: Node, made: list[Tensor]) -> list[Node]:
+    """A dq8ca layer as the quantization of its rows and a layer of the quantized rows; any other node as it is.
 
-    The rows become integers where the layer multiplies such, else numbers that are as many steps.
+    Rows become integers where the layer has an integer dot product, else they are fake-quantized.
     """
-    if node.name != LINEAR_OF_BYTES:
+    if node.name != LINEAR_DQ8CA_Q4:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
     int8 = can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
-    dtype, shape = (BYTES[1], quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
+    dtype, shape = (ASYMMETRIC_UINT8, quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
     made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
-    rounding = ROW_BYTES if int8 else ROUNDED_ROWS
+    quantize = QUANTIZE_ROWS if int8 else FAKE_QUANTIZE_ROWS
     return [
-        ops.OPS[rounding].bind(node.index, node.label, (x, scale, zero_point, made[-1]), node.sources),
+        ops.OPS[quantize].bind(node.index, node.label, (x, scale, zero_point, made[-1]), node.sources),
         ops.OPS[LINEAR_Q4].bind(node.index, node.label, (made[-1], weight, scales, group, bias, out), node.sources),
     ]

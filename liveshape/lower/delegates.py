@@ -21,11 +21,11 @@ BACKEND = "VulkanBackend"
 class InlinedDelegate:
     """One delegate: its values, made once and shared by every call of it, so that its state is one."""
 
-    def __init__(self, builder: Builder, graph: VkGraph, prefix: str, once: bool) -> None:
+    def __init__(self, builder: Builder, graph: VkGraph, prefix: str, called_once: bool) -> None:
         self.builder = builder
         self.graph = graph
         self.prefix = prefix
-        self.once = once  # what a second call writes must not be the tensors that the first one gave
+        self.called_once = called_once  # what a second call writes must not be the tensors that the first one gave
         self.values: dict[int, Any] = {}
         self.written = [self._written(call) for call in graph.chain]
         self.writes = Counter(index for indices in self.written for index in indices)
@@ -69,14 +69,14 @@ class InlinedDelegate:
             self.builder.refuse(f"delegate ({label})", BACKEND, reason)
             return
         for index, value in zip(graph.input_ids, given, strict=True):
-            if self.once and self._alike(index, value):
+            if self.called_once and self._alike(index, value):
                 self.values[index] = value
             else:
                 self.builder.move(value, self._value(index), f"delegate input ({label})")
         late: list[tuple[Any, Any]] = []
         for index, value in zip(graph.output_ids, ordered, strict=True):
             free = self.writes[index] and index not in self.values and index not in self.states.values()
-            if free and self.once and self._alike(index, value):
+            if free and self.called_once and self._alike(index, value):
                 self.values[index] = value
             else:
                 late.append((index, value))
@@ -154,8 +154,8 @@ class InlinedDelegate:
         if call.args[1] in self.outputs and self.states.get(call.args[0]) != call.args[1]:
             return False
         if call.args[1] not in self.values:
-            apart = self.writes[call.args[0]] > 0 or self.writes[call.args[1]] > 1
-            packed = self._make(call.args[0]) if apart else self._value(call.args[0])
+            own_memory = self.writes[call.args[0]] > 0 or self.writes[call.args[1]] > 1
+            packed = self._make(call.args[0]) if own_memory else self._value(call.args[0])
             self.values[call.args[1]] = packed
         return True
 
@@ -221,5 +221,5 @@ def _is_window(value: VkTensor, data: memoryview) -> bool:
     """
     if value.dtype != "float32" or len(value.shape) != 1 or len(data) != (value.shape[0] + 1) * 4:
         return False
-    numbers = data.cast("f")
-    return all(abs(one - other) <= 1e-6 for one, other in zip(numbers, reversed(numbers), strict=True))
+    samples = data.cast("f")
+    return all(abs(one - other) <= 1e-6 for one, other in zip(samples, reversed(samples), strict=True))

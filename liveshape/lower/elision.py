@@ -1,6 +1,6 @@
-"""Views that the exporter left out: a static view has no instruction, only the memory of what it looks at.
+"""View elision, undone: a static view has no instruction, only the memory of its base.
 
-Such a tensor is read but never written. What it looks at is the tensor that was last written to its place in the
+Such a tensor is read but never written. Its base is the tensor that was last written to its place in the
 exporter's memory plan before the first read, or a state or an input that lives there.
 """
 
@@ -25,7 +25,7 @@ from liveshape.graph.elements import prod
 Writes = Callable[[Any], Iterable[int]]
 
 
-Views = dict[int, list[int]]  # by what they look at
+Views = dict[int, list[int]]  # by their base
 
 
 def elided_views(plan: ExecutionPlan, writes: Writes) -> tuple[Views, Views]:
@@ -43,7 +43,7 @@ def elided_views(plan: ExecutionPlan, writes: Writes) -> tuple[Views, Views]:
     of_results: Views = {}
     seen: set[int] = {*plan.inputs, *written}
 
-    def look(index: int) -> None:
+    def visit(index: int) -> None:
         spec = plan.values[index]
         if isinstance(spec, TensorSpec) and spec.memory is not None and not spec.data_index and index not in seen:
             seen.add(index)
@@ -55,13 +55,13 @@ def elided_views(plan: ExecutionPlan, writes: Writes) -> tuple[Views, Views]:
 
     for instruction in plan.instructions:
         for index in _resolved(plan, _arguments(instruction)):
-            look(index)
+            visit(index)
         for index in writes(instruction):
             spec = plan.values[index]
             if isinstance(spec, TensorSpec) and spec.memory is not None:
                 latest[_place(spec)] = index
     for index in plan.outputs:
-        look(index)
+        visit(index)
     return of_start, of_results
 
 

@@ -1,9 +1,9 @@
-"""Several operators as one dispatch, where the result is provably the same: fewer dispatches, less to encode.
+"""Operator fusion: several operators as one dispatch, where the result is provably the same.
 
-`FUSIONS` is the table: at which operator a pattern is looked for, what stands for it, and the function that knows its
-conditions. The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie between
-two jumps, so what moves within it moves along a straight row. The first rows are weights that a file spells out in
-several operators (`weight_patterns.py`): they alone change the last bits of a result.
+`FUSIONS` is the table: the operator that anchors a pattern, the fused ones, and the function that knows its conditions.
+The rows apply one after the other, each to what the one before it left. The nodes of a pattern lie in one basic block.
+The first rows are quantized weights that a file writes as several operators (`weight_patterns.py`): they alone change
+the last bits of a result.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from liveshape.graph import Graph, Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Interleaved
 from liveshape.graph.elements import prod
 from liveshape.graph.sources import united
+from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
 from liveshape.lower.pattern_operators import (
     ADD,
-    ADDED_LAYER,
-    ADDED_NORM,
+    ADD_RMS_NORM,
     ATTENTION,
     ATTENTION_WITH_UPDATE,
     GATED_LAYERS,
     LINEAR_Q4,
     MUL,
-    NORM,
-    NORMED,
+    QKV_LAYERS,
+    RESIDUAL_LAYER,
+    RMS_NORM,
+    RMS_NORM_LAYERS,
     ROTARY,
+    ROTARY_LAYERS,
     ROTARY_TO_CACHE,
     SIGMOID,
     SWIGLU,
-    THREE_LAYERS,
-    TURNED_LAYERS,
     VIEW,
 )
-from liveshape.lower.q4_patterns import added_layer, normed_layer, turned_layers
+from liveshape.lower.q4_patterns import residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.rewriting import rewritten
-from liveshape.lower.search import Search
-from liveshape.lower.weight_patterns import SPELLINGS
+from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
 
 def fuse(graph: Graph, limits: Limits | None = None) -> Graph:
@@ -61,14 +61,14 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
     anchors = [node for node in graph.nodes if node.name in fusion.anchors]
     if not anchors:
         return graph
-    search = Search(graph)
+    uses = DefUse(graph)
     replaced: dict[Node, Node] = {}
     gone: set[Node] = set()
     made: list[Tensor] = []
     for node in anchors:
-        found = fusion.match(search, node, limits)
+        found = fusion.match(uses, node, limits)
         touched = {each for replacement in found for each in replacement.nodes}
-        if not touched or not touched.isdisjoint(gone) or not search.in_a_row([*touched]):
+        if not touched or not touched.isdisjoint(gone) or not uses.in_basic_block([*touched]):
             continue
         gone |= touched
         for each in found:
@@ -82,97 +82,102 @@ def applied(fusion: Fusion, graph: Graph, limits: Limits) -> Graph:
     return rewritten(graph, rows, made)
 
 
-def _sum_and_norm(search: Search, add: Node, limits: Limits) -> Sequence[Replacement]:
-    """total = a + b; out = rms_norm(total): at the place of the sum, since the weight is a constant."""
+def _add_rms_norm(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:
+    """total = a + b; out = rms_norm(total): at the place of the add, since the weight is a constant."""
     a, b, alpha, total = add.args
-    norms = [node for node in search.readers.get(total, []) if node.name == NORM]
-    if alpha != 1 or len(norms) != 1 or norms[0].args[0] is not total or not search.once(total, norms[0].args[-1]):
+    norms = [node for node in uses.consumers.get(total, []) if node.name == RMS_NORM]
+    if (
+        alpha != 1
+        or len(norms) != 1
+        or norms[0].args[0] is not total
+        or not uses.single_assignment(total, norms[0].args[-1])
+    ):
         return ()
     _, weight, eps, out = norms[0].args
-    if weight.constant is None or search.writes[weight] or a.max_shape != b.max_shape:
+    if weight.constant is None or uses.writes[weight] or a.max_shape != b.max_shape:
         return ()
     if not exact(a, b, total, weight, out):
         return ()
-    return [Replacement(add, ADDED_NORM, (add, norms[0]), (a, b, weight, eps, (total, out)))]
+    return [Replacement(add, ADD_RMS_NORM, (add, norms[0]), (a, b, weight, eps, (total, out)))]
 
 
-def _gated_unit(search: Search, sigmoid: Node, limits: Limits) -> Sequence[Replacement]:
-    """s = sigmoid(gate); silu = gate * s; out = silu * up: at the place of the last product, its two layers with it."""
+def _gated_unit(uses: DefUse, sigmoid: Node, limits: Limits) -> Sequence[Replacement]:
+    """SwiGLU: s = sigmoid(gate); silu = gate * s; out = silu * up: at the last product, its two linears fused."""
     gate, factor = sigmoid.args
-    first = search.only_reader(factor)
+    first = uses.only_consumer(factor)
     if first is None or first.name != MUL or {*first.args[:2]} != {gate, factor}:
         return ()
     silu = first.args[-1]
-    second = search.only_reader(silu)
+    second = uses.only_consumer(silu)
     if second is None or second.name != MUL or second.args[0] is second.args[1]:
         return ()
     up = second.args[1] if second.args[0] is silu else second.args[0]
     out = second.args[-1]
-    if not search.once(gate, factor, silu, up, out) or not search.same_rows(gate, up):
+    if not uses.single_assignment(gate, factor, silu, up, out) or not uses.same_rows(gate, up):
         return ()
     if not exact(gate, factor, silu, up, out):
         return ()
     unit = sigmoid, first, second
-    return _gated_layers(search, gate, up, unit, limits) or [Replacement(second, SWIGLU, unit, (gate, up, out))]
+    return _gated_layers(uses, gate, up, unit, limits) or [Replacement(second, SWIGLU, unit, (gate, up, out))]
 
 
 def _gated_layers(
-    search: Search, gate: Tensor, up: Tensor, unit: tuple[Node, Node, Node], limits: Limits
+    uses: DefUse, gate: Tensor, up: Tensor, unit: tuple[Node, Node, Node], limits: Limits
 ) -> Sequence[Replacement]:
-    """The unit and the two layers before it, as one. Where both layers are viewed alike, the result is instead."""
+    """SwiGLU as the epilogue of its two linears. Where both are viewed alike, the result is viewed instead."""
     sigmoid, first, second = unit
     out = target = second.args[-1]
-    makers = [search.maker[gate], search.maker[up]]
-    views = [node for node in makers if node.name == VIEW]
-    layers = [search.maker.get(node.args[0], node) if node in views else node for node in makers]
-    private = search.only_for((sigmoid, first), gate) and search.only_for((second,), up)
-    private = private and all(search.only_for((node,), node.args[0]) for node in views)
-    joined = _joined(search, layers, limits, interleaved=True) if private else None
-    if joined is None or not search.in_a_row([*layers, *views, *unit]):
+    producers = [uses.producer[gate], uses.producer[up]]
+    views = [node for node in producers if node.name == VIEW]
+    layers = [uses.producer.get(node.args[0], node) if node in views else node for node in producers]
+    private = uses.used_only_by((sigmoid, first), gate) and uses.used_only_by((second,), up)
+    private = private and all(uses.used_only_by((node,), node.args[0]) for node in views)
+    merged = _merged(uses, layers, limits, interleaved=True) if private else None
+    if merged is None or not uses.in_basic_block([*layers, *views, *unit]):
         return ()
     gone = (*layers, *views, *unit)
     found = []
-    made = joined.made
-    if any(search.viewed(node.args[-1]) is node.args[-1] for node in views):
+    made = merged.made
+    if any(uses.viewed(node.args[-1]) is node.args[-1] for node in views):
         target = Tensor(f"{out.name} before its view", out.dtype, layers[0].args[-1].max_shape)
         made = (*made, target)
         found.append(Replacement(second, VIEW, gone, (target, views[0].args[1], out)))
     last = max(layers, key=lambda node: node.index)
-    return [*found, Replacement(last, GATED_LAYERS, gone, (*joined.args, target), made)]
+    return [*found, Replacement(last, GATED_LAYERS, gone, (*merged.args, target), made)]
 
 
-def _three_layers(search: Search, node: Node, limits: Limits) -> Sequence[Replacement]:
-    """Three layers of one input with nothing but views between them: at the place of the first."""
+def _qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
+    """QKV projection: three linears of one input with nothing but views between them: at the place of the first."""
     found = [node]
-    for other in search.graph.nodes[node.index + 1 :]:
+    for other in uses.graph.nodes[node.index + 1 :]:
         if other.name == LINEAR_Q4 and other.args[0] is node.args[0]:
             found.append(other)
         if len(found) == 3 or not (other is found[-1] or other.alias):
             break
-    joined = _joined(search, found, limits, interleaved=False) if len(found) == 3 else None
-    if joined is None:
+    merged = _merged(uses, found, limits, interleaved=False) if len(found) == 3 else None
+    if merged is None:
         return ()
     outs = tuple(layer.args[-1] for layer in found)
-    args = (*joined.args, outs)
-    return [Replacement(node, THREE_LAYERS, tuple(found), args, joined.made)]
+    args = (*merged.args, outs)
+    return [Replacement(node, QKV_LAYERS, tuple(found), args, merged.made)]
 
 
-def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Replacement]:
-    """Queries and keys turn, and both are for attention alone: at the place of the turning, if values are there."""
+def _rotary_to_cache(uses: DefUse, sdpa: Node, limits: Limits) -> Sequence[Replacement]:
+    """Rotary embedding of queries and keys for attention alone: it also updates the KV cache, if values are there."""
     q, k, v, k_cache, v_cache, position, _, *rest, out = sdpa.args
-    rotary = search.maker.get(q)
-    if rotary is None or rotary.name not in ROTARY or rotary.args[-1] != (q, k) or not search.once(q, k):
+    rotary = uses.producer.get(q)
+    if rotary is None or rotary.name not in ROTARY or rotary.args[-1] != (q, k) or not uses.single_assignment(q, k):
         return ()
     xq, xk, cosine, sine, *start, _ = rotary.args
     if len(cosine.max_shape) != 2:  # the rows of queries and keys lie elsewhere, see ops/rotary.py
         return ()
-    private = search.only_for((sdpa,), q) and search.only_for((sdpa,), k)
-    # Values and position are read and the caches are written earlier than they were: nothing in between may care.
-    apart = all(search.unchanged(value, (rotary, sdpa)) for value in (v, position, k_cache, v_cache))
-    between = search.graph.nodes[rotary.index : sdpa.index]
-    apart = apart and all({k_cache, v_cache}.isdisjoint(node.inputs) for node in between)
+    private = uses.used_only_by((sdpa,), q) and uses.used_only_by((sdpa,), k)
+    # Values and position are read and the caches are written earlier than they were: no hazard in between.
+    no_hazards = all(uses.unchanged(value, (rotary, sdpa)) for value in (v, position, k_cache, v_cache))
+    between = uses.graph.nodes[rotary.index : sdpa.index]
+    no_hazards = no_hazards and all({k_cache, v_cache}.isdisjoint(node.inputs) for node in between)
     tensors = (xq, xk, v, cosine, sine, k_cache, v_cache, q)
-    if not (private and apart and fit(tensors, limits) and exact(*tensors)):
+    if not (private and no_hazards and fit(tensors, limits) and exact(*tensors)):
         return ()
     args = (xq, xk, v, cosine, sine, *(start or [None]), k_cache, v_cache, position, q)
     return [
@@ -182,48 +187,48 @@ def _rotary_to_cache(search: Search, sdpa: Node, limits: Limits) -> Sequence[Rep
 
 
 FUSIONS = (
-    *SPELLINGS,
+    *DEQUANTIZED_WEIGHTS,
     Fusion(
-        "a gated linear unit, with its two layers if they are of 4 bits",
+        "SwiGLU, in the epilogue of its two linears if they are of 4 bits",
         frozenset({SIGMOID}),
         (GATED_LAYERS, SWIGLU),
         _gated_unit,
     ),
     Fusion(
-        "queries and keys that turn on their way to attention and its cache",
+        "rotary embedding and the update of the KV cache",
         frozenset({ATTENTION_WITH_UPDATE}),
         (ROTARY_TO_CACHE, ATTENTION),
         _rotary_to_cache,
     ),
     Fusion(
-        "three 4-bit layers of one input, as attention has them",
+        "QKV projection: three 4-bit linears of one input",
         frozenset({LINEAR_Q4}),
-        (THREE_LAYERS,),
-        _three_layers,
+        (QKV_LAYERS,),
+        _qkv_layers,
     ),
     Fusion(
-        "queries, keys and values of three such layers that turn on their way to the cache",
+        "QKV projection with rotary embedding and KV cache in its epilogue",
         frozenset({ROTARY_TO_CACHE}),
-        (TURNED_LAYERS,),
-        turned_layers,
+        (ROTARY_LAYERS,),
+        rotary_layers,
     ),
     Fusion(
-        "a 4-bit layer whose result is added to something else",
+        "4-bit linear with a residual add in its epilogue",
         frozenset({ADD}),
-        (ADDED_LAYER,),
-        added_layer,
+        (RESIDUAL_LAYER,),
+        residual_layer,
     ),
     Fusion(
-        "a sum that is normalized next",
+        "residual add and RMSNorm",
         frozenset({ADD}),
-        (ADDED_NORM,),
-        _sum_and_norm,
+        (ADD_RMS_NORM,),
+        _add_rms_norm,
     ),
     Fusion(
-        "a norm that is for 4-bit layers alone",
-        frozenset({NORM}),
-        tuple(NORMED.values()),
-        normed_layer,
+        "RMSNorm in the prologue of 4-bit linears",
+        frozenset({RMS_NORM}),
+        tuple(RMS_NORM_LAYERS.values()),
+        rms_norm_layer,
     ),
 )
 
@@ -244,43 +249,43 @@ class _Layer(NamedTuple):
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """What layers must have in common to be one."""
+        """What linears must have in common to be fused into one."""
         dtypes = [tensor.dtype for tensor in (*self.constants, self.out)]
         return self.x, self.group, self.weight.max_shape[1:], self.scales.max_shape[:-1], dtypes
 
 
-class _Joined(NamedTuple):
-    """The inputs of one layer that has the columns of several, and the constants that were made for it."""
+class _Merged(NamedTuple):
+    """The inputs of one linear that has the columns of several, and the constants that were made for it."""
 
     args: tuple[Any, ...]
     made: tuple[Tensor, ...]
 
 
-def _joined(search: Search, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Joined | None:
-    """Several layers as one: their columns take turns, or lie behind each other."""
+def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
+    """Several linears as one, their columns interleaved or concatenated."""
     if any(node.name != LINEAR_Q4 for node in nodes):
         return None
     layers = [_Layer(*node.args) for node in nodes]
     for node, layer in zip(nodes, layers, strict=True):
         alike = layer.signature == layers[0].signature and layer.scales.max_shape[-1] == layer.weight.max_shape[0]
-        own = all(search.own_constant(node, tensor) for tensor in layer.constants)
-        if not (alike and own and search.once(layer.out)):
+        own = all(uses.private_constant(node, tensor) for tensor in layer.constants)
+        if not (alike and own and uses.single_assignment(layer.out)):
             return None
-    if not search.unchanged(layers[0].x, nodes):
+    if not uses.unchanged(layers[0].x, nodes):
         return None
     x, weight, scales, group, bias, _ = layers[0]
     columns = sum(layer.weight.max_shape[0] for layer in layers)
-    weights = _together([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
+    weights = _merged_constant([layer.weight for layer in layers], (columns, *weight.max_shape[1:]), 0, interleaved)
     by_group = scales.max_shape[:-1]
-    factors = _together([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
+    factors = _merged_constant([layer.scales for layer in layers], (*by_group, columns), len(by_group), interleaved)
     terms = [layer.bias for layer in layers if layer.bias is not None]
-    added = None if bias is None else _together(terms, (columns,), 0, interleaved)
+    added = None if bias is None else _merged_constant(terms, (columns,), 0, interleaved)
     made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
-    return _Joined((x, weights, factors, group, added), made) if fit(made, limits) else None
+    return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
 
 
-def _together(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
-    """One constant of several: single slices of an axis in turn, or each whole along it."""
+def _merged_constant(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
+    """One constant of several: single slices of an axis interleaved, or concatenated along it."""
     data = [part.constant for part in parts if part.constant is not None]
     runs = [len(each) // prod(part.max_shape[: axis + interleaved]) for each, part in zip(data, parts, strict=True)]
     name = " + ".join(part.name for part in parts)

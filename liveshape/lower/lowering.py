@@ -58,7 +58,7 @@ def lower(
     """The graph of a method, fused, or an UnsupportedError that lists everything it has and we lack.
 
     `data` is the named data of `.ptd` files beside the program's own; `limits` are those of the device to fuse for.
-    `find_on_host` gives what computes operators without a kernel; where `strict`, these are refused all the same.
+    `find_on_host` is the host fallback of operators without a kernel; where `strict`, these are refused all the same.
     `rewrite` makes another program of it before it is fused.
     """
     graph, problems = examine(program, method, data, find_on_host)
@@ -252,7 +252,7 @@ class _Lowering:
         return self.builder.tensor(label, spec.dtype, spec.shape, data, static=spec.dynamism == "static")
 
     def _in_logical_order(self, data: memoryview, spec: TensorSpec) -> memoryview:
-        """Constant data as rows, copied once however many tensors of the file name it."""
+        """Constant data in row-major order, copied once however many tensors of the file name it."""
         key = (identity_of(data), spec.dtype, spec.shape, spec.dim_order)
         if key not in self.ordered:
             self.builder.charge(len(data), f"a constant of {spec.dtype} {spec.shape} in order {spec.dim_order}")
@@ -303,8 +303,8 @@ class _Lowering:
         if inlined is None:
             name = "" if len(self.plan.delegates) == 1 else f"delegate {call.delegate}, "
             graph = self._parse(delegate.blob)
-            once = self.calls[call.delegate] == 1
-            inlined = self.delegates[call.delegate] = InlinedDelegate(self.builder, graph, name, once)
+            called_once = self.calls[call.delegate] == 1
+            inlined = self.delegates[call.delegate] = InlinedDelegate(self.builder, graph, name, called_once)
         inlined.call([self._value(index) for index in call.args], self.known, label)
 
 

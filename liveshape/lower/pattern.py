@@ -1,4 +1,4 @@
-"""What a row of the table of fusions is, and the conditions that its patterns share."""
+"""A row of the table of fusions, and the conditions that its patterns share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
-from liveshape.lower.search import Search
+from liveshape.lower.def_use import DefUse
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Fusion:
-    """A row of the table. `match` gets a graph and a node of `anchors`, and gives nothing if a condition is not met."""
+    """A row of the table. `match` gets the def-use chains and a node of `anchors`; nothing where a condition fails."""
 
     pattern: str
     anchors: frozenset[str]
     operators: tuple[str, ...]
-    match: Callable[[Search, Node, Limits], Sequence[Replacement]]
+    match: Callable[[DefUse, Node, Limits], Sequence[Replacement]]
 
 
 def fit(tensors: Sequence[Tensor], limits: Limits) -> bool:
-    """Whether a kernel may bind these tensors, each as a whole: it takes none in parts."""
+    """Whether a kernel may bind these tensors, each in one binding: fused kernels have no segments."""
     sizes = [padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), limits.half)) for tensor in tensors]
     return len(sizes) <= limits.max_bindings and max(sizes) <= min(limits.max_binding_bytes, limits.max_buffer_bytes)
 
 
 def exact(*tensors: Tensor) -> bool:
-    """Whether a result that stays in a register is the one that memory would give back.
+    """Whether an intermediate in a register is bit-equal to one that went through memory.
 
     Not so for halves: NVIDIA's compiler skips the rounding in between, which is closer to the truth and not the same.
     """

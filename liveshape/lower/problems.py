@@ -119,10 +119,10 @@ def portable_name(operator: str) -> str | None:
     namespace, _, rest = operator.partition(".")
     base, _, overload = rest.rpartition(".")
     if base.endswith("_"):
-        ways = [base if overload == "default" else rest]
+        names = [base if overload == "default" else rest]
     else:
-        ways = [f"{base}.{overload}_out", f"{base}.{_OUT_OF.get(overload, overload)}"]
-    return next((name for way in ways if ops.callable_by_files(name := f"{namespace}::{way}") is not None), None)
+        names = [f"{base}.{overload}_out", f"{base}.{_OUT_OF.get(overload, overload)}"]
+    return next((name for each in names if ops.callable_by_files(name := f"{namespace}::{each}") is not None), None)
 
 
 def _kind(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""A graph with some of its nodes replaced or gone: indices are counted anew, and jumps go where they went."""
+"""A graph with some of its nodes replaced or removed: indices are renumbered, jumps keep their targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rewritten(graph: Graph, rows: Sequence[tuple[int, Node]], made: Sequence[Val
 
 
 def renamed(argument: Any, names: Mapping[Value, Value]) -> Any:
-    """An argument with its values by their new names."""
+    """An argument with its values replaced."""
     if isinstance(argument, tuple):
         return tuple(renamed(item, names) for item in argument)
     return names.get(argument, argument) if isinstance(argument, Value) else argument

@@ -1,8 +1,8 @@
-"""Weights that a file spells out in several operators, as the one layer or table that they mean.
+"""Quantized weights that a file writes as several operators, fused into one linear or embedding of the codes.
 
-Groups with a minimum are a 4-bit layer and a product of the minima and the sums of groups of x; bytes are numbers that
-are made of them before a layer. As one, the same weights meet the same rows, and sums of float32 are taken in another
-order: what the result differs by is in its last bits. Numbers of 4 and 8 bits are never written as floats.
+Asymmetric groups (a scale and a minimum) are a 4-bit linear plus a product of the minima and the group sums of x; int8
+is a dequantize before a float linear. Fused, float32 sums are reduced in another order, so results differ in their last
+bits. Codes of 4 and 8 bits are never dequantized to memory.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import NamedTuple
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Constant, Interleaved, Transposed
+from liveshape.lower.def_use import DefUse
 from liveshape.lower.pattern import Fusion, Replacement
 from liveshape.lower.pattern_operators import (
     ADD,
     DEQUANTIZE,
     EMBEDDING,
-    EMBEDDING_BYTES,
+    EMBEDDING_INT8,
     EMBEDDING_Q4,
     EMBEDDING_WITH_MINIMA,
     EXPAND,
@@ -27,64 +28,71 @@ from liveshape.lower.pattern_operators import (
     SUM,
     VIEW,
 )
-from liveshape.lower.search import Search
 
 _FLOATS = ("float32", "float16")
 
 
-def _layers_of_bytes(search: Search, dequantize: Node, limits: Limits) -> Sequence[Replacement]:
-    """weights = scales * codes; layers or tables of the weights: each at its place, of the codes."""
+def _int8_layers(uses: DefUse, dequantize: Node, limits: Limits) -> Sequence[Replacement]:
+    """weights = dequantize(codes, scales); linears or embeddings of the weights: each at its place, of the codes."""
     codes, block, scales, zeros, *_, weights = dequantize.args
     if codes.dtype != "int8" or codes.rank != 2 or len(block) != 2 or block[0] != 1 or not isinstance(block[1], int):
         return ()
     columns, depth = codes.max_shape
     group = block[1]
-    readers = search.readers.get(weights, [])
-    known = _of_file(search, codes) is not None and _zero(search, zeros)
-    data = _of_file(search, scales)
-    if not readers or not known or data is None or not search.once(weights) or not search.only_for(readers, weights):
+    consumers = uses.consumers.get(weights, [])
+    known = _of_file(uses, codes) is not None and _zero(uses, zeros)
+    data = _of_file(uses, scales)
+    if (
+        not consumers
+        or not known
+        or data is None
+        or not uses.single_assignment(weights)
+        or not uses.used_only_by(consumers, weights)
+    ):
         return ()
     if group < 1 or depth % group or scales.max_shape != (columns, depth // group) or scales.dtype not in _FLOATS:
         return ()
     by_group = Transposed(data, columns, ITEM_SIZES[scales.dtype])
     found = []
-    for reader in readers:
-        nodes = (dequantize, reader)
-        if reader.name in LINEAR and reader.args[1] is weights and reader.inputs.count(weights) == 1:
-            x, _, bias, out = reader.args
+    for consumer in consumers:
+        nodes = (dequantize, consumer)
+        if consumer.name in LINEAR and consumer.args[1] is weights and consumer.inputs.count(weights) == 1:
+            x, _, bias, out = consumer.args
             made = (
                 Tensor(codes.name, codes.dtype, (columns, depth // group, group), constant=codes.constant),
                 Tensor(scales.name, scales.dtype, scales.max_shape[::-1], constant=by_group),
             )
-            found.append(Replacement(reader, LINEAR_Q4, nodes, (x, *made, group, bias, out), made))
-        elif reader.name in EMBEDDING and reader.args[0] is weights:
-            args = (codes, scales, None, -128, 127, reader.args[1], None, reader.args[-1])
-            found.append(Replacement(reader, EMBEDDING_BYTES, nodes, args))
+            found.append(Replacement(consumer, LINEAR_Q4, nodes, (x, *made, group, bias, out), made))
+        elif consumer.name in EMBEDDING and consumer.args[0] is weights:
+            args = (codes, scales, None, -128, 127, consumer.args[1], None, consumer.args[-1])
+            found.append(Replacement(consumer, EMBEDDING_INT8, nodes, args))
         else:
             return ()
     return found
 
 
-def _layers_of_flat_rows(search: Search, flat: Node, limits: Limits) -> Sequence[Replacement]:
-    """rows = x without dimensions of 1; layers of the rows, and views of these: layers of x, and views of these."""
+def _unflattened_layers(uses: DefUse, flat: Node, limits: Limits) -> Sequence[Replacement]:
+    """rows = x squeezed; linears of the rows, viewed back: linears of x, whose views become no-ops."""
     x, _, rows = flat.args
     lead = x.rank - rows.rank
-    layers = search.readers.get(rows, [])
-    steady = search.once(rows) and search.only_for(layers, rows)
-    if lead < 1 or rows.rank < 2 or x.max_shape != (1,) * lead + rows.max_shape or not layers or not steady:
+    layers = uses.consumers.get(rows, [])
+    no_hazards = uses.single_assignment(rows) and uses.used_only_by(layers, rows)
+    if lead < 1 or rows.rank < 2 or x.max_shape != (1,) * lead + rows.max_shape or not layers or not no_hazards:
         return ()
     found = []
     for layer in layers:
         out = layer.args[-1]
         if layer.name != LINEAR_Q4 or layer.args[0] is not rows or layer.inputs.count(rows) != 1:
             return ()
-        views = search.readers.get(out, [])
-        private = search.once(out) and search.only_for(views, out) and all(view.name == VIEW for view in views)
-        if not (views and private and search.unchanged(x, (flat, layer))):
+        views = uses.consumers.get(out, [])
+        private = (
+            uses.single_assignment(out) and uses.used_only_by(views, out) and all(view.name == VIEW for view in views)
+        )
+        if not (views and private and uses.unchanged(x, (flat, layer))):
             return ()
         nodes = (flat, layer, *views)
         made = Tensor(f"{out.name} of all rows", out.dtype, (1,) * lead + out.max_shape)
-        if len(views) == 1 and _is_view_as(views[0], made.max_shape) and search.once(views[0].args[-1]):
+        if len(views) == 1 and _is_view_as(views[0], made.max_shape) and uses.single_assignment(views[0].args[-1]):
             found.append(Replacement(layer, LINEAR_Q4, nodes, (x, *layer.args[1:-1], views[0].args[-1])))
             continue
         found.append(Replacement(layer, LINEAR_Q4, nodes, (x, *layer.args[1:-1], made), (made,)))
@@ -98,11 +106,11 @@ def _is_view_as(view: Node, shape: Shape) -> bool:
     return bool(out.max_shape == shape and sum(size != most for size, most in zip(sizes, shape, strict=True)) < 2)
 
 
-def _layers_with_minima(search: Search, total: Node, limits: Limits) -> Sequence[Replacement]:
-    """sums = those of the groups of x; out = layer(x) + linear(sums, minima): at the place of each such sum."""
+def _layers_with_minima(uses: DefUse, total: Node, limits: Limits) -> Sequence[Replacement]:
+    """sums = group sums of x; out = layer(x) + linear(sums, minima): an asymmetric layer at the place of each add."""
     groups, dims, keepdim, _, sums = total.args
-    view = search.maker.get(groups)
-    terms = search.readers.get(sums, [])
+    view = uses.producer.get(groups)
+    terms = uses.consumers.get(sums, [])
     if view is None or view.name != VIEW or keepdim or dims not in ((-1,), (groups.rank - 1,)):
         return ()
     x = view.args[0]
@@ -112,17 +120,17 @@ def _layers_with_minima(search: Search, total: Node, limits: Limits) -> Sequence
     fixed = view.args[1][-2:] == (count, group) and groups.max_shape[:-2] == x.max_shape[:-1]
     # Of one size that is live, rows stay what they are, whatever the view calls them.
     alike = fixed and x.max_shape[-1] == count * group and sum(size > 1 for size in x.max_shape[:-1]) < 2
-    if not (alike and terms and search.once(groups, sums) and search.only_for(terms, sums)):
+    if not (alike and terms and uses.single_assignment(groups, sums) and uses.used_only_by(terms, sums)):
         return ()
-    before = (view, total) if search.only_reader(groups) is total else (total,)
+    before = (view, total) if uses.only_consumer(groups) is total else (total,)
     found = []
     for term in terms:
-        layer = _Minima.of(search, term, sums)
+        layer = _Minima.of(uses, term, sums)
         if layer is None or layer.group != group or layer.x is not x or x.dtype not in _FLOATS:
             return ()
         nodes = (*before, *layer.nodes)
         scales = layer.scales
-        if not all(search.unchanged(value, nodes) for value in (x, layer.weight, layer.bias) if value is not None):
+        if not all(uses.unchanged(value, nodes) for value in (x, layer.weight, layer.bias) if value is not None):
             return ()
         args = (x, layer.weight, scales, group, layer.bias, layer.out)
         found.append(Replacement(nodes[-1], LINEAR_Q4, nodes, args, (scales,)))
@@ -130,7 +138,7 @@ def _layers_with_minima(search: Search, total: Node, limits: Limits) -> Sequence
 
 
 class _Minima(NamedTuple):
-    """A 4-bit layer and the product of minima that is added to it."""
+    """An asymmetric 4-bit layer: the symmetric one and the product of minima that is added to it."""
 
     x: Tensor
     weight: Tensor
@@ -141,32 +149,32 @@ class _Minima(NamedTuple):
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, search: Search, term: Node, sums: Tensor) -> _Minima | None:
-        """What a product of sums of groups is added to, if it is of minima."""
-        add = search.only_reader(term.args[-1])
+    def of(cls, uses: DefUse, term: Node, sums: Tensor) -> _Minima | None:
+        """The layer that a product of group sums is added to, if these are minima."""
+        add = uses.only_consumer(term.args[-1])
         if term.name not in LINEAR or term.args[0] is not sums or add is None or add.name != ADD or add.args[2] != 1:
             return None
         _, minima, more, product = term.args
         other = add.args[1] if add.args[0] is product else add.args[0]
-        source = search.viewed(other)
-        layer = search.maker.get(source)
+        source = uses.viewed(other)
+        layer = uses.producer.get(source)
         if other is product or layer is None or layer.name != LINEAR_Q4:
             return None
-        nodes = (layer, term, add) if source is other else (layer, search.maker[other], term, add)
+        nodes = (layer, term, add) if source is other else (layer, uses.producer[other], term, add)
         x, weight, scales, group, bias, _ = layer.args
-        private = search.only_for(nodes, source) and search.only_for(nodes, other)
+        private = uses.used_only_by(nodes, source) and uses.used_only_by(nodes, other)
         out = add.args[-1]
         alike = product.max_shape == other.max_shape == out.max_shape and (bias is None or more is None)
-        joined = _with_minima(search, scales, minima, weight.max_shape[0])
-        if joined is None or not (private and alike and search.once(source, other, product, out)):
+        merged = _with_minima(uses, scales, minima, weight.max_shape[0])
+        if merged is None or not (private and alike and uses.single_assignment(source, other, product, out)):
             return None
-        return cls(x, weight, joined, group, more if bias is None else bias, out, nodes)
+        return cls(x, weight, merged, group, more if bias is None else bias, out, nodes)
 
 
-def _with_minima(search: Search, scales: Tensor, minima: Tensor, columns: int) -> Tensor | None:
-    """Scales [groups, columns], each row with that of the minima below, which are [columns, groups]."""
-    data, least = scales.constant, _of_file(search, minima)
-    if data is None or least is None or search.writes[scales] or scales.rank != 2 or scales.dtype not in _FLOATS:
+def _with_minima(uses: DefUse, scales: Tensor, minima: Tensor, columns: int) -> Tensor | None:
+    """Scales [groups, columns] and minima [columns, groups] interleaved row by row: [groups, 2, columns]."""
+    data, least = scales.constant, _of_file(uses, minima)
+    if data is None or least is None or uses.writes[scales] or scales.rank != 2 or scales.dtype not in _FLOATS:
         return None
     groups, width = scales.max_shape
     if scales.dtype != minima.dtype or minima.max_shape != (columns, groups) or width < columns:
@@ -181,21 +189,21 @@ def _with_minima(search: Search, scales: Tensor, minima: Tensor, columns: int) -
     return Tensor(name, scales.dtype, (groups, 2, width), constant=Interleaved(tuple(parts), tuple(runs)))
 
 
-def _table_with_minima(search: Search, lookup: Node, limits: Limits) -> Sequence[Replacement]:
-    """out = table(ids) + minima(ids), spread over their groups: at the place of the sum."""
+def _table_with_minima(uses: DefUse, lookup: Node, limits: Limits) -> Sequence[Replacement]:
+    """out = embedding(ids) + minima(ids), broadcast over their groups: asymmetric, at the place of the add."""
     minima, ids = lookup.args[:2]
     spread = [lookup]
     # A column of minima, each of them repeated, and all of it as rows again.
     for names in (frozenset({VIEW}), EXPAND, frozenset({VIEW}), frozenset({ADD})):
-        after = search.only_reader(spread[-1].args[-1])
+        after = uses.only_consumer(spread[-1].args[-1])
         if after is None or after.name not in names:
             return ()
         spread.append(after)
     column, repeated, rows, add = spread[1:]
     first, second, alpha, out = add.args
     found = second if first is rows.args[-1] else first
-    table = search.maker.get(found)
-    if table is None or table.name not in (EMBEDDING_Q4, EMBEDDING_BYTES) or alpha != 1 or found is rows.args[-1]:
+    table = uses.producer.get(found)
+    if table is None or table.name not in (EMBEDDING_Q4, EMBEDDING_INT8) or alpha != 1 or found is rows.args[-1]:
         return ()
     weight, scales = table.args[:2]
     four_bit = table.name == EMBEDDING_Q4
@@ -211,50 +219,52 @@ def _table_with_minima(search: Search, lookup: Node, limits: Limits) -> Sequence
     # Fixed sizes at the end, and one that is live at most, leave nothing else to be the rows.
     alike = alike and column.args[1][-2:] == (groups, 1) and sum(size > 1 for size in lead) < 2
     nodes = (table, *spread)
-    private = search.only_reader(found) is add and (four_bit or table.args[2] is None) and group * groups == width
-    steady = search.once(found, *(node.args[-1] for node in spread)) and search.unchanged(ids, nodes)
-    constant = all(tensor.constant is not None and not search.writes[tensor] for tensor in (weight, scales, minima))
-    if not (alike and private and steady and constant and repeated.args[1][-1] == group and rows.args[1][-1] == width):
+    private = uses.only_consumer(found) is add and (four_bit or table.args[2] is None) and group * groups == width
+    no_hazards = uses.single_assignment(found, *(node.args[-1] for node in spread)) and uses.unchanged(ids, nodes)
+    constant = all(tensor.constant is not None and not uses.writes[tensor] for tensor in (weight, scales, minima))
+    if not (
+        alike and private and no_hazards and constant and repeated.args[1][-1] == group and rows.args[1][-1] == width
+    ):
         return ()
     args = (weight, scales, minima, ids, 4 if four_bit else 8, linear, out)
     return [Replacement(add, EMBEDDING_WITH_MINIMA, nodes, args)]
 
 
-def _of_file(search: Search, tensor: Tensor) -> memoryview | None:
+def _of_file(uses: DefUse, tensor: Tensor) -> memoryview | None:
     """The data of a constant of the file that nothing writes."""
     data = tensor.constant
-    return data if isinstance(data, memoryview) and not search.writes[tensor] else None
+    return data if isinstance(data, memoryview) and not uses.writes[tensor] else None
 
 
-def _zero(search: Search, zeros: Tensor | None) -> bool:
+def _zero(uses: DefUse, zeros: Tensor | None) -> bool:
     """Whether zero points are none, or a constant that is zero in every bit."""
     if zeros is None:
         return True
-    data = _of_file(search, zeros)
+    data = _of_file(uses, zeros)
     return data is not None and bytes(data).count(0) == len(data)
 
 
-SPELLINGS = (
+DEQUANTIZED_WEIGHTS = (
     Fusion(
-        "a layer or a table whose weights are made of bytes",
+        "linear or embedding of dequantized int8 weights",
         frozenset({DEQUANTIZE}),
-        (LINEAR_Q4, EMBEDDING_BYTES),
-        _layers_of_bytes,
+        (LINEAR_Q4, EMBEDDING_INT8),
+        _int8_layers,
     ),
     Fusion(
-        "layers of rows that lose their dimensions of 1, and get them back",
+        "linear of squeezed rows, viewed back",
         frozenset({VIEW}),
         (LINEAR_Q4, VIEW),
-        _layers_of_flat_rows,
+        _unflattened_layers,
     ),
     Fusion(
-        "a layer whose groups have a minimum",
+        "linear with asymmetric groups (scale and minimum)",
         SUM,
         (LINEAR_Q4,),
         _layers_with_minima,
     ),
     Fusion(
-        "a table whose groups have a minimum",
+        "embedding with asymmetric groups (scale and minimum)",
         EMBEDDING,
         (EMBEDDING_WITH_MINIMA,),
         _table_with_minima,

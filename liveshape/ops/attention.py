@@ -1,5 +1,6 @@
-"""Attention over a cache or over given keys and values. One plan serves every operator: nothing of the size of queries
-times keys is ever stored, few rows split the context among workgroups, many rows go through it in tiles.
+"""Attention over a KV cache or over given keys and values, with online softmax: the matrix of scores is never stored.
+
+One plan serves every operator: few rows (decode) split the context among workgroups, many rows (prefill) go in tiles.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows, Carried, Product, Role
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops import attention_ways as ways
+from liveshape.ops import attention_heuristics as heuristics
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.operations import attended, attended_causally
 from liveshape.ops.registry import Tensors, op
@@ -70,7 +71,7 @@ def attend(
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
-    if ways.in_blocks(q.shape[row_axis], group):
+    if heuristics.is_few_rows(q.shape[row_axis], group):
         yield from _few_rows(tensors, values, q.shape[0] * key_heads, limits)
     else:
         yield from _tiles(tensors, values, q.shape[0] * key_heads, limits)
@@ -131,33 +132,33 @@ def _params(
 def _few_rows(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
     """Blocks of few rows: splits of the context go to workgroups of their own, and are combined (split-K)."""
     rows, size, context = values["rows"], values["HEAD"], values["context"]
-    walk = ways.walk_of(heads, rows, size, context, limits)
-    way = walk or ways.block_of(heads, rows, size, context, limits)
-    blocks, splits = ceil_div(rows, way.rows), way.splits
+    by_shuffles = heuristics.subgroup_block_of(heads, rows, size, context, limits)
+    block = by_shuffles or heuristics.block_of(heads, rows, size, context, limits)
+    blocks, splits = ceil_div(rows, block.rows), block.splits
     units = heads * blocks
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
-    chosen = {"ROWS": way.rows, "LANES": way.lanes}
-    if isinstance(way, ways.Walk):
-        chosen |= {"WG": way.threads, "AHEAD": way.ahead, "MERGERS": way.mergers}
+    chosen = {"ROWS": block.rows, "LANES": block.lanes}
+    if isinstance(block, heuristics.SubgroupBlock):
+        chosen |= {"WG": block.threads, "AHEAD": block.prefetch, "MERGERS": block.mergers}
         yield ATTENTION_FEW(*tensors, **values, **chosen, groups=units * splits)
     else:
-        yield ATTENTION_ROWS(*tensors, **values, **chosen, CHUNK=way.chunk, groups=units * splits)
+        yield ATTENTION_ROWS(*tensors, **values, **chosen, CHUNK=block.chunk, groups=units * splits)
     if splits > 1:
-        side = ways.combiners(limits)
-        yield _combine(tensors, values, ROWS=way.rows, SIDE=side, threads=units * way.rows * size * side)
+        side = heuristics.combine_threads(limits)
+        yield _combine(tensors, values, ROWS=block.rows, SIDE=side, threads=units * block.rows * size * side)
 
 
 def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
-    """Many rows go through the context in tiles."""
+    """Many rows, as in prefill, in tiles with online softmax."""
     rows, size, context = values["rows"], values["HEAD"], values["context"]
-    tile = ways.tile_of(heads, rows, size, context, limits)
+    tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = heads * blocks
     split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    shuffles = ways.reduces_by_shuffles(tile, ATTENTION_TILED.group_size, limits)
+    shuffles = heuristics.reduces_by_shuffles(tile, ATTENTION_TILED.group_size, limits)
     yield (ATTENTION_TILED_SHUFFLES if shuffles else ATTENTION_TILED)(
-        *tensors, **values, TILE_ROWS=tile.rows, HELD=tile.held, KEYS=tile.keys, DEPTH=tile.depth,
+        *tensors, **values, TILE_ROWS=tile.rows, HELD=tile.thread_rows, KEYS=tile.keys, DEPTH=tile.depth,
         VALUE_KEYS=tile.value_keys, groups=units * splits,
     )  # fmt: skip
     if splits > 1:
@@ -165,7 +166,7 @@ def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits)
 
 
 def _combine(tensors: Tensors, values: dict[str, Any], **chosen: Any) -> Dispatch:
-    """What the splits of a context left becomes the output."""
+    """Reduce the partial results of the splits to the output."""
     out, split_results, *_ = tensors
     layout = {name: value for name, value in values.items() if name not in ("MASK", "VEC")}
     return ATTENTION_COMBINE(out, split_results, **layout, **chosen)
@@ -181,12 +182,12 @@ def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
 def split_results_of(
     q: LiveTensor, k: LiveTensor, axes: tuple[int, int]
 ) -> Generator[Scratch | GetLimits, Any, LiveTensor]:
-    """Temporary memory for what the splits of a context leave for each other."""
+    """Scratch for the partial results of splits of the context."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
     limits: Limits = yield GetLimits()
     split_results: LiveTensor = yield Scratch(
-        "float32", ways.split_results_shape(q.max_shape, k.max_shape, axes, limits)
+        "float32", heuristics.split_results_shape(q.max_shape, k.max_shape, axes, limits)
     )
     return split_results
 

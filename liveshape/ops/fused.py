@@ -1,4 +1,4 @@
-"""Operators that stand for several: `fusion.py` puts them in where they are provably the same."""
+"""Fused operators: `lower/fusion.py` replaces patterns with them where the result is provably the same."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.q4_heuristics import GATED_UNITS, MAX_GATED_QUANTIZED_ROWS, QUANTIZING_THREADS
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, THREE
-from liveshape.ops.quantized import BYTES, FUSED_LAYER, Norm, Steps, q4_product, quantized_shape, row_bytes
-from liveshape.ops.quantized_ways import GATED_INT8_ROWS, GATED_UNITS, QUANTIZING_THREADS
+from liveshape.ops.q4_linear import (
+    FUSED_LAYER,
+    QUANTIZED_DTYPES,
+    Norm,
+    Steps,
+    q4_product,
+    quantize_rows,
+    quantized_shape,
+)
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.row_rules import elementwise, row_wise
@@ -43,7 +51,7 @@ def swiglu(gate: LiveTensor, up: LiveTensor, out: LiveTensor) -> Iterator[Dispat
     fused_from=("aten.add.Tensor", "et_vk.rms_norm.default"),
 )
 def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, outputs: Tensors) -> Iterator[Dispatch]:
-    """The sum of a and b, and its norm."""
+    """The sum of a and b, and its RMSNorm."""
     total, out = outputs
     if a.shape != b.shape:
         yield from binary("ADD", a, b, total)
@@ -54,19 +62,19 @@ def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, o
 
 
 @op(
-    "liveshape.three_linear_q4gsw",
+    "liveshape.qkv_linear_q4gsw",
     rows=row_wise("x"),
     product=FUSED_LAYER,
     fused_from=("et_vk.linear_q4gsw.default",) * 3,
 )
-def three_linear_q4gsw(
+def qkv_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
 ) -> Steps:
-    """Three layers of one input, such as the projections of attention; their columns lie behind each other."""
-    yield from three_products(x, weight, scales, group_size, bias, outputs)
+    """Three linears of one input, as the QKV projection is: their weights are concatenated along the columns."""
+    yield from qkv_products(x, weight, scales, group_size, bias, outputs)
 
 
-def three_products(
+def qkv_products(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -90,7 +98,7 @@ def three_products(
 def gated_linear_q4gsw(
     x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, out: LiveTensor
 ) -> Steps:
-    """gate * sigmoid(gate) * up of two layers of one input; their columns take turns."""
+    """SwiGLU in the epilogue of two linears of one input, whose columns are interleaved: gate * sigmoid(gate) * up."""
     yield from gated_product(x, weight, scales, group_size, bias, out)
 
 
@@ -103,23 +111,25 @@ def gated_product(
     out: LiveTensor,
     norm: Norm | None = None,
 ) -> Steps:
-    """`out` is numbers, or bytes for the layer that reads it: see `lower/activations.py`."""
+    """`out` is floats, or quantized for the layer that reads it: see `lower/activations.py`."""
     shape = (*x.shape[:-1], weight.shape[0] // 2)
-    if out.dtype not in BYTES:
+    if out.dtype not in QUANTIZED_DTYPES:
         out.shape = shape
         yield from q4_product(x, weight, scales, group, bias, (out,), GATED, norm)
         return
     out.shape = quantized_shape(shape)
     limits: Limits = yield GetLimits()
-    puts = limits.max_invocations >= QUANTIZING_THREADS
-    if not puts or prod(x.max_shape[:-1]) > GATED_INT8_ROWS:
-        numbers: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
-    if puts and prod(x.shape[:-1]) <= GATED_INT8_ROWS:
-        yield from q4_product(x, weight, scales, group, bias, (out,), GATED_QUANTIZED, norm, together=GATED_UNITS)
+    can_quantize = limits.max_invocations >= QUANTIZING_THREADS
+    if not can_quantize or prod(x.max_shape[:-1]) > MAX_GATED_QUANTIZED_ROWS:
+        floats: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
+    if can_quantize and prod(x.shape[:-1]) <= MAX_GATED_QUANTIZED_ROWS:
+        yield from q4_product(
+            x, weight, scales, group, bias, (out,), GATED_QUANTIZED, norm, quantized_units=GATED_UNITS
+        )
         return
-    numbers.shape = shape
-    yield from q4_product(x, weight, scales, group, bias, (numbers,), GATED, norm)
-    yield from row_bytes(numbers, None, None, out)
+    floats.shape = shape
+    yield from q4_product(x, weight, scales, group, bias, (floats,), GATED, norm)
+    yield from quantize_rows(floats, None, None, out)
 
 
 @op(
@@ -140,7 +150,7 @@ def rotary_to_cache(
     input_pos: int,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    """Turned queries; keys turn on their way to the cache, and values go with them."""
+    """Rotary embedding of queries and keys; keys and values go to the KV cache in the same dispatch."""
     if start_pos is None:
         angles = angles_of_rows(xq, xk, cosine, sine)
     else:

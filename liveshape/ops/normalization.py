@@ -12,7 +12,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
-from liveshape.ops.quantized import BYTES, quantized_shape
+from liveshape.ops.q4_linear import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, reduce, share_parts, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
@@ -43,7 +43,7 @@ def rms_norm(
 ) -> Generator[Dispatch | GetLimits, Any, None]:
     """`out` is numbers, or bytes for the 4-bit layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
-    if out.dtype in BYTES:
+    if out.dtype in QUANTIZED_DTYPES:
         out.shape = quantized_shape(x.shape)
         yield RMS_NORM_QUANTIZED(out, weight, x, **row)
         return

@@ -1,4 +1,7 @@
-"""4-bit layers together with what comes before or after them: `lower/q4_patterns.py` finds where that is the same."""
+"""4-bit linears with a fused prologue (RMSNorm, quantization) or epilogue (residual add, rotary embedding, KV cache).
+
+`lower/q4_patterns.py` finds where fusion gives the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,33 @@ from liveshape.graph.traits import CacheRows
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
-from liveshape.ops.fused import gated_product, three_products
+from liveshape.ops.fused import gated_product, qkv_products
 from liveshape.ops.normalization import rms_norm, rows_of
+from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm
 from liveshape.ops.q4_kernels import ADDED, ADDED_QUANTIZED, ROTARY
-from liveshape.ops.quantized import (
-    BYTES,
+from liveshape.ops.q4_linear import (
     FUSED_LAYER,
     NORMED_LAYER,
+    SYMMETRIC_INT8,
     Norm,
     Steps,
     linear_q4gsw,
     q4_product,
     quantized_shape,
-    rounds,
+    quantizes_rows,
 )
-from liveshape.ops.quantized_ways import ADDED_UNITS, defers_norm
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 from liveshape.ops.row_rules import row_wise
 
 
 @op(
-    "liveshape.added_linear_q4gsw",
+    "liveshape.residual_linear_q4gsw",
     rows=row_wise("x", "residual"),
     product=FUSED_LAYER,
     fused_from=("et_vk.linear_q4gsw.default", "aten.add.Tensor"),
 )
-def added_linear_q4gsw(
+def residual_linear_q4gsw(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -47,18 +50,18 @@ def added_linear_q4gsw(
     residual: LiveTensor,
     out: LiveTensor,
 ) -> Steps:
-    """residual + x @ weight.T + bias; where the live shapes differ it is a layer, and a sum that broadcasts."""
-    yield from _added_product(x, weight, scales, group_size, bias, residual, out)
+    """residual + x @ weight.T + bias in one epilogue; where live shapes differ, a linear and a broadcasting add."""
+    yield from _residual_product(x, weight, scales, group_size, bias, residual, out)
 
 
 @op(
-    "liveshape.rounded_added_linear_q4gsw",
+    "liveshape.residual_quantized_linear_q4gsw",
     rows=row_wise("x", "residual"),
     for_one_row=(1,),
     product=FUSED_LAYER,
-    fused_from=("liveshape.added_linear_q4gsw",),
+    fused_from=("liveshape.residual_linear_q4gsw",),
 )
-def rounded_added_linear_q4gsw(
+def residual_quantized_linear_q4gsw(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -68,17 +71,17 @@ def rounded_added_linear_q4gsw(
     norm_weight: LiveTensor,
     outputs: Tensors,
 ) -> Steps:
-    """The same, and if it is one row also as bytes for layers of its norm, which take these instead of it.
+    """The same; of one row the epilogue also quantizes the sum for the layers of its RMSNorm, which read that instead.
 
-    The bytes are those of the sum times the weight of the norm, with squares beside them: what all of a row is scaled
-    by does not change its bytes.
+    It is quantized after the weight of the norm and before the RMSNorm scale, with its sum of squares beside it: a
+    factor of the whole row does not change its codes.
     """
-    total, rounded = outputs
-    yield from _added_product(x, weight, scales, group_size, bias, residual, total, (norm_weight, rounded))
-    rounded.shape = quantized_shape(total.shape)
+    total, quantized = outputs
+    yield from _residual_product(x, weight, scales, group_size, bias, residual, total, (norm_weight, quantized))
+    quantized.shape = quantized_shape(total.shape)
 
 
-def _added_product(
+def _residual_product(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -86,7 +89,7 @@ def _added_product(
     bias: LiveTensor | None,
     residual: LiveTensor,
     out: LiveTensor,
-    later: tuple[LiveTensor, LiveTensor] | None = None,
+    deferred_norm: tuple[LiveTensor, LiveTensor] | None = None,
 ) -> Steps:
     product: LiveTensor = yield Scratch(out.dtype, out.max_shape)
     shape = (*x.shape[:-1], weight.shape[0])
@@ -96,22 +99,22 @@ def _added_product(
         return
     out.shape = shape
     limits: Limits = yield GetLimits()
-    if later is not None and defers_norm(prod(x.shape[:-1]), limits):
-        norm_weight, rounded = later
-        outs = (residual, norm_weight, out, rounded)
-        yield from q4_product(x, weight, scales, group, bias, outs, ADDED_QUANTIZED, together=ADDED_UNITS)
+    if deferred_norm is not None and defers_norm(prod(x.shape[:-1]), limits):
+        norm_weight, quantized = deferred_norm
+        outs = (residual, norm_weight, out, quantized)
+        yield from q4_product(x, weight, scales, group, bias, outs, ADDED_QUANTIZED, quantized_units=RESIDUAL_UNITS)
     else:
         yield from q4_product(x, weight, scales, group, bias, (residual, out), ADDED)
 
 
 @op(
-    "liveshape.turned_linear_q4gsw",
+    "liveshape.rotary_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
     cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
     product=FUSED_LAYER,
-    fused_from=("liveshape.three_linear_q4gsw", "liveshape.rotary_to_cache"),
+    fused_from=("liveshape.qkv_linear_q4gsw", "liveshape.rotary_to_cache"),
 )
-def turned_linear_q4gsw(
+def rotary_linear_q4gsw(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -125,12 +128,12 @@ def turned_linear_q4gsw(
     input_pos: int,
     out: LiveTensor,
 ) -> Steps:
-    """Turned queries of x; its keys turn on their way to the cache, and its values go with them."""
+    """Fused QKV projection: queries and keys get their rotary embedding, keys and values go to the KV cache."""
     angles = (cosine, sine, start_pos)
-    yield from _turned_products(x, weight, scales, group_size, bias, angles, (k_cache, v_cache, input_pos), out)
+    yield from _rotary_products(x, weight, scales, group_size, bias, angles, (k_cache, v_cache, input_pos), out)
 
 
-def _turned_products(
+def _rotary_products(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
@@ -179,24 +182,24 @@ def _normed(
     x: LiveTensor,
     norm_weight: LiveTensor,
     norm: Norm,
-    rounded: LiveTensor | None,
+    quantized: LiveTensor | None,
     weight: LiveTensor,
     group: int,
     layer: Callable[[LiveTensor, Norm | None], Steps],
 ) -> Steps:
-    """A layer of the norm of x: one row is normed by every workgroup of the layer, several are normed before.
+    """A layer of the RMSNorm of x: of one row every workgroup recomputes it, of several it is a dispatch before.
 
-    One row may have been `rounded` where it was made.
+    One row may have been `quantized` by the epilogue that produced it.
     """
-    int8 = rounds(x, weight, group)
+    int8 = quantizes_rows(x, weight, group)
     normed: LiveTensor = (
-        yield Scratch(BYTES[0], quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
+        yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
     )
     limits: Limits = yield GetLimits()
     rows = rows_of(x, norm_weight, norm.eps)["rows"]
-    if rounded is not None and defers_norm(rows, limits):
-        yield from layer(rounded, Norm(None, norm.eps))
-    elif rounded is None and rows == 1:
+    if quantized is not None and defers_norm(rows, limits):
+        yield from layer(quantized, Norm(None, norm.eps))
+    elif quantized is None and rows == 1:
         yield from layer(x, norm)
     else:
         yield from rms_norm(x, norm_weight, norm.eps, normed)
@@ -204,97 +207,97 @@ def _normed(
 
 
 @op(
-    "liveshape.normed_linear_q4gsw",
-    rows=row_wise("x", "rounded"),
+    "liveshape.rms_norm_linear_q4gsw",
+    rows=row_wise("x", "quantized"),
     product=NORMED_LAYER,
     fused_from=("et_vk.rms_norm.default", "et_vk.linear_q4gsw.default"),
 )
-def normed_linear_q4gsw(
+def rms_norm_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
-    rounded: LiveTensor | None,
+    quantized: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
-    """A layer of a norm that nobody else wants."""
+    """RMSNorm and a linear, fused."""
     out.shape = (*x.shape[:-1], weight.shape[0])
 
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from q4_product(rows, weight, scales, group_size, bias, (out,), norm=norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layer)
 
 
 @op(
-    "liveshape.normed_three_linear_q4gsw",
-    rows=row_wise("x", "rounded"),
+    "liveshape.rms_norm_qkv_linear_q4gsw",
+    rows=row_wise("x", "quantized"),
     product=NORMED_LAYER,
-    fused_from=("et_vk.rms_norm.default", "liveshape.three_linear_q4gsw"),
+    fused_from=("et_vk.rms_norm.default", "liveshape.qkv_linear_q4gsw"),
 )
-def normed_three_linear_q4gsw(
+def rms_norm_qkv_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
-    rounded: LiveTensor | None,
+    quantized: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
     outputs: Tensors,
 ) -> Steps:
-    """Three layers of a norm that nobody else wants."""
+    """RMSNorm and the QKV projection, fused."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from three_products(rows, weight, scales, group_size, bias, outputs, norm)
+        yield from qkv_products(rows, weight, scales, group_size, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)
 
 
 @op(
-    "liveshape.normed_gated_linear_q4gsw",
-    rows=row_wise("x", "rounded"),
+    "liveshape.rms_norm_gated_linear_q4gsw",
+    rows=row_wise("x", "quantized"),
     product=NORMED_LAYER,
     fused_from=("et_vk.rms_norm.default", "liveshape.gated_linear_q4gsw"),
 )
-def normed_gated_linear_q4gsw(
+def rms_norm_gated_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
-    rounded: LiveTensor | None,
+    quantized: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
-    """A gated unit of a norm that nobody else wants."""
+    """RMSNorm and a gated unit, fused."""
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)
 
 
 @op(
-    "liveshape.normed_turned_linear_q4gsw",
+    "liveshape.rms_norm_rotary_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
     cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
     product=NORMED_LAYER,
-    fused_from=("et_vk.rms_norm.default", "liveshape.turned_linear_q4gsw"),
+    fused_from=("et_vk.rms_norm.default", "liveshape.rotary_linear_q4gsw"),
 )
-def normed_turned_linear_q4gsw(
+def rms_norm_rotary_linear_q4gsw(
     x: LiveTensor,
     norm_weight: LiveTensor,
     terms: LiveTensor,
     eps: float,
-    rounded: LiveTensor | None,
+    quantized: LiveTensor | None,
     weight: LiveTensor,
     scales: LiveTensor,
     group_size: int,
@@ -307,10 +310,10 @@ def normed_turned_linear_q4gsw(
     input_pos: int,
     out: LiveTensor,
 ) -> Steps:
-    """Turned queries of a norm that nobody else wants; its keys and values go to their caches."""
+    """RMSNorm, QKV projection, rotary embedding and the update of the KV cache, fused."""
     angles, caches = (cosine, sine, start_pos), (k_cache, v_cache, input_pos)
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from _turned_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
+        yield from _rotary_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), rounded, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)

@@ -8,10 +8,10 @@ from liveshape.kernels import Kernel
 
 
 class Q4Kernels(NamedTuple):
-    """The kernels of one epilogue. Those of `int8` take rows that are quantized, the others rows of floats."""
+    """The kernels of one epilogue. Those of `int8` take quantized rows, the others rows of floats."""
 
-    gemv: Kernel  # of one row
-    normed_gemv: Kernel  # and its RMSNorm
+    gemv: Kernel
+    normed_gemv: Kernel  # with the RMSNorm of its row in the prologue
     few_rows: Kernel
     tiles: Kernel
     large_tiles: Kernel
@@ -20,7 +20,7 @@ class Q4Kernels(NamedTuple):
     int8_few_rows: Kernel
     int8_tiles: Kernel
     int8_large_tiles: Kernel
-    quantizing_gemv: Kernel  # of one row of floats, which every workgroup quantizes
+    quantizing_gemv: Kernel  # every workgroup quantizes the row of floats in its prologue
     normed_quantizing_gemv: Kernel
     combine_splits: Kernel  # the partial sums of split-K
 
@@ -28,7 +28,7 @@ class Q4Kernels(NamedTuple):
     def with_epilogue(cls, epilogue: str, floats: Q4Kernels | None = None) -> Q4Kernels:
         """The kernels with this epilogue of q4/epilogue.wgsl.
 
-        Those of `floats` are for rows of floats, where only sums of integers end this way.
+        Those of `floats` are for rows of floats, where only the int8 kernels have this epilogue.
         """
 
         def load(name: str, **choices: str) -> Kernel:
@@ -44,7 +44,7 @@ class Q4Kernels(NamedTuple):
             normed_int8_gemv=load("int8_gemv", TOTAL="sums_and_squares"),
             int8_few_rows=load("int8_few_rows"),
             int8_tiles=load("int8_tiles"),
-            # Large tiles quantize nothing: see GATED_INT8_ROWS in quantized_ways.py.
+            # Large tiles quantize nothing: see MAX_GATED_QUANTIZED_ROWS in q4_heuristics.py.
             int8_large_tiles=floats.int8_large_tiles if floats else load("int8_large_tiles"),
             quantizing_gemv=load("quantizing_gemv"),
             normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),

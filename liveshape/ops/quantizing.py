@@ -16,7 +16,7 @@ from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
-from liveshape.ops.row_rules import by_channels, elementwise, in_blocks, of_blocks, row_wise, with_steps
+from liveshape.ops.row_rules import by_channels, elementwise, in_blocks, of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
 
 QUANTIZE, DEQUANTIZE = Kernel.load("quantization/quantize"), Kernel.load("quantization/dequantize")
@@ -96,7 +96,7 @@ def quantize_per_channel(
 @op(
     "quantized_decomposed.quantize_per_token.default",
     "quantized_decomposed::quantize_per_token.out",
-    rows=with_steps("x", "scales", "zero_points"),
+    rows=with_scales("x", "scales", "zero_points"),
 )
 def quantize_per_token(
     x: LiveTensor,
@@ -185,7 +185,7 @@ def dequantize_per_channel(
 @op(
     "quantized_decomposed.dequantize_per_token.default",
     "quantized_decomposed::dequantize_per_token.out",
-    rows=with_steps("x", "scales", "zero_points"),
+    rows=with_scales("x", "scales", "zero_points"),
 )
 def dequantize_per_token(
     x: LiveTensor,

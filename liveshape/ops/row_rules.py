@@ -141,10 +141,10 @@ def looked_up(ids: str) -> RowRule:
     return rule
 
 
-def with_steps(x: str, *steps: str) -> RowRule:
+def with_scales(x: str, *steps: str) -> RowRule:
     """Rows of x, each with a scale and a zero point of its own, which lie one behind the other in whatever shape.
 
-    Example: `@op("liveshape.rounded_rows", rows=with_steps("x", "scale", "zero_point"))`.
+    Example: `@op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"))`.
     """
 
     def rule(node: Node, carried: Carried) -> Carried | None:

@@ -1,4 +1,4 @@
-"""Adapters of peft, merged while weights are read: against plain numpy, and what is refused."""
+"""Adapters of peft, joined while weights are read: against plain numpy, and what is refused."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def write(folder: Path, tensors: Arrays, **settings: Any) -> Path:
 @pytest.mark.parametrize(("settings", "scale"), [({}, 4.0), ({"use_rslora": True}, 8.0), ({"lora_alpha": 2}, 0.5)])
 def test_merged(settings: dict[str, Any], scale: float, tmp_path: Path) -> None:
     tensors = {**pair(QUERY), **pair(DOWN)}
-    merged = with_adapter(CHECKPOINT, write(tmp_path, tensors, **settings))
+    joined = with_adapter(CHECKPOINT, write(tmp_path, tensors, **settings))
     for name in CHECKPOINT.shapes:
         expected = CHECKPOINT.read(name).astype(np.float64)
         module = "base_model.model." + name.removesuffix(".weight")
         if f"{module}.lora_A.weight" in tensors:
             up, down = (tensors[f"{module}.lora_{part}.weight"].astype(np.float64) for part in "BA")
             expected = expected + scale * up @ down
-        np.testing.assert_allclose(merged.read(name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(merged.read_rows(name, slice(5, 9)), expected[5:9], rtol=1e-5, atol=1e-5)
-        assert merged.read(name).dtype == np.float32
+        np.testing.assert_allclose(joined.read(name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(joined.read_rows(name, slice(5, 9)), expected[5:9], rtol=1e-5, atol=1e-5)
+        assert joined.read(name).dtype == np.float32
 
 
 def test_rows_of_interleaved_pairs_are_put_in_order(tmp_path: Path) -> None:
@@ -71,21 +71,21 @@ def test_rows_of_interleaved_pairs_are_put_in_order(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     down, up = (generator.standard_normal(shape).astype(np.float32) for shape in ((4, width), (rows, 4)))
     tensors = {f"base_model.model.{name}.lora_A.weight": down, f"base_model.model.{name}.lora_B.weight": up}
-    merged = with_adapter(checkpoint, write(tmp_path, tensors)).read(f"{name}.weight")
+    joined = with_adapter(checkpoint, write(tmp_path, tensors)).read(f"{name}.weight")
     write_folder(
-        tmp_path / "merged", MODELS["glm4"], weights | {f"{name}.weight": weights[f"{name}.weight"] + 4 * up @ down}
+        tmp_path / "joined", MODELS["glm4"], weights | {f"{name}.weight": weights[f"{name}.weight"] + 4 * up @ down}
     )
-    expected = open_folder(tmp_path / "merged").read(f"{name}.weight")
-    np.testing.assert_allclose(merged, expected, rtol=1e-5, atol=1e-5)
+    expected = open_folder(tmp_path / "joined").read(f"{name}.weight")
+    np.testing.assert_allclose(joined, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_ranks_and_alphas_of_single_layers(tmp_path: Path) -> None:
     tensors = {**pair(QUERY), **pair(DOWN, rank=8)}
     settings = {"rank_pattern": {"mlp.down_proj": 8}, "alpha_pattern": {"down_proj": 4}}
-    merged = with_adapter(CHECKPOINT, write(tmp_path, tensors, **settings))
+    joined = with_adapter(CHECKPOINT, write(tmp_path, tensors, **settings))
     up, down = (tensors[f"base_model.model.{DOWN}.lora_{part}.weight"] for part in "BA")
     expected = CHECKPOINT.read(f"{DOWN}.weight") + 0.5 * up @ down
-    np.testing.assert_allclose(merged.read(f"{DOWN}.weight"), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(joined.read(f"{DOWN}.weight"), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_embedding_and_bare_names(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_the_embedding_and_bare_names(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     down, up = (generator.standard_normal(shape).astype(np.float32) for shape in ((4, rows), (width, 4)))
     tensors = {"embed_tokens.lora_embedding_A": down, "embed_tokens.lora_embedding_B": up}
-    merged = with_adapter(CHECKPOINT, write(tmp_path, tensors))
+    joined = with_adapter(CHECKPOINT, write(tmp_path, tensors))
     expected = CHECKPOINT.read(f"{EMBEDDING}.weight") + 4 * (up @ down).T
-    np.testing.assert_allclose(merged.read(f"{EMBEDDING}.weight"), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(joined.read(f"{EMBEDDING}.weight"), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -118,15 +118,15 @@ def test_layers_of_one_input_run_as_one(model: tuple[str, Path]) -> None:
         found = [node.name for node in lower(program, "forward", {}).nodes]
         wide = [node.name for node in lower(program, "forward", {}, Limits(max_bindings=9)).nodes]
     layers = 0 if options.quantization.mode == "none" else settings["num_hidden_layers"]
-    assert ends_in(found, "three_linear_q4gsw") == ends_in(found, "gated_linear_q4gsw") == layers
-    assert found.count("liveshape.added_linear_q4gsw") == 2 * layers
-    assert ends_in(found, ".linear_q4gsw.default", "normed_linear_q4gsw") == (1 if layers else 0)
+    assert ends_in(found, "qkv_linear_q4gsw") == ends_in(found, "gated_linear_q4gsw") == layers
+    assert found.count("liveshape.residual_linear_q4gsw") == 2 * layers
+    assert ends_in(found, ".linear_q4gsw.default", "rms_norm_linear_q4gsw") == (1 if layers else 0)
     assert found.count("liveshape.rotary_to_cache") == settings["num_hidden_layers"]
-    rounded = found.count("liveshape.row_bytes"), found.count("liveshape.rounded_rows")
+    rounded = found.count("liveshape.quantize_rows"), found.count("liveshape.fake_quantize_rows")
     # The depth after attention, 4 heads of 20, is no multiple of 32: the rows of that layer stay floats.
     assert rounded == ((3 * layers + 1, layers) if options.quantization.mode == "8da4w" else (0, 0))
     # Keys that are normed on their way to the rotation turn by themselves.
-    assert ends_in(wide, "turned_linear_q4gsw") == (0 if "qwen3" in name else layers)
+    assert ends_in(wide, "rotary_linear_q4gsw") == (0 if "qwen3" in name else layers)
 
 
 def ends_in(names: list[str], *ends: str) -> int:

@@ -21,7 +21,7 @@ from liveshape.formats import ExecutionPlan, KernelCall, TensorListRef, TensorSp
 from liveshape.formats.signature import SIGNATURE, InputSignature, Signature, read_signatures, signature_text
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.lower.lowering import examine, lower
-from liveshape.ops.quantized_ways import partial_sums_bound, splits_of
+from liveshape.ops.q4_heuristics import partial_sums_bound, split_k_of
 from liveshape.plan.compiling import compile
 from liveshape.plan.dimensions import literals_like
 from liveshape.plan.plan import Choices
@@ -110,7 +110,7 @@ def rows_by_the_billion() -> None:
         for int8 in (False, True):
             most = partial_sums_bound(1 << 31, columns, depth, int8, GPU)
             assert most == partial_sums_bound(1 << 20, columns, depth, int8, GPU)
-            assert splits_of(1 << 31, columns, depth, int8, GPU) == 1
+            assert split_k_of(1 << 31, columns, depth, int8, GPU) == 1
 
 
 def numbers_made_of_themselves() -> None:

@@ -62,7 +62,7 @@ def view(w: Writer) -> Any:
             )
         )
     elif known.rank > 1:
-        axis = w.chance.randrange(known.rank - 1)  # merged with the next
+        axis = w.chance.randrange(known.rank - 1)  # joined with the next
         before = [size_of(w, x, each) for each in range(axis)]
         after = [size_of(w, x, each) for each in range(axis + 2, known.rank)]
         sizes = (*before, -1, *after)

@@ -155,7 +155,7 @@ def test_bytes_of_one_row_are_not_taken_from_many(shared: bool) -> None:
     logits = graph.outputs[0]
     assert isinstance(logits, Tensor)
     early = taken_early(widened(graph, logits, rows, 16)[0])
-    (added,) = [node for node in early.nodes if node.name == "liveshape.rounded_added_linear_q4gsw"]
+    (added,) = [node for node in early.nodes if node.name == "liveshape.residual_quantized_linear_q4gsw"]
     taken = [node.args[0] for node in early.nodes if node.name == "liveshape.last_rows"]
     assert taken
     assert not set(taken) & {added.outputs[1]}

@@ -18,7 +18,7 @@ from tests.support.chains import Chain
 
 ROWS, DEPTH, WIDTH = 37, 64, 16
 # A layer multiplies bytes if its groups are whole vectors of nibbles, and else the numbers that they stand for.
-ROUNDINGS = {32: "row_bytes", 8: "rounded_rows"}
+ROUNDINGS = {32: "quantize_rows", 8: "fake_quantize_rows"}
 
 
 def layers_of_one_input(group: int = 32, *, changed: bool = False, chain: Chain | None = None) -> Chain:
@@ -56,17 +56,17 @@ def assert_equal_bytes(graph: Graph, other: Graph) -> None:
 
 
 @pytest.mark.parametrize(("group", "rounding"), ROUNDINGS.items(), ids=ROUNDINGS.values())
-def test_rows_are_rounded_once_for_all_their_layers(group: int, rounding: str) -> None:
+def test_rows_are_quantized_once_for_all_their_layers(group: int, rounding: str) -> None:
     plain, other = layers_of_one_input(group), layers_of_one_input(group)
     fused = fuse(share_subexpressions(other.graph(*other.outputs)))
     assert [node.name.split(".")[1] for node in fused.nodes] == [
-        "add", "choose_qparams_affine", rounding, "three_linear_q4gsw",
+        "add", "choose_qparams_affine", rounding, "qkv_linear_q4gsw",
     ]  # fmt: skip
     assert_equal_bytes(plain.graph(*plain.outputs), fused)
 
 
 @pytest.mark.parametrize(("group", "rounding"), ROUNDINGS.items(), ids=ROUNDINGS.values())
-def test_rows_that_changed_are_rounded_again(group: int, rounding: str) -> None:
+def test_rows_that_changed_are_quantized_again(group: int, rounding: str) -> None:
     plain, other = (layers_of_one_input(group, changed=True) for _ in range(2))
     graph = share_subexpressions(other.graph(*other.outputs))
     found = Counter(node.name for node in graph.nodes)

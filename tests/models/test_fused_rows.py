@@ -54,7 +54,7 @@ def rounded(operator: str) -> Callable[[Layers, Any], list[Any]]:
         steps = chain.tensor((1, ROWS, 1)), chain.tensor((1, ROWS, 1), "int8")
         rule = (x, "ASYMMETRIC", (1, 1, DEPTH), 1, -128, 127, None, None, None, True, steps)
         chain.node("torchao.choose_qparams_affine.default", *rule)
-        in_bytes = operator == "liveshape.row_bytes"
+        in_bytes = operator == "liveshape.quantize_rows"
         shape = (1, ROWS, DEPTH // 32 * 48) if in_bytes else (1, ROWS, DEPTH)
         rows = chain.node(operator, x, *steps, chain.tensor(shape, "uint8" if in_bytes else "float32"))
         weight = chain.constant(made.random.integers(0, 256, (12, DEPTH // 2), np.uint8))
@@ -67,17 +67,17 @@ def rounded(operator: str) -> Callable[[Layers, Any], list[Any]]:
 PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
     "liveshape.swiglu": unit,
     "liveshape.add_rms_norm": normed_sum,
-    "liveshape.three_linear_q4gsw": three,
+    "liveshape.qkv_linear_q4gsw": three,
     "liveshape.gated_linear_q4gsw": lambda made, x: [made.gated(x, 12)],
-    "liveshape.added_linear_q4gsw": lambda made, x: [made.add(x, made.layer(x, DEPTH))],
-    "liveshape.rounded_added_linear_q4gsw": lambda made, x: [
+    "liveshape.residual_linear_q4gsw": lambda made, x: [made.add(x, made.layer(x, DEPTH))],
+    "liveshape.residual_quantized_linear_q4gsw": lambda made, x: [
         made.layer(made.norm(made.add(x, made.layer(x, DEPTH))), 12)
     ],
-    "liveshape.normed_linear_q4gsw": lambda made, x: [made.layer(made.norm(x), 12)],
-    "liveshape.normed_three_linear_q4gsw": lambda made, x: three(made, made.norm(x)),
-    "liveshape.normed_gated_linear_q4gsw": lambda made, x: [made.gated(made.norm(x), 12)],
-    "liveshape.rounded_rows": rounded("liveshape.rounded_rows"),
-    "liveshape.row_bytes": rounded("liveshape.row_bytes"),
+    "liveshape.rms_norm_linear_q4gsw": lambda made, x: [made.layer(made.norm(x), 12)],
+    "liveshape.rms_norm_qkv_linear_q4gsw": lambda made, x: three(made, made.norm(x)),
+    "liveshape.rms_norm_gated_linear_q4gsw": lambda made, x: [made.gated(made.norm(x), 12)],
+    "liveshape.fake_quantize_rows": rounded("liveshape.fake_quantize_rows"),
+    "liveshape.quantize_rows": rounded("liveshape.quantize_rows"),
     "liveshape.move": lambda made, x: [made.chain.node("liveshape.move", x, made.chain.tensor(x.max_shape))],
 }
 
@@ -98,13 +98,13 @@ def many_threads() -> Device:
 
 
 @pytest.mark.parametrize("operator", PATTERNS)
-def test_rows_of_a_pattern_stay_apart(operator: str) -> None:
+def test_fused_patterns_are_row_wise(operator: str) -> None:
     made = Layers(group=32)
     x = made.chain.input((1, ROWS, DEPTH))
     graph = made.chain.graph(*PATTERNS[operator](made, x))
     device = many_threads()
     fused = fuse(graph, device.limits)
-    if operator == "liveshape.rounded_added_linear_q4gsw":
+    if operator == "liveshape.residual_quantized_linear_q4gsw":
         fused = with_activations(fused, "int8", device.limits)
     assert operator in [node.name for node in fused.nodes]
     for each in (graph, fused):

@@ -13,7 +13,7 @@ from liveshape.errors import ShapeError
 from liveshape.graph import Graph, Limits
 from liveshape.lower.fusion import FUSIONS, fuse
 from liveshape.ops import OPS
-from liveshape.ops.quantized_ways import partial_sums_bound
+from liveshape.ops.q4_heuristics import partial_sums_bound
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
@@ -125,11 +125,11 @@ def operators(graph: Graph) -> Counter[str]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
+def test_fused_linears_of_one_input_give_equal_bytes(case: Case) -> None:
     chain, other = quantized_block(case), quantized_block(case)
     graph, fused = chain.graph(*chain.outputs), fuse(other.graph(*other.outputs))
     found, gated = operators(fused), case.dtype == "float32"
-    assert (found["three_linear_q4gsw"], found["gated_linear_q4gsw"]) == (1, gated)
+    assert (found["qkv_linear_q4gsw"], found["gated_linear_q4gsw"]) == (1, gated)
     views = sum(1 for sizes in case.views if sizes == (HIDDEN,)) + (case.views[0] == (4, 9))
     assert len(fused.nodes) == len(graph.nodes) - 2 - (4 + views if gated else 0)
     executors = executor_of(graph), executor_of(fused)
@@ -147,7 +147,7 @@ def test_layers_of_one_input_give_equal_bytes(case: Case) -> None:
         assert results[0] == results[1], f"at {size}"
 
 
-def test_layers_stay_apart_where_something_else_has_a_part_of_them() -> None:
+def test_qkv_is_not_fused_where_something_else_uses_a_part() -> None:
     chain = quantized_block(BLOCK)
     layers = [node for node in chain.nodes if node.name == "et_vk.linear_q4gsw.default"]
     gate, third = layers[3].args[-1], layers[2]
@@ -158,7 +158,7 @@ def test_layers_stay_apart_where_something_else_has_a_part_of_them() -> None:
     assert found["swiglu"] == 1
 
 
-def test_layers_stay_apart_where_their_weight_would_exceed_a_binding() -> None:
+def test_linears_are_not_fused_where_their_weight_would_exceed_a_binding() -> None:
     chain = quantized_block(BLOCK)
     found = operators(fuse(chain.graph(*chain.outputs), Limits(max_binding_bytes=512)))
     assert found["et_vk.linear_q4gsw.default"] == 5
@@ -188,7 +188,7 @@ def cached_attention(*, positions: bool, batch: int = 2) -> Chain:
 
 
 @pytest.mark.parametrize("positions", [True, False], ids=["positions", "rows"])
-def test_keys_that_turn_on_their_way_to_the_cache(positions: bool) -> None:
+def test_rotary_embedding_fused_with_the_cache_update(positions: bool) -> None:
     chain, other = cached_attention(positions=positions), cached_attention(positions=positions)
     fused = fuse(other.graph(*other.outputs))
     assert [node.name for node in fused.nodes] == ["liveshape.rotary_to_cache", "custom_sdpa.default"]
@@ -212,7 +212,7 @@ def test_keys_that_turn_on_their_way_to_the_cache(positions: bool) -> None:
         executors[1].execute([*inputs[:3], KEPT, *inputs[4:]])
 
 
-def test_turned_keys_that_the_caller_wants_do_not_vanish() -> None:
+def test_rotated_keys_that_are_outputs_are_kept() -> None:
     chain = cached_attention(positions=True)
     keys = chain.nodes[0].args[-1][1]
     assert "rotary_to_cache" not in operators(fuse(chain.graph(*chain.outputs, keys)))
@@ -245,7 +245,7 @@ def test_a_sum_that_broadcasts_when_live_is_still_right() -> None:
 
 
 @pytest.mark.parametrize("output", [5, 6], ids=["sigmoid", "silu"])
-def test_what_the_caller_wants_is_not_fused_away(output: int) -> None:
+def test_outputs_are_not_fused_away(output: int) -> None:
     chain = feed_forward("float32")
     graph = fuse(chain.graph(chain.nodes[-1].args[-1], chain.nodes[output - 1].args[-1]))
     assert "liveshape.swiglu" not in [node.name for node in graph.nodes]
@@ -290,7 +290,7 @@ def branching() -> Graph:
     return chain.graph(chain.nodes[-1].args[-1])
 
 
-def test_programs_with_jumps_are_fused_between_them() -> None:
+def test_fusion_within_basic_blocks() -> None:
     graph = branching()
     fused = fuse(graph)
     assert (len(graph.nodes), len(fused.nodes)) == (14, 12)
@@ -306,7 +306,7 @@ def test_programs_with_jumps_are_fused_between_them() -> None:
         assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_a_pattern_that_a_jump_leads_into_stays_as_it_is() -> None:
+def test_a_pattern_across_basic_blocks_is_not_fused() -> None:
     chain = Chain()
     x, flag = chain.input((MAX, WIDTH)), chain.scalar(given=True)
     weight = chain.constant(np.ones(WIDTH, np.float32))

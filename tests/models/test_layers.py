@@ -166,10 +166,10 @@ def added(case: Sum) -> tuple[Layers, Any]:
 
 
 @pytest.mark.parametrize(("case", "many"), in_turn(SUMS), ids=SUMS)
-def test_a_sum_goes_into_its_layer(case: Sum, many: bool) -> None:
+def test_a_residual_add_is_fused_into_the_epilogue(case: Sum, many: bool) -> None:
     (plain, total), (other, joined) = added(case), added(case)
     graph, fused = plain.chain.graph(total), fuse(other.chain.graph(joined))
-    assert operators(fused) == Counter({"added_linear_q4gsw": 1, "sym_size.int": int(case.viewed)}) - Counter()
+    assert operators(fused) == Counter({"residual_linear_q4gsw": 1, "sym_size.int": int(case.viewed)}) - Counter()
 
     def given(size: int) -> list[Any]:
         random = np.random.default_rng(size)
@@ -181,18 +181,18 @@ def test_a_sum_goes_into_its_layer(case: Sum, many: bool) -> None:
 
 
 @pytest.mark.parametrize("case", [Sum(alpha=2), Sum(dtype="float16")], ids=["alpha", "halves"])
-def test_other_sums_stay_apart(case: Sum) -> None:
+def test_other_adds_are_not_fused(case: Sum) -> None:
     made, total = added(case)
     assert len(fuse(made.chain.graph(total)).nodes) == 2
 
 
-def test_a_sum_stays_apart_where_something_else_has_a_part_of_it() -> None:
+def test_an_add_is_not_fused_where_something_else_uses_a_part() -> None:
     made, total = added(Sum())
     product = made.chain.nodes[0].args[-1]
     assert len(fuse(made.chain.graph(total, product)).nodes) == 2, "the caller wants the product"
     made, total = added(Sum())
     again = made.add(made.chain.nodes[0].args[-1], made.chain.inputs[1])
-    assert operators(fuse(made.chain.graph(total, again)))["added_linear_q4gsw"] == 0, "two sums want it"
+    assert operators(fuse(made.chain.graph(total, again)))["residual_linear_q4gsw"] == 0, "two sums want it"
     made = Layers()
     x = made.chain.input((1, ROWS, 24))
     product = made.layer(x, 24)
@@ -200,7 +200,7 @@ def test_a_sum_stays_apart_where_something_else_has_a_part_of_it() -> None:
     assert len(fuse(made.chain.graph(twice)).nodes) == 2, "both are the product"
 
 
-def test_a_sum_stays_apart_where_its_input_is_written_over_before() -> None:
+def test_an_add_is_not_fused_across_a_write_to_its_input() -> None:
     made = Layers()
     x, y, z = (made.chain.input((1, ROWS, 24)) for _ in range(3))
     kept = made.chain.tensor((1, ROWS, 24))
@@ -208,10 +208,10 @@ def test_a_sum_stays_apart_where_its_input_is_written_over_before() -> None:
     product = made.layer(kept, 24)
     made.chain.node("liveshape.move", z, kept)
     total = made.add(y, product)
-    assert operators(fuse(made.chain.graph(total, kept)))["added_linear_q4gsw"] == 0
+    assert operators(fuse(made.chain.graph(total, kept)))["residual_linear_q4gsw"] == 0
 
 
-def test_a_sum_stays_apart_where_it_would_bind_too_much() -> None:
+def test_an_add_is_not_fused_above_the_limit_of_bindings() -> None:
     for limits in (Limits(max_bindings=5), Limits(max_binding_bytes=512)):
         made, total = added(Sum())
         assert len(fuse(made.chain.graph(total), limits).nodes) == 2
@@ -255,11 +255,11 @@ def normed(case: Normed) -> tuple[Layers, list[Any]]:
 
 
 @pytest.mark.parametrize(("case", "many"), in_turn(NORMS), ids=NORMS)
-def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
+def test_an_rms_norm_is_fused_into_its_linears(case: Normed, many: bool) -> None:
     (plain, results), (other, joined) = normed(case), normed(case)
     fused = fuse(other.chain.graph(*joined))
-    name = {"linear": "", "three": "three_", "gated": "gated_"}[case.layers]
-    assert operators(fused) == Counter({f"normed_{name}linear_q4gsw": 1})
+    name = {"linear": "", "three": "qkv_", "gated": "gated_"}[case.layers]
+    assert operators(fused) == Counter({f"rms_norm_{name}linear_q4gsw": 1})
 
     def given(size: int) -> list[Any]:
         return [np.random.default_rng(size).standard_normal((1, size, case.depth)).astype(np.float32)]
@@ -276,27 +276,27 @@ def test_a_norm_goes_into_its_layers(case: Normed, many: bool) -> None:
     ],
     ids=["odd", "wide", "halves"],
 )
-def test_other_norms_stay_apart(case: Normed) -> None:
+def test_other_norms_are_not_fused(case: Normed) -> None:
     made, results = normed(case)
     assert operators(fuse(made.chain.graph(*results)))["et_vk.rms_norm.default"] == 1
 
 
-def test_a_norm_stays_apart_where_threads_are_few() -> None:
+def test_an_rms_norm_is_not_fused_where_threads_are_few() -> None:
     made, results = normed(NORMS["gated"])
     assert operators(fuse(made.chain.graph(*results), Limits(max_cooperating_threads=8)))["et_vk.rms_norm.default"] == 1
 
 
-def test_a_norm_stays_apart_where_its_layer_has_many_columns() -> None:
+def test_an_rms_norm_is_not_recomputed_for_many_columns() -> None:
     made, results = normed(Normed("linear", depth=2048, width=20000))
     assert operators(fuse(made.chain.graph(*results)))["et_vk.rms_norm.default"] == 1
 
 
-def test_a_norm_stays_apart_where_something_else_wants_it() -> None:
+def test_an_rms_norm_with_another_consumer_is_not_fused() -> None:
     made, results = normed(NORMS["gated"])
     assert operators(fuse(made.chain.graph(*results, made.chain.nodes[0].args[-1])))["et_vk.rms_norm.default"] == 1
 
 
-def test_a_norm_stays_apart_where_its_input_is_written_over_before() -> None:
+def test_an_rms_norm_is_not_fused_across_a_write_to_its_input() -> None:
     made = Layers()
     x, z = (made.chain.input((1, ROWS, 24)) for _ in range(2))
     kept = made.chain.tensor((1, ROWS, 24))
@@ -323,10 +323,10 @@ ATTENTIONS = {
 
 
 @pytest.mark.parametrize(("case", "many"), in_turn(ATTENTIONS), ids=ATTENTIONS)
-def test_queries_and_keys_turn_as_their_sums_are_put(case: Attention, many: bool) -> None:
+def test_rotary_embedding_in_the_epilogue_of_qkv(case: Attention, many: bool) -> None:
     (plain, results), (other, joined) = attention(case), attention(case)
     fused = fuse(other.chain.graph(*joined), Limits(max_bindings=9))
-    name = "normed_turned_linear_q4gsw" if case.normed else "turned_linear_q4gsw"
+    name = "rms_norm_rotary_linear_q4gsw" if case.normed else "rotary_linear_q4gsw"
     assert operators(fused) == Counter({"sym_size.int": 1, name: 1, "custom_sdpa.default": 1})
 
     def given(size: int) -> list[Any]:
@@ -351,13 +351,13 @@ def test_a_position_beyond_the_cache_is_refused_as_before(positions: bool) -> No
             executor.execute([x, 0, tables[0], np.ones((1, 4), np.float32)])
 
 
-def test_queries_and_keys_turn_apart_where_that_is_not_the_same() -> None:
+def test_rotary_embedding_is_not_fused_where_results_would_differ() -> None:
     for case in (Attention(partial=2), Attention(dtype="float16")):
         made, results = attention(case)
-        assert operators(fuse(made.chain.graph(*results), Limits(max_bindings=9)))["turned_linear_q4gsw"] == 0, case
+        assert operators(fuse(made.chain.graph(*results), Limits(max_bindings=9)))["rotary_linear_q4gsw"] == 0, case
     made, results = attention(Attention())
     assert operators(fuse(made.chain.graph(*results)))["rotary_to_cache"] == 1, "eight bindings are not enough"
     made, results = attention(Attention())
     keys = made.chain.nodes[3].args[-1]
     found = operators(fuse(made.chain.graph(*results, keys), Limits(max_bindings=9)))
-    assert found["three_linear_q4gsw"] == found["rotary_to_cache"] == 1, "the caller wants the keys"
+    assert found["qkv_linear_q4gsw"] == found["rotary_to_cache"] == 1, "the caller wants the keys"

@@ -49,13 +49,13 @@ def run_rows(pte: Path, goldens: dict[int, list[np.ndarray]], atol: float, small
     assert made == (executor.device.counters.buffers, executor.device.counters.pipelines)
 
 
-def test_queries_keys_and_values() -> None:
+def test_qkv_projection() -> None:
     pte = dynamic_shape_files(["dyn_qkv"])["qkv_routes"].pte
     run_rows(pte, recorded_rows(pte, OUTPUTS), 5e-3)
 
 
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_queries_keys_and_values_of_few_columns(bias: bool) -> None:
+def test_qkv_projection_of_few_columns(bias: bool) -> None:
     """The model of a real size with other widths, at the sizes that its exporter records up to 128 rows."""
     upstream = dynamic_module()
     name = f"dyn_qkv_narrow{'_bias' * bias}"
@@ -70,7 +70,7 @@ def test_queries_keys_and_values_of_few_columns(bias: bool) -> None:
 
 
 @pytest.mark.slow
-def test_wide_queries_keys_and_values() -> None:
+def test_wide_qkv_projection() -> None:
     """It comes without goldens, so they are made from the weights that its exporter draws."""
     upstream = dynamic_module()
     pte = dynamic_shape_files(["dyn_qkv"])["qkv_bk64_routes"].pte
@@ -86,7 +86,7 @@ def test_wide_queries_keys_and_values() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["", "_group32", "_bias", "_wrong_width", "_different_input"])
-def test_queries_keys_and_values_of_a_real_size(form: str) -> None:
+def test_qkv_projection_of_a_real_size(form: str) -> None:
     pte = generated("q4gsw.bk64", write_large_dynamic_linears) / f"dyn_qkv_bk64{form}.pte"
     run_rows(pte, recorded_rows(pte, OUTPUTS), 5e-3, () if form == "" else (1,))
 

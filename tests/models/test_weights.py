@@ -50,7 +50,7 @@ def layer(kind: Kind, depth: int, columns: int, bias: bool) -> tuple[Graph, np.n
 
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_layer_as_it_is_spelled_and_as_one(kind: Kind, bias: bool) -> None:
+def test_a_dequantized_linear_fused_and_unfused(kind: Kind, bias: bool) -> None:
     depth, columns = 96, 22
     graph, weight, offset = layer(kind, depth, columns, bias)
     fused = fuse(graph)
@@ -65,7 +65,7 @@ def test_a_layer_as_it_is_spelled_and_as_one(kind: Kind, bias: bool) -> None:
             np.testing.assert_allclose(found, x.astype(np.float64) @ weight.T + offset, **bound)
 
 
-def test_scales_in_fours_get_minima_in_fours() -> None:
+def test_vec4_scales_get_vec4_minima() -> None:
     """Columns that were filled up have scales, and no minima."""
     graph, weight, _ = layer(Kind(minima=True), 24, 22, False)
     name = "et_vk.linear_q4gsw.default"
@@ -136,7 +136,7 @@ def test_a_block_fuses_as_one_of_plain_weights(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_table_as_it_is_spelled_and_as_one(kind: Kind) -> None:
+def test_a_dequantized_embedding_fused_and_unfused(kind: Kind) -> None:
     weights = kind.draw(np.random.default_rng(1), 50, 64)
     chain = Chain()
     ids = chain.input((1, ROWS), "int64")
@@ -154,7 +154,7 @@ def test_a_table_as_it_is_spelled_and_as_one(kind: Kind) -> None:
             np.testing.assert_allclose(executor.execute([given])[0], weights.values[given], **bound)
 
 
-def test_a_table_that_is_a_layer_too_is_bytes_for_both() -> None:
+def test_a_tied_embedding_and_linear_share_int8_codes() -> None:
     weights = Kind(8).draw(np.random.default_rng(1), 48, 32)
     chain = Chain()
     ids = chain.input((1, ROWS), "int64")
@@ -172,7 +172,7 @@ def test_a_table_that_is_a_layer_too_is_bytes_for_both() -> None:
     np.testing.assert_allclose(executor.execute([given])[0], expected, rtol=2e-5, atol=2e-5)
 
 
-def test_weights_stay_spelled_where_something_else_wants_a_part() -> None:
+def test_dequantized_weights_with_another_consumer_are_not_fused() -> None:
     graph, *_ = layer(Kind(8), 16, 8, False)
     numbers = next(node for node in graph.nodes if node.name == "torchao.dequantize_affine.default").args[-1]
     found = operators(fuse(Graph("all", graph.nodes, graph.values, graph.inputs, (*graph.outputs, numbers))))
@@ -197,7 +197,7 @@ def with_constant(graph: Graph, name: str, position: int, array: np.ndarray) -> 
     return Graph("given", tuple(nodes), (*graph.values, given), graph.inputs, graph.outputs)
 
 
-def test_rows_become_integers_where_weights_are_nibbles() -> None:
+def test_activations_are_quantized_where_weights_are_4_bit() -> None:
     """Minima take rows of bytes, to what eight bits hold; weights of bytes keep rows of numbers."""
     graph, *_ = layer(Kind(8, group=32), 96, 22, False)
     with pytest.raises(UnsupportedError, match="no 4-bit layer"):

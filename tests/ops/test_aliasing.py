@@ -148,7 +148,7 @@ def eager(graph: Graph, state: Tensor, kept: Any, inputs: list[Any]) -> list[Any
 
 @settings(max_examples=40, deadline=None)
 @given(recipes(), st.lists(st.integers(1, BOUND), min_size=2, max_size=5))
-def test_aliasing_is_never_seen(recipe: Recipe, sizes: list[int]) -> None:
+def test_aliasing_is_never_observable(recipe: Recipe, sizes: list[int]) -> None:
     device = open_device()
     plain = Builder(recipe)
     kept: Any = np.arange(WIDTH, dtype=np.float32)

@@ -10,7 +10,7 @@ import pytest
 from liveshape.device.backends import open_device
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
-from liveshape.ops import attention_ways as ways
+from liveshape.ops import attention_heuristics as heuristics
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan_state import PlanState
 from tests.ops.cases import attention as cases
@@ -87,7 +87,7 @@ def test_memory_does_not_grow_with_the_context(limits: Limits) -> None:
 
 @of_roads
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 6, 43, 64, 130, 512])
-def test_every_split_has_its_place(rows: int, limits: Limits) -> None:
+def test_scratch_holds_every_split(rows: int, limits: Limits) -> None:
     """The scratch at the bound holds what any smaller number of rows leaves in it."""
     live = planned("sdpa_with_kv_cache.default", cached(512, 9000, heads=(12, 4), cache_heads=4), limits)
     graph = live.plan.graph
@@ -118,36 +118,36 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("rows", "form", "threads", "size"), FORMS)
-def test_tiles_of_every_form(
+def test_tiles_of_every_shape(
     rows: int, form: tuple[int, int], threads: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What large problems take on devices with much memory of a workgroup, in small."""
-    monkeypatch.setattr(ways, "TILE_FORMS", (form,))
-    monkeypatch.setattr(ways, "ENOUGH_TILES", 1 if rows == ways.LARGE_TILE else 8)
-    monkeypatch.setattr(ways, "LARGE_HEAD", 1024 if rows == ways.LARGE_TILE else 0)
-    ways.split_results_shape.cache_clear()
+    monkeypatch.setattr(heuristics, "TILE_SHAPES", (form,))
+    monkeypatch.setattr(heuristics, "ENOUGH_TILES", 1 if rows == heuristics.LARGE_TILE else 8)
+    monkeypatch.setattr(heuristics, "LARGE_HEAD", 1024 if rows == heuristics.LARGE_TILE else 0)
+    heuristics.split_results_shape.cache_clear()
     limits = replace(open_device().limits, max_invocations=threads, max_cooperating_threads=256)
     device = open_device(limits=limits)
     for cache in ("float32", "float16"):
         case = cases.cached("tiles", cache=cache, heads=(6, 2), size=size, capacity=300, sizes=(11, 43, 150, 29))
         sweep(case, limits, device, rounds=1)
-    ways.split_results_shape.cache_clear()
+    heuristics.split_results_shape.cache_clear()
 
 
 @pytest.mark.parametrize("room", [16384, 32768, 49152, 65536])
 @pytest.mark.parametrize("size", [1, 6, 64, 80, 128, 256, 300, 512])
-def test_tiles_fit_the_memory_of_a_workgroup(size: int, room: int) -> None:
+def test_tiles_fit_workgroup_memory(size: int, room: int) -> None:
     for heads, rows in [(1, 20), (8, 300), (8, 8192)]:
-        tile = ways.tile_of(heads, rows, size, 4096, Limits(max_workgroup_bytes=room))
+        tile = heuristics.tile_of(heads, rows, size, 4096, Limits(max_workgroup_bytes=room))
         assert tile.nbytes <= room
         assert tile.value_keys * -(-size // 4) <= tile.keys * tile.depth
         assert tile.keys % tile.value_keys == 0
-        assert 128 // (tile.rows // tile.held) <= tile.keys
+        assert 128 // (tile.rows // tile.thread_rows) <= tile.keys
 
 
 def test_short_contexts_need_one_dispatch() -> None:
     """For the token of a Llama with a billion parameters, where threads are there by the thousand."""
     gpu, cpu = Limits(), Limits(max_cooperating_threads=8)
-    assert [ways.block_of(8, 4, 64, context, gpu).splits for context in (1, 512, 1024, 1025)] == [1, 1, 1, 17]
-    assert ways.block_of(8, 4, 64, 512, gpu).rows == 1
-    assert ways.block_of(8, 4, 64, 512, cpu).rows == 4, "few threads share what they read"
+    assert [heuristics.block_of(8, 4, 64, context, gpu).splits for context in (1, 512, 1024, 1025)] == [1, 1, 1, 17]
+    assert heuristics.block_of(8, 4, 64, 512, gpu).rows == 1
+    assert heuristics.block_of(8, 4, 64, 512, cpu).rows == 4, "few threads share what they read"

@@ -25,7 +25,7 @@ def test_tiles_of_the_other_kind_of_device(case: OpCase) -> None:
     sweep(case, replace(limits, max_cooperating_threads=cooperating), rounds=1)
 
 
-def test_few_threads_share_no_depth() -> None:
+def test_few_threads_do_not_split_k() -> None:
     (deep,) = (case for case in TILED if "deep" in case.name)
     few, many = (
         compile(build(deep, max(deep.sizes)), Limits(max_cooperating_threads=cooperating)).scratch

@@ -10,15 +10,22 @@ import pytest
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Limits
-from liveshape.ops.quantized_ways import AT_ONCE, LARGE, MOST_SUMS, is_large, partial_sums_bound, splits_of
-from tests.ops.cases.quantized import dq8ca, for_bytes, q4gsw, qcs4w
+from liveshape.ops.q4_heuristics import (
+    LARGE_TILE,
+    MAX_PARTIAL_SUMS,
+    MULTIPROCESSORS,
+    is_large,
+    partial_sums_bound,
+    split_k_of,
+)
+from tests.ops.cases.quantized import dq8ca, int8_activations, q4gsw, qcs4w
 from tests.support.graphs import OpCase, sweep
 
 SIZES = (65, 1, 130)  # a part of a tile, and more than one
 QUICK = [
     q4gsw(576, 130, 64, bias=True, sizes=SIZES),  # the depth is shared
     q4gsw(48, 7, 4, dtype="float16", aligned=1, sizes=SIZES),
-    for_bytes(96, 130, 32, bias=True, sizes=SIZES),
+    int8_activations(96, 130, 32, bias=True, sizes=SIZES),
     dq8ca(320, 13, 64, bias=True, sizes=SIZES),
 ]
 MORE = [
@@ -29,8 +36,8 @@ MORE = [
     q4gsw(64, 16, 32, scale_dtype="float16", sizes=SIZES),
     q4gsw(64, 16, 2, sizes=SIZES),  # scales for less than four neighbours, which other tiles serve
     qcs4w(32, 20, sizes=SIZES),
-    for_bytes(1024, 70, 512, sizes=SIZES),
-    for_bytes(576, 13, 576, between=True, sizes=SIZES),
+    int8_activations(1024, 70, 512, sizes=SIZES),
+    int8_activations(576, 13, 576, between=True, sizes=SIZES),
     dq8ca(1024, 130, 32, sizes=SIZES),
     dq8ca(64, 24, 64, dtype="float16", sizes=SIZES),
 ]
@@ -71,30 +78,30 @@ def test_tiles(case: OpCase, many: Device) -> None:
 def test_a_device_that_has_less_takes_other_tiles(less: dict[str, int]) -> None:
     assert is_large(512, 2048, 32, GPU)
     assert not is_large(512, 2048, 32, replace(GPU, **less))
-    assert splits_of(512, 2048, 2048, False, replace(GPU, **less)) == 1
+    assert split_k_of(512, 2048, 2048, False, replace(GPU, **less)) == 1
 
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize(("depth", "columns"), LAYERS)
-def test_rounds_of_workgroups_are_nearly_full(depth: int, columns: int, int8: bool) -> None:
+def test_waves_of_workgroups_are_nearly_full(depth: int, columns: int, int8: bool) -> None:
     """What a device could do in the time of a layer is little more than the layer, and more rows never take less."""
     times = []
     for rows in range(128, 2049, 128):
-        tiles, splits = rows // LARGE * -(-columns // LARGE), splits_of(rows, columns, depth, int8, GPU)
-        times.append(-(-tiles * splits // AT_ONCE) * -(-depth // splits))
-        assert splits == 1 or splits * rows * columns <= MOST_SUMS
-        if tiles * depth > AT_ONCE * 1024:
-            assert tiles * depth >= 0.65 * AT_ONCE * times[-1], f"{rows} rows in {splits} parts"
+        tiles, splits = rows // LARGE_TILE * -(-columns // LARGE_TILE), split_k_of(rows, columns, depth, int8, GPU)
+        times.append(-(-tiles * splits // MULTIPROCESSORS) * -(-depth // splits))
+        assert splits == 1 or splits * rows * columns <= MAX_PARTIAL_SUMS
+        if tiles * depth > MULTIPROCESSORS * 1024:
+            assert tiles * depth >= 0.65 * MULTIPROCESSORS * times[-1], f"{rows} rows in {splits} parts"
     assert all(after > 0.9 * before for before, after in pairwise(times))
 
 
 @pytest.mark.parametrize(("depth", "columns"), [*LAYERS, (576, 130), (2048, 5)])
-def test_room_for_the_sums_of_every_number_of_rows(depth: int, columns: int) -> None:
+def test_scratch_holds_the_partial_sums_of_every_row_count(depth: int, columns: int) -> None:
     for bound in (1, 64, 65, 200, 512):
         for int8 in (False, True):
             (room,) = partial_sums_bound(bound, columns, depth, int8, GPU)
             for rows in range(1, bound + 1):
-                splits = splits_of(rows, columns, depth, int8, GPU)
+                splits = split_k_of(rows, columns, depth, int8, GPU)
                 assert splits == 1 or splits * rows * -(-columns // 4) * 4 <= room
 
 
@@ -103,4 +110,4 @@ def test_what_is_compiled_at_load_serves_all_rows_between_powers_of_two(depth: i
     for power in range(6, 12):
         counts = range((1 << power) + 1, (2 << power) + 1, 17)
         for int8 in (False, True):
-            assert len({splits_of(rows, columns, depth, int8, GPU) > 1 for rows in counts}) == 1
+            assert len({split_k_of(rows, columns, depth, int8, GPU) > 1 for rows in counts}) == 1

@@ -47,7 +47,7 @@ def test_floats_are_as_the_program_says() -> None:
     assert with_activations(graph, "float32") is graph
 
 
-def test_layers_that_can_take_integers_do() -> None:
+def test_layers_that_can_take_int8_activations_do() -> None:
     chain = Chain()
     x, halves = chain.input((4, 64)), chain.input((4, 64), "float16")
     padded = np.zeros((8, 48), np.uint8)
@@ -103,7 +103,7 @@ def test_the_embedding_of_a_tied_table_stays_and_shares_its_memory() -> None:
     assert constants[0] == constants[1]
 
 
-def test_a_file_that_calls_its_weights_int8_is_not_rounded() -> None:
+def test_a_file_that_calls_its_weights_int8_keeps_float_activations() -> None:
     chain = Chain()
     x, halves = chain.input((4, 64)), chain.input((4, 64), "float16")
     signed = np.zeros((8, 32), np.int8)

@@ -13,7 +13,7 @@ from liveshape.lower.building import Builder
 from tests.support.chains import executor_of
 
 
-def test_a_tensor_that_is_put_into_itself_is_read_as_it_was() -> None:
+def test_a_tensor_that_is_scattered_into_itself_is_read_as_it_was() -> None:
     builder = Builder(cast(Any, None), {})
     x, index = (builder.keep(Tensor(name, dtype, (5,))) for name, dtype in (("x", "float32"), ("i", "int64")))
     builder.node(ops.OPS["aten.index_put_.default"], "put", (x, (index,), x, False, x))

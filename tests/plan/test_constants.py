@@ -10,7 +10,7 @@ from liveshape.graph.constants import Interleaved, Paired, Transposed, all_bytes
 
 @pytest.mark.parametrize("nbytes", [1, 16, 100, 1 << 20])
 @pytest.mark.parametrize("widths", [(4, 4), (8, 2, 6), (12,)])
-def test_runs_of_each_in_turn(widths: tuple[int, ...], nbytes: int) -> None:
+def test_interleaved_runs(widths: tuple[int, ...], nbytes: int) -> None:
     random = np.random.default_rng(0)
     parts = [random.integers(0, 255, (26, width), np.uint8) for width in widths]
     interleaved = Interleaved(tuple(memoryview(part).cast("B") for part in parts), widths)
@@ -21,7 +21,7 @@ def test_runs_of_each_in_turn(widths: tuple[int, ...], nbytes: int) -> None:
     assert all(piece.nbytes % 4 == 0 for piece in found[:-1]), "pieces are uploaded in all_bytes words"
 
 
-def test_one_behind_the_other_is_not_copied() -> None:
+def test_concatenation_is_not_copied() -> None:
     data = np.arange(64, dtype=np.uint8)
     parts = memoryview(data)[:24], memoryview(data)[24:]
     found = list(pieces(Interleaved(parts, (24, 40)), 16))
@@ -32,7 +32,7 @@ def test_one_behind_the_other_is_not_copied() -> None:
 @pytest.mark.parametrize("nbytes", [4, 100, 1 << 20])
 @pytest.mark.parametrize("run", [4, 6, 64, 100])
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_halves_of_blocks_in_turn(rounds: int, run: int, nbytes: int) -> None:
+def test_interleaved_halves_of_blocks(rounds: int, run: int, nbytes: int) -> None:
     random = np.random.default_rng(0)
     blocks = random.integers(0, 255, (rounds, 4, 2, 6, run), np.uint8)
     rest = random.integers(0, 255, (rounds, 40), np.uint8)
@@ -44,7 +44,7 @@ def test_halves_of_blocks_in_turn(rounds: int, run: int, nbytes: int) -> None:
 
 @pytest.mark.parametrize("nbytes", [4, 100, 1 << 20])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_columns_for_rows_below_others_and_in_pairs(dtype: str, nbytes: int) -> None:
+def test_transposed_interleaved_and_paired(dtype: str, nbytes: int) -> None:
     """What layers with minima are joined of: scales, each row with minima below that the file has by columns."""
     random = np.random.default_rng(0)
     size = np.dtype(dtype).itemsize

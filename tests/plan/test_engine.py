@@ -103,7 +103,7 @@ def test_sym_size_of_an_intermediate_is_live() -> None:
         )
 
 
-def test_branches_of_different_depth_meet() -> None:
+def test_branches_of_different_depth_join() -> None:
     chain = Chain()
     x = chain.input((1, MAX, 8))
     deep = x

@@ -178,7 +178,9 @@ def test_variants_that_live_values_choose_come_together() -> None:
     ("limits", "unit_threads", "groups"),
     [(Limits(), 64, 25), (Limits(max_cooperating_threads=8), 8, 4), (Limits(max_invocations=16), 16, 100)],
 )
-def test_units_are_shared_by_as_many_threads_as_are_worth_it(limits: Limits, unit_threads: int, groups: int) -> None:
+def test_as_many_threads_cooperate_on_a_unit_as_the_device_gains_by(
+    limits: Limits, unit_threads: int, groups: int
+) -> None:
     """A hundred units of 64 threads, in workgroups of 256 or less."""
     source = SOURCE.replace("override OP: u32 = 0;", "override UNIT_THREADS: u32 = 1;").replace(
         "WG: u32 = 128", "WG: u32 = 256"

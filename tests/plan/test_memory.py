@@ -299,7 +299,7 @@ def nbytes(tensor: Tensor) -> int:
 
 @settings(max_examples=400, deadline=None)
 @given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
-def test_sharing_is_never_seen(program: Program, choices: list[bool], aliasing: bool) -> None:
+def test_memory_reuse_is_never_observable(program: Program, choices: list[bool], aliasing: bool) -> None:
     memory = program.memory(aliasing)
     check_apart(program, memory)
     plain, shared = Plain(program), Blocks(program, memory)
@@ -331,7 +331,7 @@ def test_aliases_are_stored_alike(program: Program) -> None:
     assert all(memory.storages[tensor] == memory.storages[root] for tensor, root in shared.items())
 
 
-def test_a_chain_of_views_costs_nothing() -> None:
+def test_a_chain_of_views_is_aliased() -> None:
     program = Program()
     first = program.tensor("float32", 64)
     program.inputs.append(first)

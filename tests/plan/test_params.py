@@ -65,7 +65,7 @@ def test_places_stay_while_routes_stay(tracing: bool) -> None:
     assert live.arena.unseen() is None, "nothing moved"
 
 
-def test_what_the_device_was_not_given_stays_unseen() -> None:
+def test_params_stay_dirty_until_the_device_has_them() -> None:
     graph, start = windows()
     live = PlanState(compile(graph))
     live.set(start, 1)

@@ -59,7 +59,7 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
 
 
 @pytest.mark.parametrize("limit", [1000, 1008, 1024, 2992, 3008, 4096, 5000])
-def test_one_function_says_how_many_parts(limit: int) -> None:
+def test_one_function_counts_bindings(limit: int) -> None:
     limits = Limits(max_binding_bytes=limit, max_buffer_bytes=1 << 14)
     for nbytes in range(16, 1 << 14, 48):
         parts = binding_parts(nbytes, nbytes, limits)

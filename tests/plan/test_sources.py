@@ -13,7 +13,7 @@ from liveshape.graph.traits import Role
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import lower
-from liveshape.lower.pattern_operators import NORMED
+from liveshape.lower.pattern_operators import RMS_NORM_LAYERS
 from liveshape.ops import OPS
 from tests.support.exporting import CACHE
 
@@ -55,7 +55,7 @@ def exported(name: str) -> Path:
 
 def test_a_fused_layer_leads_back_to_its_file_nodes() -> None:
     graph = with_activations(lowered(STORY), "int8", LIMITS)
-    layer = next(node for node in graph.nodes if node.name == NORMED["liveshape.gated_linear_q4gsw"])
+    layer = next(node for node in graph.nodes if node.name == RMS_NORM_LAYERS["liveshape.gated_linear_q4gsw"])
     operators = [source.operator for source in layer.sources]
     assert operators.count("et_vk.linear_q4gsw.default") == 2
     assert {"et_vk.rms_norm.default", "aten.sigmoid.default", "aten.mul.Tensor"} <= {*operators}

@@ -42,7 +42,7 @@ class Attention(Chain):
         return [state.axis for state in self.states(*outputs)]
 
 
-def test_caches_of_attention_are_rows_at_positions() -> None:
+def test_caches_of_attention_are_kv_caches() -> None:
     chain = Attention()
     states = chain.states(chain.attend())
     assert [(state.tensor, state.axis) for state in states] == [(cache, 1) for cache in chain.caches]
@@ -103,13 +103,13 @@ def test_a_slice_that_ends_with_the_new_rows(sized: str, begin: str, axis: int, 
 
 
 @pytest.mark.parametrize("operator", ["mod", "sub", "add"])
-def test_rows_that_begin_elsewhere_are_not_at_positions(operator: str) -> None:
+def test_rows_that_begin_elsewhere_are_no_kv_cache(operator: str) -> None:
     chain = Attention()
     moved = chain.node(operator, chain.begin, 3, chain.scalar())
     assert chain.axes(chain.attend(moved)) == [None, None]
 
 
-def test_rows_that_begin_at_a_number_are_not_at_positions() -> None:
+def test_rows_that_begin_at_a_constant_are_no_kv_cache() -> None:
     chain = Attention()
     assert chain.axes(chain.attend(0)) == [None, None]
 

@@ -79,7 +79,7 @@ def test_a_long_text_after_many_short_ones_is_computed() -> None:
     assert set(counts[engine._PAUSE :]) == {0}
 
 
-def test_a_branch_that_is_another_at_every_turn_is_seldom_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_that_differs_at_every_call_is_seldom_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     live, _, n = live_of(lambda n: n + 1 if n % 2 == 0 else n + 2)
     traces: list[Trace] = []
 

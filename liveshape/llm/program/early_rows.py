@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from liveshape import ops
 from liveshape.graph import Graph, Node, Tensor, Value
+from liveshape.lower.def_use import DefUse
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.lower.search import Search
 from liveshape.ops.sampling import last_rows
 from liveshape.ops.views import view_copy
 
@@ -30,7 +30,7 @@ def taken_early(graph: Graph) -> Graph:
     (select,) = found
     x, rows, out = select.args
     most = out.max_shape[0]
-    moved = _moved(Search(graph), select) if x.max_shape[1] > most else set()
+    moved = _moved(DefUse(graph), select) if x.max_shape[1] > most else set()
     if not moved:
         return graph
     narrow: dict[Value, Value] = {}
@@ -54,7 +54,7 @@ def taken_early(graph: Graph) -> Graph:
     )
 
 
-def _moved(search: Search, select: Node) -> set[Node]:
+def _moved(search: DefUse, select: Node) -> set[Node]:
     """The nodes before `select` whose results nobody needs but for the rows that it takes."""
     needed: set[Node] = set()
     while True:
@@ -68,21 +68,25 @@ def _moved(search: Search, select: Node) -> set[Node]:
         needed |= lost
 
 
-def _moved_but_for(search: Search, select: Node, needed: set[Node]) -> set[Node]:
+def _moved_but_for(search: DefUse, select: Node, needed: set[Node]) -> set[Node]:
     """The same, without nodes that are known to be needed whole."""
     bound = select.args[0].max_shape[1]
     late = {select}
     for node in reversed(search.graph.nodes[: select.index]):
         given = [value for value in node.outputs if isinstance(value, Tensor)]
-        read = [reader for value in given for reader in search.readers.get(value, [])]
+        read = [reader for value in given for reader in search.consumers.get(value, [])]
         private = bool(read) and all(reader in late for reader in read)
-        steady = not node.mutates and search.once(*given) and not any(value in search.graph.outputs for value in given)
+        steady = (
+            not node.mutates
+            and search.single_assignment(*given)
+            and not any(value in search.graph.outputs for value in given)
+        )
         if node not in needed and private and steady and _by_rows(search, node, given, bound):
             late.add(node)
     return late - {select}
 
 
-def _by_rows(search: Search, node: Node, given: Sequence[Tensor], bound: int) -> bool:
+def _by_rows(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) -> bool:
     """Whether a node does the same to each row of (1, S, H), beside constants, and gives such rows."""
     rows = _rows_in(node, bound)
     others = [value for value in node.inputs if value not in rows]

@@ -10,7 +10,7 @@ from typing import Any
 
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.traits import Role
-from liveshape.lower.pattern_operators import AND, BELOW, COUNT, SUB, VIEW
+from liveshape.lower.pattern_operators import AND, ARANGE, LESS_THAN, SUB, VIEW
 from liveshape.lower.rewriting import renamed, rewritten
 
 
@@ -25,7 +25,7 @@ def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int
     seen = {
         node.args[-1]
         for node in graph.nodes
-        if node.name == BELOW and distances.below_context(node.args[0]) and context <= node.args[1]
+        if node.name == LESS_THAN and distances.below_context(node.args[0]) and context <= node.args[1]
     }
     if not seen:
         return graph
@@ -61,7 +61,7 @@ class _Distances:
     def _counted(self, value: Any, start: int | None = None) -> bool:
         """Whether elements are numbers one after the other, up to the last token of the call."""
         node = self._makers.get(value)
-        if node is None or node.name != COUNT:
+        if node is None or node.name != ARANGE:
             return False
         begin, end, step = node.args[:3]
         return step == 1 and (begin == start or start is None) and self._is_end(end)

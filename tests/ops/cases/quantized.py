@@ -15,7 +15,7 @@ from tests.support.graphs import MAX, Const, In, OpCase, Out
 # Nothing at all, and both sides of every boundary between kernels and tiles.
 ROWS = (0, 1, 2, 4, 5, 16, 17, 33, MAX)
 # The same for rows of bytes, which have other boundaries.
-BYTE_ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, MAX, 64, 65, 70)
+INT8_ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, MAX, 64, 65, 70)
 Lead = Callable[[int], tuple[int, ...]]
 
 
@@ -202,7 +202,7 @@ def in_eight_bits(x: torch.Tensor) -> torch.Tensor:
     return (torch.round(groups / step) * step).flatten(-2)
 
 
-def for_bytes(
+def int8_activations(
     depth: int,
     columns: int,
     group: int,
@@ -212,7 +212,7 @@ def for_bytes(
     between: bool = False,
     minima: bool = False,
     lead: Lead = _flat,
-    sizes: tuple[int, ...] = BYTE_ROWS,
+    sizes: tuple[int, ...] = INT8_ROWS,
 ) -> OpCase:
     """A layer that rounds its rows to integers: where they are such already, nothing of the result is rounded."""
     generator = np.random.default_rng((depth, columns, group))
@@ -418,12 +418,12 @@ CASES = [
     dq8ca(60, 8, 20, bias=True),
     dq8ca(64, 24, 32, dtype="float16", bias=True),
     dq8ca(32, 9, 32, padded=16, sizes=(1, 3, 20)),
-    for_bytes(64, 24, 32, sizes=(0, 1, 5, 9, 33, MAX)),
-    for_bytes(576, 77, 64, bias=True),
-    for_bytes(1024, 40, 1024, lead=lambda s: (1, s), sizes=(1, 7, 12, 64)),  # a depth that is shared
-    for_bytes(96, 13, 32, between=True, sizes=(1, 4, 9, 40)),
-    for_bytes(576, 77, 64, bias=True, minima=True),
-    for_bytes(1024, 40, 128, minima=True, sizes=(1, 7, 12, 64)),
+    int8_activations(64, 24, 32, sizes=(0, 1, 5, 9, 33, MAX)),
+    int8_activations(576, 77, 64, bias=True),
+    int8_activations(1024, 40, 1024, lead=lambda s: (1, s), sizes=(1, 7, 12, 64)),  # a depth that is shared
+    int8_activations(96, 13, 32, between=True, sizes=(1, 4, 9, 40)),
+    int8_activations(576, 77, 64, bias=True, minima=True),
+    int8_activations(1024, 40, 128, minima=True, sizes=(1, 7, 12, 64)),
     *(
         _embedding(dtype, ids, *form)
         for dtype in ("float32", "float16")

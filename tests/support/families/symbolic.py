@@ -43,11 +43,11 @@ class IntermediateSizes(nn.Module):
         total = both.shape[0]
         tail = both[1:]
         flat = both * 2.0
-        merged = flat.view(-1) - 1.0
+        joined = flat.view(-1) - 1.0
         return (
             both + self.table[:total],
             tail - self.table[: tail.shape[0]],
-            merged.view(total, 3),
+            joined.view(total, 3),
             torch.zeros(total, 3) + both,
             tail.reshape(1, tail.shape[0], 3) * 1.5,
         )

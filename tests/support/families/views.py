@@ -57,13 +57,13 @@ class ViewChain(nn.Module):
     def forward(self, x):
         live = x.shape[1]
         heads = x.view(1, live, 3, 4) * 2.0
-        merged = heads.view(live, 12).unsqueeze(0)
-        again = (merged + x).view(-1).view(live, 3, 4)
-        return again, again.view(3 * live, 4) - 1.0, merged.squeeze(0) * 0.5
+        joined = heads.view(live, 12).unsqueeze(0)
+        again = (joined + x).view(-1).view(live, 3, 4)
+        return again, again.view(3 * live, 4) - 1.0, joined.squeeze(0) * 0.5
 
 
 class TwoLive(nn.Module):
-    """Two live dims merged into one and split again."""
+    """Two live dims joined into one and split again."""
 
     def forward(self, grid):
         rows, columns = grid.shape[0], grid.shape[1]

@@ -1,4 +1,4 @@
-"""Rows that are made bytes where they are made, by a norm or a gated unit: the bytes of layers that round them."""
+"""Rows that their producer quantizes, an RMSNorm or a gated unit: the codes are those of layers that quantize."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from liveshape.graph import Graph
 from liveshape.lower import activations
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
+from tests.models.test_int8_activations import threads
 from tests.models.test_layers import ROWS, Layers
-from tests.models.test_row_bytes import threads
 from tests.support.chains import executor_of
 
 SIZES = (ROWS, 1, 2, 8, 9, 33, 1, 0, 5)  # of one row, of few, of tiles of two kinds
@@ -28,15 +28,15 @@ def unit(depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]
     return made, [made.add(x, made.layer(gated, depth))]
 
 
-def apart(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    """The graph with layers that round their rows themselves."""
+def unfused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """The graph with layers that quantize their rows themselves."""
     with monkeypatch.context() as patched:
-        patched.setattr(activations, "_bytes_between", lambda given: given)
+        patched.setattr(activations, "_quantize_between_layers", lambda given: given)
         return with_activations(graph, "int8")
 
 
-def bytes_of(graph: Graph) -> int:
-    """How many values are rows of bytes."""
+def quantized_in(graph: Graph) -> int:
+    """How many values are quantized rows."""
     return sum(value.dtype == "int8" and value.constant is None for value in graph.values if hasattr(value, "dtype"))
 
 
@@ -45,8 +45,8 @@ def rows_at(size: int, depth: int) -> list[np.ndarray]:
 
 
 def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int, made: int) -> None:
-    before, after = apart(graph, monkeypatch), with_activations(graph, "int8")
-    assert (bytes_of(before), bytes_of(after)) == (0, made)
+    before, after = unfused(graph, monkeypatch), with_activations(graph, "int8")
+    assert (quantized_in(before), quantized_in(after)) == (0, made)
     executors = executor_of(before, device), executor_of(after, device)
     for size in SIZES:
         found = []
@@ -57,35 +57,37 @@ def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int,
 
 
 @pytest.mark.parametrize(
-    ("invocations", "parts", "depth", "width", "bias", "made"),
+    ("invocations", "cooperating", "depth", "width", "bias", "made"),
     [
-        pytest.param(256, 8, 64, 96, False, 2, marks=pytest.mark.slow),  # the norm is a dispatch of its own
-        (256, 256, 512, 96, False, 1),  # it is not, and tiles share the depth
+        pytest.param(256, 8, 64, 96, False, 2, marks=pytest.mark.slow),  # the RMSNorm is a dispatch of its own
+        (256, 256, 512, 96, False, 1),  # it is fused, and tiles have split-K
         (256, 256, 96, 160, False, 1),  # large tiles
-        pytest.param(100, 16, 64, 96, True, 2, marks=pytest.mark.slow),  # workgroups too small to put bytes
+        pytest.param(
+            100, 16, 64, 96, True, 2, marks=pytest.mark.slow
+        ),  # workgroups too small to quantize in the epilogue
         pytest.param(256, 1, 96, 160, True, 2, marks=pytest.mark.slow),
         pytest.param(256, 256, 1024, 160, True, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_gated_unit(
-    monkeypatch: pytest.MonkeyPatch, invocations: int, parts: int, depth: int, width: int, bias: bool, made: int
+    monkeypatch: pytest.MonkeyPatch, invocations: int, cooperating: int, depth: int, width: int, bias: bool, made: int
 ) -> None:
     layers, outputs = unit(depth, width, bias)
-    device = threads(invocations, parts)
+    device = threads(invocations, cooperating)
     same(fuse(layers.chain.graph(*outputs), device.limits), monkeypatch, device, depth, made)
 
 
-def test_rows_that_somebody_else_reads_stay_numbers() -> None:
+def test_rows_with_another_consumer_stay_float() -> None:
     layers = Layers(group=32)
     x = layers.chain.input((1, ROWS, 64))
     normed = layers.norm(x)
     gated = layers.gated(x, 64)
     outputs = [layers.layer(normed, 32), normed, layers.layer(gated, 32), layers.add(gated, x)]
     graph = with_activations(fuse(layers.chain.graph(*outputs), open_device().limits), "int8")
-    assert bytes_of(graph) == 0
+    assert quantized_in(graph) == 0
 
 
-def test_layers_that_take_no_bytes_are_given_numbers() -> None:
+def test_layers_that_take_no_int8_are_given_floats() -> None:
     layers = Layers(group=32)
     x = layers.chain.input((1, ROWS, 64))
     normed = layers.norm(x)
@@ -94,4 +96,4 @@ def test_layers_that_take_no_bytes_are_given_numbers() -> None:
     outputs.append(layers.layer(normed, 32))
     graph = with_activations(fuse(layers.chain.graph(*outputs), open_device().limits), "int8")
     assert Counter(node.args[1].dtype for node in graph.nodes[1:]) == Counter(int8=1, uint8=1)
-    assert bytes_of(graph) == 0
+    assert quantized_in(graph) == 0

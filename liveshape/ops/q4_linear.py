@@ -1,11 +1,11 @@
-"""Linear layers with 4-bit weights, of rows of floats or quantized rows.
+"""4-bit linear, group-wise quantized (q4gsw): GEMV and GEMM of rows of floats or of int8 activations.
 
 A weight byte holds two neighbours of the depth, each offset by 8; a scale belongs to a group of neighbours of a column.
-The kernels read the words as the file has them: few rows are bound by that reading, many rows by arithmetic.
+The kernels dequantize the words as the file has them: few rows are bound by bandwidth, many rows by arithmetic.
 
 Two more kinds are told by their shapes, which `lower/weight_patterns.py` gives them: scales [groups, 2, columns] have
-below each row the minima that are added to the weights of its groups; a weight [columns, groups, group] is bytes with a
-sign.
+below each row the minima that are added to the weights of its groups (asymmetric); a weight [columns, groups, group]
+is int8.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
-from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
-from liveshape.ops.quantized_ways import (
+from liveshape.ops.q4_heuristics import (
     MANY_THREADS,
-    STEP_PLACES,
-    int8_tiles_of,
+    QUANT_GROUP,
+    few_rows_config,
+    gemv_config,
+    int8_few_rows_config,
+    int8_gemv_config,
+    int8_tile_config,
     is_few,
     is_large,
-    large_tiles_of,
+    large_tile_config,
     partial_sums_bound,
-    shares_of_int8_row,
-    shares_of_int8_rows,
-    shares_of_row,
-    shares_of_rows,
-    splits_of,
-    tiles_of,
+    split_k_of,
+    tile_config,
 )
+from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.row_rules import row_wise, with_steps
+from liveshape.ops.row_rules import row_wise, with_scales
 from liveshape.ops.shapes import ceil_div
 
 
@@ -61,15 +61,16 @@ ONE_GROUP = 1 << 30
 NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
 WITH_MINIMA_RANK = 3  # of scales
 
-BYTES = ("int8", "uint8")  # dtypes of quantized rows: a step for 32 neighbours, or one and a zero point for a row
-FOR_BYTES = "int8"  # the dtype of a weight whose rows are quantized; else it is that of a file, uint8
-STEP_VECTORS = 3  # of 16 bytes, that 32 neighbours become: see quantization/quantize_group.wgsl
-KEPT_BYTES = 8192  # of a row: it and the scratch to quantize it fit in the workgroup memory of any device
+# Dtypes of quantized rows: a scale for 32 neighbours, or a scale and a zero point for a row.
+QUANTIZED_DTYPES = SYMMETRIC_INT8, ASYMMETRIC_UINT8 = ("int8", "uint8")
+INT8_ACTIVATIONS = "int8"  # the dtype of a weight whose layer quantizes its rows; else it is the file's, uint8
+QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quantize_group.wgsl
+MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgroup memory of any device
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
-# A layer of 4-bit weights whose rows may be quantized; one of several layers or with more than a layer in it; its norm.
-LAYER = Product(packed_weight, "x", "weight", linear=True, byte_rows=True)
+# A 4-bit linear that may take int8 activations; one that is fused with others or with an epilogue; with its RMSNorm.
+LAYER = Product(packed_weight, "x", "weight", linear=True, int8_rows=True)
 FUSED_LAYER = replace(LAYER, linear=False)
 NORMED_LAYER = replace(FUSED_LAYER, normed=True)
 
@@ -90,14 +91,14 @@ def linear_q4gsw(
 
 @op("et_vk.linear_qcs4w.default", rows=row_wise("x"), product=Product(packed_weight, "x", "weight", linear=True))
 def linear_qcs4w(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
-    """One scale per column, and the nibbles of a byte the other way round."""
+    """One scale per column, and the high nibble of a byte first."""
     out.shape = (*x.shape[:-1], weight.shape[0])
     yield from q4_product(x, weight, scales, x.shape[-1], None, (out,), high_first=True)
 
 
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
-    rows=with_steps("x", "input_scale", "input_zero_point"),
+    rows=with_scales("x", "input_scale", "input_zero_point"),
     product=LAYER,
 )
 def linear_dq8ca_q4gsw(
@@ -111,63 +112,63 @@ def linear_dq8ca_q4gsw(
     bias: LiveTensor | None,
     out: LiveTensor,
 ) -> Steps:
-    """The rows of x as eight bits can hold them, times the weight: products of integers, and sums of their groups."""
+    """Dynamically quantized activations, 8 bits per row, times the weight: int8 dot products, scaled by group."""
     if not can_quantize_rows(x.max_shape[-1], group_size, weight.max_shape):
-        rounded: LiveTensor = yield Scratch("float32", x.max_shape)
-        yield from rounded_rows(x, input_scale, input_zero_point, rounded)
-        yield from linear_q4gsw(rounded, weight, scales, group_size, bias, out)
+        fake_quantized: LiveTensor = yield Scratch("float32", x.max_shape)
+        yield from fake_quantize_rows(x, input_scale, input_zero_point, fake_quantized)
+        yield from linear_q4gsw(fake_quantized, weight, scales, group_size, bias, out)
         return
-    quantized: LiveTensor = yield Scratch(BYTES[1], quantized_shape(x.max_shape))
-    yield from row_bytes(x, input_scale, input_zero_point, quantized)
+    quantized: LiveTensor = yield Scratch(ASYMMETRIC_UINT8, quantized_shape(x.max_shape))
+    yield from quantize_rows(x, input_scale, input_zero_point, quantized)
     yield from linear_q4gsw(quantized, weight, scales, group_size, bias, out)
 
 
-@op("liveshape.rounded_rows", rows=with_steps("x", "scale", "zero_point"), cheap_to_keep=True)
-def rounded_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """The rows of x as eight bits can hold them."""
+@op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
+def fake_quantize_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+    """Quantize and dequantize: floats that 8 bits can hold, for layers that cannot take quantized rows."""
     *lead, depth = x.shape
     rows = prod(lead)
-    _check_steps(rows, scale, zero_point)
+    _check_scales(rows, scale, zero_point)
     out.shape = x.shape
     yield FAKE_QUANTIZE_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
 
 
-@op("liveshape.row_bytes", rows=with_steps("x", "scale", "zero_point"), cheap_to_keep=True)
-def row_bytes(
+@op("liveshape.quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
+def quantize_rows(
     x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    """The rows of x as integers, in the order in which 4-bit weights want them: see quantization/quantize_group.wgsl.
+    """Quantized rows of x, in the order of 4-bit weights: see quantization/quantize_group.wgsl.
 
-    With a step and a zero point per row (`out` is uint8), or with a step for every 32 neighbours (int8).
+    With a scale and a zero point per row (`out` is uint8), or with a scale for every 32 neighbours (int8).
     """
-    groups = x.shape[-1] // STEP_PLACES
+    groups = x.shape[-1] // QUANT_GROUP
     count = prod(x.shape[:-1]) * groups
     out.shape = quantized_shape(x.shape)
     if scale is None or zero_point is None:
         yield QUANTIZE_ROWS(out, x, count=count, per_row=groups, threads=count)
     else:
-        _check_steps(prod(x.shape[:-1]), scale, zero_point)
+        _check_scales(prod(x.shape[:-1]), scale, zero_point)
         yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
 def can_quantize_rows(depth: int, group: int, weight: Shape) -> bool:
     """Whether a layer can take quantized rows: scales are for whole vectors of nibbles, and no padding."""
-    whole = depth % STEP_PLACES == 0 and group % STEP_PLACES == 0
-    return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and whole
+    aligned = depth % QUANT_GROUP == 0 and group % QUANT_GROUP == 0
+    return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and aligned
 
 
-def rounds(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
+def quantizes_rows(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
     """Whether a layer quantizes rows of floats."""
-    known = x.dtype not in BYTES and weight.dtype == FOR_BYTES
-    return known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
+    wanted = x.dtype not in QUANTIZED_DTYPES and weight.dtype == INT8_ACTIVATIONS
+    return wanted and can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
 
 
 def quantized_shape(shape: Shape) -> Shape:
     """The shape of rows of this shape when they are quantized."""
-    return (*shape[:-1], shape[-1] // STEP_PLACES * STEP_VECTORS * 16)
+    return (*shape[:-1], shape[-1] // QUANT_GROUP * QUANT_GROUP_VECTORS * 16)
 
 
-def _check_steps(rows: int, scale: LiveTensor, zero_point: LiveTensor) -> None:
+def _check_scales(rows: int, scale: LiveTensor, zero_point: LiveTensor) -> None:
     if min(scale.numel, zero_point.numel) < rows:
         raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
 
@@ -183,21 +184,21 @@ def q4_product(
     norm: Norm | None = None,
     *,
     high_first: bool = False,
-    together: int = 0,
+    quantized_units: int = 0,
     **epilogue: Any,
 ) -> Steps:
     """x @ weight.T + bias.
 
-    The epilogue of the kernels says what becomes of the sums in `outs`, by the values that it takes. Rows of x are
-    floats, quantized as `row_bytes` leaves them, or floats that are quantized here, if the weight is for such
-    (`FOR_BYTES`). With a `norm`, x is one row before it. So many units are quantized `together`, in one workgroup.
+    The epilogue of the kernels, with the values that it takes, stores to `outs`. Rows of x are floats, quantized by
+    `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
+    `norm`, x is one row before its RMSNorm. The epilogue quantizes `quantized_units` of a workgroup together.
     """
-    quantizes = not high_first and rounds(x, weight, group)
-    int8 = quantizes or x.dtype in BYTES
+    quantizes = not high_first and quantizes_rows(x, weight, group)
+    int8 = quantizes or x.dtype in QUANTIZED_DTYPES
     depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
     quantized: LiveTensor | None = None
     if quantizes and norm is None:
-        quantized = yield Scratch(BYTES[0], quantized_shape(x.max_shape))
+        quantized = yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape))
     limits: Limits = yield GetLimits()
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     partial_sums: LiveTensor = yield Scratch("float32", room)
@@ -208,13 +209,13 @@ def q4_product(
     # An absent bias still needs a buffer in its place; the scales are there and only read.
     terms = bias if norm is None or norm.terms is None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
-    product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, together, limits)
-    kept = KEPT_BYTES // 2 if together else KEPT_BYTES
-    if quantizes and rows == 1 and (norm is not None or x.max_shape[-1] <= kept):
+    product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, quantized_units, limits)
+    staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
+    if quantizes and rows == 1 and (norm is not None or x.max_shape[-1] <= staged):
         yield _quantizing_gemv(product)
         return
     if quantized is not None:
-        yield from row_bytes(x, None, None, quantized)
+        yield from quantize_rows(x, None, None, quantized)
         product = product._replace(x=quantized)
     if is_few(rows, int8, limits):
         yield _int8_few_rows(product) if int8 else _few_rows(product)
@@ -247,13 +248,13 @@ def _layer(
         "BITS": 4 if weight.rank == NIBBLES_RANK else 8,
         "MINIMA": scales.rank == WITH_MINIMA_RANK,
         "BIAS": bias is not None,
-        # As large as can be where it is the depth, so that it is one variant of the kernel for every depth.
+        # As large as can be where it is the depth, so that one variant of the kernel serves every depth.
         "GROUP": ONE_GROUP if group == depth else group,
     }
 
 
 class Q4Product(NamedTuple):
-    """What every route of a product binds and tells its kernel."""
+    """What every kernel of a product binds, and its Params and constants."""
 
     x: LiveTensor
     operands: tuple[LiveTensor, LiveTensor, LiveTensor]  # the weight, its scales, its bias
@@ -262,7 +263,7 @@ class Q4Product(NamedTuple):
     norm: Norm | None
     layer: dict[str, Any]
     epilogue: dict[str, Any]
-    together: int
+    quantized_units: int
     limits: Limits
 
     def dispatch(self, kernel: Kernel, **values: Any) -> Dispatch:
@@ -272,79 +273,79 @@ class Q4Product(NamedTuple):
         """Rows, columns and depth."""
         return self.layer["rows"], self.layer["columns"], self.layer["depth"]
 
-    def float_factors(self) -> dict[str, Any]:
-        """How kernels of rows of floats read both factors."""
+    def float_loads(self) -> dict[str, Any]:
+        """How kernels of floats load both operands."""
         depth, column_bytes = self.layer["depth"], self.layer["column_bytes"]
         return {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
 
-    def int8_factors(self) -> dict[str, Any]:
-        return {"ASYMMETRIC": self.x.dtype == BYTES[1]}
+    def int8_loads(self) -> dict[str, Any]:
+        return {"ASYMMETRIC": self.x.dtype == ASYMMETRIC_UINT8}
 
 
 def _quantizing_gemv(product: Q4Product) -> Dispatch:
-    """One row of floats, quantized by every workgroup: a dispatch for that would take longer."""
+    """One row of floats, quantized by every workgroup in its prologue: a dispatch for that would take longer."""
     _, columns, depth = product.sizes()
-    shares = shares_of_int8_row(columns, depth, product.together, product.limits)
-    shares["HELD"] = product.x.max_shape[-1] // STEP_PLACES
+    config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
+    config["HELD"] = product.x.max_shape[-1] // QUANT_GROUP
     if product.norm is None:
-        return product.dispatch(product.kernels.quantizing_gemv, **shares)
-    return product.dispatch(product.kernels.normed_quantizing_gemv, **shares, EPS=product.norm.eps)
+        return product.dispatch(product.kernels.quantizing_gemv, **config)
+    return product.dispatch(product.kernels.normed_quantizing_gemv, **config, EPS=product.norm.eps)
 
 
 def _int8_few_rows(product: Q4Product) -> Dispatch:
-    """Up to FEW_INT8_ROWS quantized rows, bound by reading the weight."""
+    """Up to FEW_INT8_ROWS quantized rows, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
-    factors = product.int8_factors()
+    loads = product.int8_loads()
     if rows != 1:
-        shares = shares_of_int8_rows(rows, columns, depth, product.together > 0)
-        return product.dispatch(product.kernels.int8_few_rows, **factors, **shares)
-    shares = shares_of_int8_row(columns, depth, product.together, product.limits)
+        config = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
+        return product.dispatch(product.kernels.int8_few_rows, **loads, **config)
+    config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
     if product.norm is None:
-        return product.dispatch(product.kernels.int8_gemv, **factors, **shares)
-    return product.dispatch(product.kernels.normed_int8_gemv, **factors, **shares, EPS=product.norm.eps)
+        return product.dispatch(product.kernels.int8_gemv, **loads, **config)
+    return product.dispatch(product.kernels.normed_int8_gemv, **loads, **config, EPS=product.norm.eps)
 
 
 def _few_rows(product: Q4Product) -> Dispatch:
-    """Up to FEW_ROWS rows of floats, bound by reading the weight."""
+    """Up to FEW_ROWS rows of floats, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
-    layer, factors = product.layer, product.float_factors()
+    layer, loads = product.layer, product.float_loads()
     if rows != 1:
-        shares = shares_of_rows(rows, columns, depth, layer["GROUP"])
-        return product.dispatch(product.kernels.few_rows, **factors, **shares)
-    # Neighbours are read in vectors, and their scales once; where threads are many, words were measured.
+        config = few_rows_config(rows, columns, depth, layer["GROUP"])
+        return product.dispatch(product.kernels.few_rows, **loads, **config)
+    # Vector loads, with one scale for a vector; where threads are many, single words were measured to be faster.
     many = product.limits.max_cooperating_threads >= MANY_THREADS
     vectors = layer["column_bytes"] % 16 == 0 and (layer["BITS"] == 8 or layer["MINIMA"] or not many)
-    shares = shares_of_row(columns, depth, layer["GROUP"], vectors)
+    config = gemv_config(columns, depth, layer["GROUP"], vectors)
     if product.norm is None:
-        return product.dispatch(product.kernels.gemv, **factors, **shares)
-    return product.dispatch(product.kernels.normed_gemv, **factors, **shares, KEPT=depth // 4, EPS=product.norm.eps)
+        return product.dispatch(product.kernels.gemv, **loads, **config)
+    return product.dispatch(product.kernels.normed_gemv, **loads, **config, KEPT=depth // 4, EPS=product.norm.eps)
 
 
 def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:
-    """Many rows, bound by arithmetic: in tiles, which split the depth (split-K) where they are too few for a device."""
+    """GEMM of many rows, bound by arithmetic: in tiles, with split-K where they are too few to fill a device."""
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits
-    factors = product.int8_factors() if int8 else product.float_factors()
+    loads = product.int8_loads() if int8 else product.float_loads()
     # Large tiles of integers have no minima.
     if is_large(rows, depth, layer["GROUP"], limits) and not (int8 and layer["MINIMA"]):
-        tiles = large_tiles_of(rows, columns)
-        whole, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
+        tiles = large_tile_config(rows, columns)
+        unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
     else:
-        tiles = int8_tiles_of(rows, columns) if int8 else tiles_of(rows, columns, layer["GROUP"])
-        whole, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
-    splits = splits_of(rows, columns, depth, int8, limits)
+        tiles = int8_tile_config(rows, columns) if int8 else tile_config(rows, columns, layer["GROUP"])
+        unsplit, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
+    splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:
-        yield product.dispatch(whole, **factors, **tiles)
+        yield product.dispatch(unsplit, **loads, **tiles)
         return
     layer["splits"] = splits
     tiles["groups"] = tiles["groups"] * splits
-    yield product._replace(outs=(partial_sums,), epilogue={}).dispatch(split, **factors, **tiles)
+    yield product._replace(outs=(partial_sums,), epilogue={}).dispatch(split, **loads, **tiles)
     yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
 def _depth(width: int, int8: bool) -> int:
     """The depth of rows that are `width` wide."""
-    return width // (STEP_VECTORS * 16) * STEP_PLACES if int8 else width
+    return width // (QUANT_GROUP_VECTORS * 16) * QUANT_GROUP if int8 else width
 
 
 def _check(
@@ -361,7 +362,7 @@ def _check(
     columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
     if column_bytes * (2 if nibbles else 1) < depth:
         raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
-    if not nibbles and x.dtype in BYTES:
+    if not nibbles and x.dtype in QUANTIZED_DTYPES:
         raise ShapeError(f"rows of bytes need a weight of nibbles, {weight.shape} is of bytes")
     if group < 1 or depth % group:
         raise ShapeError(f"groups of {group} do not divide a depth of {depth}")

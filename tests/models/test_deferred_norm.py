@@ -1,6 +1,6 @@
-"""A row that is made bytes before its norm, by the layer that adds to it: the layers of the norm find its factor.
+"""Deferred RMSNorm: an epilogue quantizes a row before its norm, the layers of the norm apply the RMSNorm scale.
 
-The sums are such that rounding leaves them as they are, so the golden is the program itself in float64.
+The sums are such that quantization is exact, so the golden is the program itself in float64.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from liveshape.graph import Graph, Limits
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.run.executor import Executor
+from tests.models.test_int8_activations import golden, powers_of_two
 from tests.models.test_layers import Layers, operators
-from tests.models.test_row_bytes import golden, powers_of_two
 from tests.ops.cases.quantized import rows_of_integers
 from tests.support.chains import executor_of
 
 ROWS = 70
 SIZES = (ROWS, 1, 2, 9, 1, 65, 0, 1)
-PUTS = {"one": "linear", "three": "three_linear", "gated": "gated_linear"}
-NORM = "et_vk.rms_norm.default"
+EPILOGUES = {"one": "linear", "three": "qkv_linear", "gated": "gated_linear"}
+RMS_NORM = "et_vk.rms_norm.default"
 
 
 def adding(made: Layers, x: Any, residual: Any, bias: bool = False) -> Any:
@@ -42,16 +42,16 @@ def adding(made: Layers, x: Any, residual: Any, bias: bool = False) -> Any:
     return made.add(residual, product)
 
 
-def program(put: str, depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]:
+def program(epilogue: str, depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]:
     """The layers of the norm of a sum, and the sum."""
     made = Layers(group=32)
     x, residual = (made.chain.input((1, ROWS, depth)) for _ in range(2))
     total = adding(made, x, residual, bias)
     rows = made.norm(total)
-    if put == "gated":
+    if epilogue == "gated":
         outputs = [made.gated(rows, width, bias)]
     else:
-        outputs = [made.layer(rows, width * (turn + 1), bias) for turn in range(3 if put == "three" else 1)]
+        outputs = [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "three" else 1)]
     powers_of_two(made)
     return made, [*outputs, total]
 
@@ -82,7 +82,7 @@ def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["norm in the layers", "norm alone"])
 @pytest.mark.parametrize(
-    ("put", "depth", "width", "bias"),
+    ("epilogue", "depth", "width", "bias"),
     [
         ("one", 64, 7, False),
         ("three", 96, 36, False),
@@ -91,15 +91,19 @@ def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
         pytest.param("one", 576, 130, True, marks=pytest.mark.slow),
     ],
 )
-def test_layers_of_a_norm_that_is_not_done_yet(put: str, depth: int, width: int, bias: bool, alone: bool) -> None:
-    made, outputs = program(put, depth, width, bias)
+def test_layers_apply_the_deferred_rms_norm_scale(
+    epilogue: str, depth: int, width: int, bias: bool, alone: bool
+) -> None:
+    made, outputs = program(epilogue, depth, width, bias)
     device = device_of()
-    # Where a workgroup has no room for the row, the norm is not made a part of the layers.
+    # Where the row does not fit workgroup memory, the norm is not fused into the layers.
     less = replace(device.limits, max_workgroup_bytes=depth * 4) if alone else device.limits
     fused = fuse(made.chain.graph(*outputs), less)
-    assert operators(fused)[NORM] == alone
+    assert operators(fused)[RMS_NORM] == alone
     later = with_activations(fused, "int8", device.limits)
-    assert operators(later) == Counter({"rounded_added_linear_q4gsw": 1, f"normed_{PUTS[put]}_q4gsw": 1})
+    assert operators(later) == Counter(
+        {"residual_quantized_linear_q4gsw": 1, f"rms_norm_{EPILOGUES[epilogue]}_q4gsw": 1}
+    )
     check(later, made, outputs, device, bias)
     names = kernels_at(executor_of(later, device), 1, depth)
     assert len(names) == 2, "one dispatch for each"
@@ -123,11 +127,11 @@ def test_other_limits(limits: dict[str, int]) -> None:
     made, outputs = program("one", 576, 50)
     device = device_of(**limits)
     graph = with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8", device.limits)
-    assert operators(graph)["rounded_added_linear_q4gsw"] == (device.limits.max_cooperating_threads >= 32)
+    assert operators(graph)["residual_quantized_linear_q4gsw"] == (device.limits.max_cooperating_threads >= 32)
     check(graph, made, outputs, device)
 
 
-def test_one_row_without_a_number_spoils_what_reads_it() -> None:
+def test_nan_and_infinity_reach_what_reads_them() -> None:
     made, outputs = program("one", 64, 36)
     device = device_of()
     executor = executor_of(with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8"), device)
@@ -141,22 +145,22 @@ def test_one_row_without_a_number_spoils_what_reads_it() -> None:
     assert all(np.isfinite(each).all() for each in executor.execute([clean, clean]))
 
 
-def test_a_norm_that_somebody_else_reads_is_done_at_once() -> None:
+def test_an_rms_norm_with_another_consumer_is_not_deferred() -> None:
     made, outputs = program("one", 64, 36)
-    norm = next(node for node in made.chain.nodes if node.name == NORM)
+    norm = next(node for node in made.chain.nodes if node.name == RMS_NORM)
     graph = with_activations(fuse(made.chain.graph(*outputs, norm.args[-1]), Limits()), "int8")
-    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
+    assert operators(graph)["residual_quantized_linear_q4gsw"] == 0
 
 
-def test_a_sum_that_is_written_twice_is_normed_as_it_was() -> None:
+def test_the_norm_of_a_sum_that_is_written_twice_is_not_deferred() -> None:
     made, (out, total) = program("one", 64, 36)
     made.chain.node("aten.add.Tensor", total, total, 1, total)
     graph = with_activations(fuse(made.chain.graph(out, total), Limits()), "int8")
-    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
+    assert operators(graph)["residual_quantized_linear_q4gsw"] == 0
 
 
-def test_too_few_bindings_leave_the_norm_where_it_was() -> None:
+def test_too_few_bindings_do_not_defer_the_norm() -> None:
     made, outputs = program("one", 64, 36)
     limits = Limits(max_bindings=7)
     graph = with_activations(fuse(made.chain.graph(*outputs), limits), "int8", limits)
-    assert operators(graph)["rounded_added_linear_q4gsw"] == 0
+    assert operators(graph)["residual_quantized_linear_q4gsw"] == 0

@@ -1,6 +1,6 @@
-"""4-bit layers whose rows are rounded to integers, in every way that their sums are put, and rows that are no numbers.
+"""int8 activations of 4-bit layers with every epilogue, and rows with NaN and infinity.
 
-The rows are such that rounding leaves them as they are, so the golden is the program itself in float64.
+The rows are such that quantization is exact, so the golden is the program itself in float64.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from tests.support.chains import executor_of
 
 ROWS = 70
 SIZES = (ROWS, 1, 2, 5, 8, 9, 17, 33, 64, 65, 1, 0, 1)
-PUTS = ("one", "three", "gated", "added")
-WAYS = [(put, normed) for put in PUTS for normed in (False, True) if not (put == "added" and normed)]
+EPILOGUES = ("one", "three", "gated", "added")
+COMBINATIONS = [
+    (epilogue, normed) for epilogue in EPILOGUES for normed in (False, True) if not (epilogue == "added" and normed)
+]
 QUICK = {("three", True), ("gated", False), ("added", False)}  # their kernels are large
 
 
-def program(put: str, normed: bool, depth: int, width: int, bias: bool = False) -> tuple[Layers, Any, list[Any]]:
+def program(epilogue: str, normed: bool, depth: int, width: int, bias: bool = False) -> tuple[Layers, Any, list[Any]]:
     """The layers of a row, or of its norm, and what they give."""
     made = Layers(group=32)
     x = made.chain.input((1, ROWS, depth))
     rows = made.norm(x) if normed else x
-    if put == "gated":
+    if epilogue == "gated":
         return made, x, [made.gated(rows, width, bias)]
-    if put == "added":
+    if epilogue == "added":
         other = made.chain.input((1, ROWS, width))
         return made, x, [made.add(other, made.layer(rows, width, bias))]
-    return made, x, [made.layer(rows, width * (turn + 1), bias) for turn in range(3 if put == "three" else 1)]
+    return made, x, [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "three" else 1)]
 
 
 def weight_of(node: Any) -> np.ndarray:
@@ -74,7 +76,7 @@ def golden(made: Layers, inputs: list[np.ndarray], outputs: list[Any]) -> list[n
 
 
 def powers_of_two(made: Layers) -> None:
-    """Weights of norms that are powers of two, one for 32 neighbours: what was a whole number of steps stays one."""
+    """Weights of norms that are powers of two, one for 32 neighbours: what was a multiple of the scale stays one."""
     for node in made.chain.nodes:
         if node.name == "et_vk.rms_norm.default":
             factors = node.args[1].constant.cast("f")
@@ -105,43 +107,43 @@ FORMS = {"small": (64, 36, False), "odd": (576, 13, True), "deep": (1024, 66, Fa
 
 
 @pytest.mark.parametrize(
-    ("form", "put", "normed"),
+    ("form", "epilogue", "normed"),
     [
-        pytest.param(form, *way, marks=[] if form == "small" and way in QUICK else [pytest.mark.slow])
+        pytest.param(form, *combination, marks=[] if form == "small" and combination in QUICK else [pytest.mark.slow])
         for form in FORMS
-        for way in WAYS
+        for combination in COMBINATIONS
     ],
 )
-def test_every_way_of_putting(form: str, put: str, normed: bool) -> None:
+def test_every_epilogue(form: str, epilogue: str, normed: bool) -> None:
     depth, width, bias = FORMS[form]
-    made, _, outputs = program(put, normed, depth, width, bias and not normed)
+    made, _, outputs = program(epilogue, normed, depth, width, bias and not normed)
     powers_of_two(made)
     plain = made.chain.graph(*outputs)
     device = threads(256, 256)
     fused = with_activations(fuse(plain, device.limits), "int8")
-    name = {"one": "linear", "three": "three_linear", "gated": "gated_linear", "added": "added_linear"}[put]
-    wanted = f"{'normed_' * normed}{name}_q4gsw"
+    name = {"one": "linear", "three": "qkv_linear", "gated": "gated_linear", "added": "residual_linear"}[epilogue]
+    wanted = f"{'rms_norm_' * normed}{name}_q4gsw"
     expected = "et_vk.linear_q4gsw.default" if wanted == "linear_q4gsw" else wanted
     assert operators(fused) == Counter({expected: 1})
     check(fused, made, outputs, device)
     check(with_activations(plain, "int8"), made, outputs, device, (1, 9))
 
 
-@pytest.mark.parametrize("put", ["three", "gated"])
-def test_large_tiles_of_rows_that_stay_numbers(put: str) -> None:
-    made, _, outputs = program(put, False, 64, 36, True)
+@pytest.mark.parametrize("epilogue", ["three", "gated"])
+def test_large_tiles_of_float_rows(epilogue: str) -> None:
+    made, _, outputs = program(epilogue, False, 64, 36, True)
     device = threads(256, 256)
     fused = fuse(made.chain.graph(*outputs), device.limits)
-    assert operators(fused) == Counter({f"{put}_linear_q4gsw": 1})
+    assert operators(fused) == Counter({f"{'qkv' if epilogue == 'three' else epilogue}_linear_q4gsw": 1})
     check(fused, made, outputs, device, (65, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cooperating", [1, 16, 256])
 @pytest.mark.parametrize("invocations", [32, 100, 256])
-@pytest.mark.parametrize(("put", "normed"), WAYS)
-def test_other_limits(put: str, normed: bool, invocations: int, cooperating: int) -> None:
-    made, _, outputs = program(put, normed, 576, 50)
+@pytest.mark.parametrize(("epilogue", "normed"), COMBINATIONS)
+def test_other_limits(epilogue: str, normed: bool, invocations: int, cooperating: int) -> None:
+    made, _, outputs = program(epilogue, normed, 576, 50)
     powers_of_two(made)
     device = threads(invocations, cooperating)
     check(with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8"), made, outputs, device)
@@ -159,7 +161,7 @@ BAD = {"nan": np.nan, "infinity": np.inf, "minus infinity": -np.inf}
     ],
     ids=["plain", "normed", "few threads"],
 )
-def test_a_row_without_a_number_spoils_itself_alone(many: bool, normed: bool) -> None:
+def test_a_row_with_nan_or_infinity_spoils_no_other_row(many: bool, normed: bool) -> None:
     made, _, outputs = program("one", normed, 96, 37)
     device = threads(256, 256) if many else open_device()
     executor = executor_of(with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8"), device)

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from liveshape.device.backends import open_device
-from tests.ops.cases.quantized import BYTE_ROWS, dq8ca, for_bytes, q4gsw
+from tests.ops.cases.quantized import INT8_ROWS, dq8ca, int8_activations, q4gsw
 from tests.support.graphs import OpCase, sweep
 
 LIMITS = [(32, 1), (32, 256), (100, 16), (256, 1), (256, 256)]
-CASES = [for_bytes(128, 77, 32, bias=True), dq8ca(128, 77, 64, sizes=BYTE_ROWS)]
+CASES = [int8_activations(128, 77, 32, bias=True), dq8ca(128, 77, 64, sizes=INT8_ROWS)]
 
 
 @pytest.mark.parametrize(
@@ -34,21 +34,21 @@ def test_other_threads_and_several_bindings(case: OpCase, invocations: int, coop
 @pytest.mark.parametrize("columns", [1, 24, 77, 130])
 @pytest.mark.parametrize(("depth", "group"), [(32, 32), (64, 32), (64, 64), (576, 32), (576, 576), (1024, 64)])
 def test_depths_and_groups(depth: int, group: int, columns: int) -> None:
-    sweep(for_bytes(depth, columns, group), rounds=1)
-    sweep(for_bytes(depth, columns, group, between=True, bias=True), rounds=1)
-    sweep(for_bytes(depth, columns, group, dtype="float16"), rounds=1)
-    sweep(dq8ca(depth, columns, group, bias=True, sizes=BYTE_ROWS), rounds=1)
+    sweep(int8_activations(depth, columns, group), rounds=1)
+    sweep(int8_activations(depth, columns, group, between=True, bias=True), rounds=1)
+    sweep(int8_activations(depth, columns, group, dtype="float16"), rounds=1)
+    sweep(dq8ca(depth, columns, group, bias=True, sizes=INT8_ROWS), rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [1, 5, 64, 130])
 @pytest.mark.parametrize(("depth", "group"), [(256, 32), (296, 8), (1184, 8), (2080, 32), (2100, 20)])
-def test_a_depth_that_workgroups_share(depth: int, group: int, columns: int) -> None:
+def test_split_k(depth: int, group: int, columns: int) -> None:
     """Few columns of many rows: tiles are too few for a device, so several take parts of the depth of each."""
     sizes = (17, 32, 33, 64, 65, 130)
     sweep(q4gsw(depth, columns, group, bias=True, sizes=sizes), rounds=1)
     if depth % 32 == 0:
-        sweep(for_bytes(depth, columns, group, bias=True, sizes=sizes), rounds=1)
+        sweep(int8_activations(depth, columns, group, bias=True, sizes=sizes), rounds=1)
 
 
 @st.composite
@@ -60,7 +60,7 @@ def layers(draw: st.DrawFn) -> OpCase:
     if draw(st.booleans()):
         return dq8ca(depth, columns, group, bias=bias, sizes=sizes)
     between, minima = draw(st.booleans()), draw(st.booleans())
-    return for_bytes(depth, columns, group, bias=bias, between=between, minima=minima, sizes=sizes)
+    return int8_activations(depth, columns, group, bias=bias, between=between, minima=minima, sizes=sizes)
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

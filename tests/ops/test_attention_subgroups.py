@@ -1,6 +1,6 @@
-"""Attention of few rows where threads hand each other values: by subgroups as small as a CPU's, and by large ones.
+"""Attention of few rows by subgroup shuffles: of subgroups as small as a CPU's, and of large ones.
 
-What only a GPU runs is the exchange of sixteen lanes itself; here memory of the workgroup stands in for it.
+What only a GPU runs is the shuffle of sixteen lanes itself; here workgroup memory stands in for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from liveshape.graph import Limits
 from liveshape.kernels import Kernel
 from liveshape.kernels.preprocessor import resolve
 from liveshape.ops import attention
-from liveshape.ops import attention_ways as ways
+from liveshape.ops import attention_heuristics as heuristics
 from tests.ops.cases import attention as cases
 from tests.support.graphs import OpCase, sweep
 
@@ -44,7 +44,7 @@ fn from_neighbour(value: f32, first: u32, place: u32) -> f32 {
 
 
 def by_memory(kernel: Kernel) -> Kernel:
-    """The kernel with its exchange of values through memory, so that any number of lanes runs anywhere."""
+    """The kernel with its shuffles through workgroup memory, so that any number of lanes runs anywhere."""
     before, rest = resolve(kernel.text, {}).split("fn shuffled(")
     text = before + EXCHANGE + rest[rest.index("const SLICE") :]
     start = text.index("@builtin(subgroup_invocation_id)")
@@ -58,7 +58,7 @@ def few(name: str, **options: Any) -> OpCase:
     return cases.cached(name, **{"sizes": (1, 3, 2), **options})
 
 
-# Rows alone, sharing and split; heads of whole slices, with a short last one, smaller than the lanes.
+# Rows unsplit, in blocks and split; heads of whole slices, with a short last one, smaller than the lanes.
 CASES = [
     few("split", heads=(8, 2), capacity=433),
     few("mask with holes", causal=False, mask=lambda s: cases.In("float32", (s, 96), cases._holes)),
@@ -75,11 +75,11 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def short_of_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Contexts of these tests are short: a row has them to itself up to a hundred keys, then it shares."""
-    monkeypatch.setattr(ways, "ALONE_FOURS", 400)
-    ways.split_results_shape.cache_clear()
+    """Contexts of these tests are short: they are unsplit up to a hundred keys."""
+    monkeypatch.setattr(heuristics, "ROW_WORKGROUP_VEC4S", 400)
+    heuristics.split_results_shape.cache_clear()
     yield
-    ways.split_results_shape.cache_clear()
+    heuristics.split_results_shape.cache_clear()
 
 
 def device_of(lanes: int, threads: int = 64) -> Device:
@@ -109,9 +109,9 @@ def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -
     assert "attention/few" in {variant.kernel.name for variant in device._pipelines}
 
 
-def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_reduce_by_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many rows are in few threads, those of a row fit a small subgroup."""
-    monkeypatch.setattr(ways, "TILE_FORMS", ways.TILE_FORMS[-1:])
+    monkeypatch.setattr(heuristics, "TILE_SHAPES", heuristics.TILE_SHAPES[-1:])
     device = device_of(4, 32)
     case = cases._plain("tiles", "float32", lambda s: (1, 2, 70, 12), lambda s: (1, 2, s, 12), sizes=(40, 7))
     sweep(case, device.limits, device, rounds=1)
@@ -121,26 +121,28 @@ def test_threads_of_a_tile_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32, 64])
 @pytest.mark.parametrize("room", [16384, 49152])
 @pytest.mark.parametrize("size", [1, 6, 48, 64, 80, 128, 256, 300])
-def test_walkers_fit_the_memory_of_a_workgroup(size: int, room: int, lanes: int) -> None:
+def test_subgroup_blocks_fit_workgroup_memory(size: int, room: int, lanes: int) -> None:
     limits = Limits(max_workgroup_bytes=room, max_invocations=1024, subgroup=lanes)
     for heads, rows, context in [(8, 4, 64), (8, 16, 64), (8, 4, 9000), (2, 16, 9000), (64, 1, 9000)]:
-        walk = ways.walk_of(heads, rows, size, context, limits)
-        if walk is None:
-            assert -(-size // 4) > ways.LANE_FOURS * min(lanes, 16), "only large heads go another road"
+        block = heuristics.subgroup_block_of(heads, rows, size, context, limits)
+        if block is None:
+            assert -(-size // 4) > heuristics.LANE_VEC4S * min(lanes, 16), "only large heads have no shuffles"
             continue
-        walkers = walk.threads // walk.lanes
-        assert walkers * walk.rows * (16 * -(-size // 4) + 8) <= room
-        assert walk.rows <= walk.lanes <= lanes
-        assert 1 <= walk.mergers <= min(walk.lanes, walkers)
+        subgroups = block.threads // block.lanes
+        assert subgroups * block.rows * (16 * -(-size // 4) + 8) <= room
+        assert block.rows <= block.lanes <= lanes
+        assert 1 <= block.mergers <= min(block.lanes, subgroups)
 
 
 def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the token of a Llama with a billion parameters: one dispatch, then ever more splits, until they fill it."""
     monkeypatch.undo()
     limits = Limits(subgroup=32, max_invocations=1024)
-    walks = [ways.walk_of(8, 4, 64, context, limits) for context in range(1, 9000)]
-    splits = [walk.splits for walk in walks if walk]
-    assert len(splits) == len(walks)
+    blocks = [heuristics.subgroup_block_of(8, 4, 64, context, limits) for context in range(1, 9000)]
+    splits = [block.splits for block in blocks if block]
+    assert len(splits) == len(blocks)
     assert splits == sorted(splits)
     assert [splits[context - 1] for context in (1, 384, 385, 2048, 8999)] == [1, 1, 13, 64, 66]
-    assert len({(walk.rows, walk.threads, walk.ahead, walk.mergers) for walk in walks if walk}) == 2, "two pipelines"
+    assert len({(block.rows, block.threads, block.prefetch, block.mergers) for block in blocks if block}) == 2, (
+        "two pipelines"
+    )

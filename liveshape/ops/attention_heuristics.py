@@ -1,0 +1,231 @@
+"""Heuristics of attention: few rows (decode) split the context, many (prefill) go in tiles, by the device's limits.
+
+Every number that was measured rather than derived is here; bench/attention.py tries others.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from liveshape.graph import Limits, Shape
+from liveshape.ops.shapes import ceil_div
+
+FEW_ROWS = 16  # up to here attention is bound by the bandwidth of keys and values, not by arithmetic
+BLOCK_ROWS = 8  # that share the loads of a key
+QUERY_VEC4S = 32  # in the registers of a thread
+MAX_LANES = 16  # that reduce the score of a key
+MAX_SCORES = 2048  # partial scores in workgroup memory, beside which the partial sums must fit
+MAX_SPLITS = 32  # of the context (split-K)
+MIN_SPLIT_KEYS = 64
+UNSPLIT_KEYS = 256  # up to here the dispatch that combines splits costs more than it saves
+ENOUGH_WORKGROUPS = 256  # more do not fill a device better
+
+# With subgroup shuffles, where Limits.subgroup has them: LANES threads of a subgroup reduce the score of a key.
+MIN_LANES = 4
+LANE_VEC4S = 4  # of a head in the registers of a lane; larger heads are reduced in workgroup memory
+SUBGROUP_QUERY_VEC4S = 8  # in the registers of a lane, of all rows
+PREFETCH_VEC4S = 4  # of keys that a lane has in flight, and as many of values
+SUBGROUP_THREADS, ROW_WORKGROUP_THREADS = 128, 512  # of a workgroup: of a split, of an unsplit row
+MIN_THREADS = 32
+SUBGROUP_MAX_SPLITS = 128
+SUBGROUP_MIN_SPLIT_KEYS = 32  # what a workgroup has in flight
+SUBGROUP_WORKGROUPS = 528  # an occupancy of four on each of 132 SMs
+ROW_WORKGROUP_VEC4S = 384 * 16  # of a head's keys: up to here an unsplit row is done before splits are combined
+
+COMBINE_THREADS = 4  # that reduce the splits of an element
+
+# Where threads are there by the thousand, which Limits.max_cooperating_threads tells.
+MANY_THREADS = 64
+ROW_WORKGROUP_KEYS = 1024  # up to here each row has its own workgroup, and heads of a group (GQA) load keys again
+ROW_WORKGROUP_ROWS = 64  # of all heads: more fill the device even in blocks
+ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
+MIN_TILE_SPLIT_KEYS = 128
+
+# Keys, and vec4s of the head, that a tile stages in workgroup memory: the first shape that fits, or the last where
+# threads are few.
+TILE_SHAPES = ((64, 16), (64, 8), (32, 8), (32, 4))
+LARGE_TILE, SMALL_TILE = 64, 32  # rows
+LARGE_HEAD = 128  # above it the accumulators of a large tile spill registers
+FEW_TILES = 8  # as ENOUGH_TILES where threads are few
+
+
+class Block(NamedTuple):
+    """How a workgroup takes few rows through its split of the context, reducing scores in workgroup memory."""
+
+    rows: int  # a power of two
+    lanes: int  # threads that reduce the score of a key
+    chunk: int  # keys whose scores are in workgroup memory at a time
+    splits: int
+
+
+class SubgroupBlock(NamedTuple):
+    """How a workgroup takes few rows through its split of the context, reducing scores by subgroup shuffles."""
+
+    rows: int  # a power of two
+    lanes: int  # threads of a subgroup that reduce the score of a key
+    threads: int
+    prefetch: int  # keys that a thread has in flight
+    mergers: int  # threads that reduce a vec4 of a row over the subgroups of a workgroup
+    splits: int
+
+
+class Tile(NamedTuple):
+    """What a workgroup stages in its memory, and the rows of a thread's accumulators."""
+
+    rows: int
+    thread_rows: int
+    keys: int
+    depth: int  # vec4s of the head
+    value_keys: int
+    splits: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of workgroup memory."""
+        return 16 * (self.rows * self.depth + self.keys * self.depth + self.keys * self.rows // 4)
+
+
+def is_few_rows(queries: int, group: int) -> bool:
+    """Whether the rows of a head are few, as in decode; those of one query are, however many heads share its keys."""
+    return queries * group <= FEW_ROWS or queries == 1
+
+
+def block_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> Block:
+    """The block for that many rows of each head of keys, heads of every batch counted.
+
+    >>> block_of(8, 4, 64, 8192, Limits())
+    Block(rows=4, lanes=4, chunk=128, splits=32)
+    >>> block_of(8, 4, 64, 512, Limits())
+    Block(rows=1, lanes=4, chunk=256, splits=1)
+    """
+    unsplit = _many_threads(limits) and context <= ROW_WORKGROUP_KEYS and heads * rows <= ROW_WORKGROUP_ROWS
+    block = 1 if unsplit else _rows_per_block(rows, size)
+    vec4s = ceil_div(size, 4)
+    lanes = 1
+    while lanes < MAX_LANES and ((lanes < 4 and lanes < vec4s) or block * ceil_div(vec4s, lanes) > QUERY_VEC4S):
+        lanes = lanes * 2
+    units = heads * ceil_div(rows, block)
+    splits = 1 if unsplit else _splits_of(context, units, ENOUGH_WORKGROUPS, MAX_SPLITS, MIN_SPLIT_KEYS)
+    return Block(block, lanes, min(256, MAX_SCORES // (block * lanes)), splits)
+
+
+def subgroup_block_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> SubgroupBlock | None:
+    """The block with subgroup shuffles for that many rows of each head of keys; None where the device has none for it.
+
+    >>> subgroup_block_of(8, 4, 64, 8192, Limits(subgroup=32))
+    SubgroupBlock(rows=4, lanes=16, threads=128, prefetch=4, mergers=2, splits=66)
+    >>> subgroup_block_of(8, 4, 64, 256, Limits(subgroup=32, max_invocations=1024))
+    SubgroupBlock(rows=1, lanes=16, threads=512, prefetch=4, mergers=16, splits=1)
+    """
+    lanes = min(MAX_LANES, limits.subgroup)
+    vec4s = ceil_div(size, 4)
+    slice_ = ceil_div(vec4s, max(lanes, 1))
+    if lanes < MIN_LANES or slice_ > LANE_VEC4S:
+        return None
+    unsplit = context * vec4s <= ROW_WORKGROUP_VEC4S and heads * rows <= ROW_WORKGROUP_ROWS
+    block, threads = _subgroup_rows_and_threads(
+        1 if unsplit else rows, size, ROW_WORKGROUP_THREADS if unsplit else SUBGROUP_THREADS, limits
+    )
+    if not block:
+        return None
+    most = min(lanes, threads // lanes, max(threads // (block * vec4s), 1))
+    units = heads * ceil_div(rows, block)
+    bounds = SUBGROUP_WORKGROUPS, SUBGROUP_MAX_SPLITS, SUBGROUP_MIN_SPLIT_KEYS
+    splits = 1 if unsplit else _splits_of(context, units, *bounds)
+    return SubgroupBlock(block, lanes, threads, max(PREFETCH_VEC4S // slice_, 1), 1 << most.bit_length() >> 1, splits)
+
+
+def _subgroup_rows_and_threads(rows: int, size: int, threads: int, limits: Limits) -> tuple[int, int]:
+    """Rows that share the loads of a key, none where not even one fits, and threads of a workgroup."""
+    lanes, vec4s = min(MAX_LANES, limits.subgroup), ceil_div(size, 4)
+    block = 1
+    while block < min(rows, BLOCK_ROWS, lanes) and 2 * block * ceil_div(vec4s, lanes) <= SUBGROUP_QUERY_VEC4S:
+        block = block * 2
+    threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
+    # The lanes of a key leave a sum, a maximum and a denominator (online softmax) for each row.
+    while threads // lanes * block * (16 * vec4s + 8) > limits.max_workgroup_bytes:
+        threads, block = (threads // 2, block) if threads > MIN_THREADS else (threads, block // 2)
+    return block if threads >= lanes else 0, threads
+
+
+def combine_threads(limits: Limits) -> int:
+    """Threads that reduce the splits of an element."""
+    return min(COMBINE_THREADS, 1 << limits.max_invocations.bit_length() >> 1) if _many_threads(limits) else 1
+
+
+def _rows_per_block(rows: int, size: int) -> int:
+    block = 1
+    while block < rows and block < BLOCK_ROWS and 2 * block * ceil_div(ceil_div(size, 4), MAX_LANES) <= QUERY_VEC4S:
+        block = block * 2
+    return block
+
+
+def _splits_of(context: int, units: int, groups: int, most: int, least_keys: int) -> int:
+    if context <= UNSPLIT_KEYS or units == 0:
+        return 1
+    return min(most, ceil_div(groups, units), ceil_div(context, least_keys))
+
+
+def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> Tile:
+    """The tile for that many rows of each head of keys, heads of every batch counted.
+
+    >>> tile_of(8, 2048, 64, 8192, Limits(max_workgroup_bytes=49152))
+    Tile(rows=64, thread_rows=8, keys=64, depth=16, value_keys=64, splits=1)
+    >>> tile_of(8, 2048, 64, 8192, Limits())
+    Tile(rows=64, thread_rows=8, keys=32, depth=4, value_keys=8, splits=1)
+    """
+    enough, shapes = (ENOUGH_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
+    large = size <= LARGE_HEAD and rows > SMALL_TILE and heads * ceil_div(rows, LARGE_TILE) >= enough
+    tile_rows, thread_rows = (LARGE_TILE, 8) if large else (SMALL_TILE, 4)
+    splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
+    vec4s = ceil_div(size, 4)
+    for keys, most in shapes:
+        depth = min(most, 1 << (vec4s - 1).bit_length())
+        value_keys = min(keys, 1 << max(keys * depth // vec4s, 1).bit_length() >> 1)
+        tile = Tile(tile_rows, thread_rows, keys, depth, value_keys, splits)
+        if tile.nbytes <= limits.max_workgroup_bytes:
+            break
+    return tile
+
+
+def reduces_by_shuffles(tile: Tile, threads: int, limits: Limits) -> bool:
+    """Whether the threads of a row, in a workgroup of so many, lie in one subgroup and reduce by its shuffles."""
+    threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
+    return limits.subgroup >= max(threads * tile.thread_rows // tile.rows, MIN_LANES)
+
+
+def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
+    if not _many_threads(limits) or context <= UNSPLIT_KEYS or tiles == 0:
+        return 1
+    return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
+
+
+def _many_threads(limits: Limits) -> bool:
+    return limits.max_cooperating_threads >= MANY_THREADS
+
+
+@lru_cache(maxsize=1024)  # of bounds, which are the same at every call
+def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], limits: Limits) -> Shape:
+    """Scratch for the partial results of splits: a bounded number of rows, however long the context is."""
+    row_axis, head_axis = axes
+    batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))
+    capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
+    group = max(heads // max(key_heads, 1), 1)
+    few = max(min(queries * group, FEW_ROWS), group)
+    shuffles = subgroup_block_of(1, few, size, capacity, limits) is not None
+    if shuffles:
+        block, _ = _subgroup_rows_and_threads(few, size, SUBGROUP_THREADS, limits)
+        groups, splits, least = SUBGROUP_WORKGROUPS, SUBGROUP_MAX_SPLITS, SUBGROUP_MIN_SPLIT_KEYS
+    else:
+        block = _rows_per_block(few, size)
+        groups, splits, least = ENOUGH_WORKGROUPS, MAX_SPLITS, MIN_SPLIT_KEYS
+    units = batch * key_heads * ceil_div(few, block)
+    # The fewer units there are, the more splits each of them gets, up to this many in all.
+    each = _splits_of(capacity, 1, groups, splits, least)
+    count = block * min(units * each, units + groups) if capacity > UNSPLIT_KEYS else 0
+    if not is_few_rows(queries, group):
+        tiles = batch * key_heads * ceil_div(queries * group, SMALL_TILE)
+        most = _tile_splits(capacity, 1, limits)
+        count = max(count, SMALL_TILE * min(tiles * most, ENOUGH_TILES) if most > 1 else 0)
+    return count, size + 2

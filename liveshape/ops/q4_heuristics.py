@@ -1,0 +1,233 @@
+"""Heuristics of the 4-bit linear: GEMV, few rows, tiles or large tiles, and split-K, by rows, columns and depth.
+
+Split-K does not depend on the columns, so that fused layers give the bytes that they gave one by one; but for one
+quantized row, few that the epilogue quantizes, and large tiles, which may differ in the last bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from liveshape.graph import Limits, Shape
+from liveshape.ops.shapes import ceil_div
+
+FEW_ROWS = 16  # up to here a layer is bound by the bandwidth of the weight, which is read once for eight rows
+FEW_INT8_ROWS = 8
+ROWS_PER_THREAD = 8  # at most, of few
+PREFETCH_WORDS = 4  # of the weight that a thread of a GEMV has in flight
+MAX_UNIT_THREADS = 256  # that reduce the depth of four columns of one row
+MIN_UNIT_THREADS, ROW_UNIT_THREADS = 16, 128  # and of several
+ENOUGH_THREADS = 1 << 17  # to fill a device
+QUANT_GROUP = 32  # neighbours of a quantized row that share a scale, and the nibbles of a vector
+# Up to here the epilogue of a gated unit quantizes: with it large tiles take 8% longer than with one more dispatch.
+MAX_GATED_QUANTIZED_ROWS = 64
+QUANTIZING_THREADS = 256  # of a workgroup whose epilogue quantizes: 16 units have the 32 neighbours of a scale
+QUANTIZING_UNIT_THREADS = QUANTIZING_THREADS // 16
+RESIDUAL_THREADS = 1024  # and of one whose epilogue quantizes the sum with the residual: 8 units
+GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns that a workgroup quantizes together
+
+MANY_THREADS = 32  # from here on threads are there by the thousand: too few tiles split the depth (split-K)
+MAX_SPLITS = 8  # workgroups that split the depth of a tile
+MIN_SPLIT_DEPTH = 256  # of each split
+DEPTH_PER_SPLIT = 512  # one more of these in the depth, one more split
+MAX_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their partial sums take memory
+
+LARGE_TILE = 128  # rows, and columns
+LARGE_TILE_THREADS, LARGE_TILE_BYTES = 256, 32768  # of its workgroup, and of workgroup memory
+LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
+# Costs of large tiles as measured on the H200, in elements of the depth of one tile on one SM: 0.1 us (int8 0.05 us).
+# Occupancy is two workgroups per SM for floats: both take 0.2 us together, one alone 0.13 us. int8 has one.
+MULTIPROCESSORS = 132
+TWO_RESIDENT_COST, ONE_RESIDENT_COST = 2.0, 1.33
+FIRST_WAVE_COST = 0.15  # more of the first wave, whose workgroups wait for memory together until they are out of step
+SPLIT_THRESHOLD = 0.97  # of the unsplit time, that split-K must stay below
+TILE_COST = 32  # of prologue and epilogue
+PARTIAL_SUMS_COST, INT8_PARTIAL_SUMS_COST = 0.3, 0.5  # of a tile, written and read once more
+COMBINE_COST = 40  # of one more dispatch
+MIN_LARGE_SPLIT_DEPTH = 128  # of a large tile
+MAX_PARTIAL_SUMS = 1 << 24  # of all splits
+MAX_SPLIT_ROWS = MAX_PARTIAL_SUMS // (2 * LARGE_TILE)
+
+
+def is_few(rows: int, int8: bool, limits: Limits) -> bool:
+    """Whether rows go eight at a time and not in tiles, whose staging costs few threads more than it saves."""
+    if int8:
+        return rows <= FEW_INT8_ROWS
+    return rows <= FEW_ROWS or limits.max_cooperating_threads < MANY_THREADS
+
+
+def defers_norm(rows: int, limits: Limits) -> bool:
+    """Whether layers take a row quantized before its RMSNorm, with its sum of squares, and scale in the epilogue."""
+    return rows == 1 and limits.max_cooperating_threads >= MANY_THREADS
+
+
+def has_large_tiles(limits: Limits) -> bool:
+    """Whether threads are many and a large tile fits a workgroup."""
+    threads = limits.max_cooperating_threads >= MANY_THREADS and limits.max_invocations >= LARGE_TILE_THREADS
+    return threads and limits.max_workgroup_bytes >= LARGE_TILE_BYTES
+
+
+def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
+    """Whether a layer takes large tiles: they have no remainder of the depth, and one scale for four neighbours."""
+    return rows > LARGE_ROWS and depth % 16 == 0 < depth and group % 4 == 0 and has_large_tiles(limits)
+
+
+def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> int:
+    """How many workgroups split the depth of a tile (split-K)."""
+    if rows > LARGE_ROWS and has_large_tiles(limits):
+        down, across = ceil_div(rows, LARGE_TILE), ceil_div(columns, LARGE_TILE)
+        return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
+    if columns > MAX_SPLIT_COLUMNS or limits.max_cooperating_threads < MANY_THREADS:
+        return 1
+    for_64_rows = max(MAX_SPLITS, depth // DEPTH_PER_SPLIT)
+    return max(1, min(MAX_SPLITS, for_64_rows // max(ceil_div(rows, 64), 1), depth // MIN_SPLIT_DEPTH))
+
+
+@lru_cache(maxsize=1024)  # of few values
+def _large_split_k(down: int, power: int, across: int, depth: int, int8: bool) -> int:
+    """How many workgroups split the depth of each of `down` by `across` large tiles."""
+    candidates, steps = _split_candidates(power, across, depth, int8), ceil_div(depth, QUANT_GROUP)
+    return min(candidates, key=lambda splits: _cost(down * across, splits, steps, int8), default=1)
+
+
+@lru_cache(maxsize=1024)
+def _split_candidates(power: int, across: int, depth: int, int8: bool) -> tuple[int, ...]:
+    """The split-K that large tiles may have; none where unsplit tiles are better.
+
+    It holds for all rows up to a power of two and above the one before: planning at these two finds what is to be
+    compiled at load.
+    """
+    most = 1 << power
+    steps = ceil_div(depth, QUANT_GROUP)
+    candidates = []
+    for splits in range(2, min(MAX_SPLITS, depth // MIN_LARGE_SPLIT_DEPTH) + 1):
+        idle = (splits - 1) * ceil_div(steps, splits) >= steps  # the last of them has nothing to do
+        if not idle and splits * most * across * LARGE_TILE <= MAX_PARTIAL_SUMS:
+            candidates.append(splits)
+    if not candidates:
+        return ()
+    counts = [each * across for each in range(ceil_div(most // 2 + 1, LARGE_TILE), most // LARGE_TILE + 1)]
+    split = sum(min(_cost(tiles, splits, steps, int8) for splits in candidates) for tiles in counts)
+    return () if SPLIT_THRESHOLD * sum(_cost(tiles, 1, steps, int8) for tiles in counts) <= split else tuple(candidates)
+
+
+def _cost(tiles: int, splits: int, steps: int, int8: bool) -> float:
+    """The time of all tiles, in waves of as many as a device has resident."""
+    count = tiles * splits
+    if int8:
+        waves: float = ceil_div(count, MULTIPROCESSORS)
+    else:
+        full, left = divmod(count, 2 * MULTIPROCESSORS)
+        last = 0 if left == 0 else ONE_RESIDENT_COST if left <= MULTIPROCESSORS else TWO_RESIDENT_COST
+        waves = full * TWO_RESIDENT_COST + last + (FIRST_WAVE_COST if count > MULTIPROCESSORS else 0)
+    reduction = count * (INT8_PARTIAL_SUMS_COST if int8 else PARTIAL_SUMS_COST) + COMBINE_COST if splits > 1 else 0.0
+    return waves * (ceil_div(steps, splits) * QUANT_GROUP + TILE_COST) + reduction
+
+
+@lru_cache(maxsize=1024)  # of bounds, which are the same at every call
+def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> Shape:
+    """Scratch for the partial sums of every split, in whole vectors, at the number of rows with most of them."""
+    most, wide = 0, ceil_div(columns, 4) * 4
+    # Of more rows than these no depth is split: a file can name billions of them.
+    for each in range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64):
+        splits = split_k_of(each, columns, depth, int8, limits)
+        most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
+    return (most,)
+
+
+def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of one row; `vectors` are loads of neighbours of one group."""
+    words = ceil_div(depth, 8)
+    unit_threads = 1
+    while unit_threads < MAX_UNIT_THREADS and unit_threads * PREFETCH_WORDS < words:
+        unit_threads = unit_threads * 2
+    scaled = 8 if group % 8 == 0 else 1
+    prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
+    vectors = vectors and prefetched == PREFETCH_WORDS and group % (8 * PREFETCH_WORDS) == 0
+    return {
+        "PREFETCHED": prefetched,
+        "VECTORS": vectors,
+        "SCALED": scaled,
+        "UNIT_THREADS": unit_threads,
+        "cooperative_units": ceil_div(columns, 4),
+    }
+
+
+def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of 2, 4 or 8 rows."""
+    thread_rows = _rows_per_thread(rows)
+    unit_threads = _unit_threads(ceil_div(depth, 8) // 8)
+    units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
+    return {
+        "ROWS": thread_rows,
+        "SCALED": 8 if group % 8 == 0 else 1,
+        "UNIT_THREADS": unit_threads,
+        "cooperative_units": units,
+    }
+
+
+def int8_few_rows_config(rows: int, columns: int, depth: int, quantizes: bool = False) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of 1, 2, 4 or 8 int8 rows; their epilogue may quantize."""
+    thread_rows = _rows_per_thread(rows)
+    units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
+    unit_threads = _unit_threads(depth // QUANT_GROUP // 2)
+    return {
+        "ROWS": thread_rows,
+        "UNIT_THREADS": min(unit_threads, QUANTIZING_UNIT_THREADS) if quantizes else unit_threads,
+        "cooperative_units": units,
+    }
+
+
+def int8_gemv_config(columns: int, depth: int, quantized_units: int, limits: Limits) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of one int8 row: as many as fill a device.
+
+    The epilogue quantizes so many units in one workgroup, 0 where it does not quantize.
+    """
+    units, unit_threads = ceil_div(columns, 4), MIN_UNIT_THREADS
+    if quantized_units == RESIDUAL_UNITS:
+        most = RESIDUAL_THREADS if limits.subgroup else QUANTIZING_THREADS
+        threads = 1 << min(limits.max_invocations, most).bit_length() - 1
+        while threads > QUANTIZING_THREADS and threads // quantized_units * QUANT_GROUP > depth:
+            threads = threads // 2
+        return {"UNIT_THREADS": max(threads // quantized_units, 1), "WG": threads, "cooperative_units": units}
+    most = QUANTIZING_UNIT_THREADS if quantized_units else MAX_UNIT_THREADS
+    while unit_threads < most and unit_threads * units < ENOUGH_THREADS and unit_threads * 2 * QUANT_GROUP <= depth:
+        unit_threads = unit_threads * 2
+    return {"UNIT_THREADS": unit_threads, "cooperative_units": units}
+
+
+def _rows_per_thread(rows: int) -> int:
+    """Rows that share a thread's loads of the weight, of few: a power of two."""
+    thread_rows = 1
+    while thread_rows < rows and thread_rows < ROWS_PER_THREAD:
+        thread_rows = thread_rows * 2
+    return thread_rows
+
+
+def _unit_threads(wanted: int) -> int:
+    unit_threads = MIN_UNIT_THREADS
+    while unit_threads < ROW_UNIT_THREADS and unit_threads * 2 <= wanted:
+        unit_threads = unit_threads * 2
+    return unit_threads
+
+
+def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
+    """Tiles of 64 by 64, or of 32 by 64 where there are no more rows."""
+    groups = ceil_div(rows, 64) * ceil_div(columns, 64)
+    row_vectors, scaled = 1 if rows <= 32 else 2, 4 if group % 4 == 0 else 1
+    return {"ROW_THREADS": 8, "ROW_FOURS": row_vectors, "DEPTH": 4, "SCALED": scaled, "groups": groups}
+
+
+def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
+    """Tiles of 64 by 128, of 32 by 64 or of 16 by 128 as the rows need them."""
+    if rows <= 32:
+        down = 4 if rows <= 16 else 8
+        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
+    groups = ceil_div(rows, 64) * ceil_div(columns, 128)
+    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
+
+
+def large_tile_config(rows: int, columns: int) -> dict[str, Any]:
+    """Tiles of 128 by 128."""
+    return {"groups": ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)}
