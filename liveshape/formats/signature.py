@@ -19,10 +19,10 @@ from liveshape.formats.flatbuffer import damaged
 SIGNATURE = "liveshape_signature"
 STATIC, DYNAMIC, UNKNOWN = "static", "dynamic", "unknown"  # what is known of a dimension
 _VERSION = 1
-_MOST_TEXT, _MOST_NAME, MOST_DEPTH = 1 << 20, 256, 32
-MOST_GUARDS = 1024
-MOST_SIZE = (1 << 31) - 1  # also where nothing bounds a symbol
-_MOST_FACTOR = 1 << 31
+_MAX_TEXT, _MAX_NAME, MAX_DEPTH = 1 << 20, 256, 32
+MAX_GUARDS = 1024
+MAX_SIZE = (1 << 31) - 1  # also where nothing bounds a symbol
+_MAX_FACTOR = 1 << 31
 
 Guard = int | tuple[Any, ...]  # a number, ("size", input, dimension), or (an operator, left, right)
 Scalar = bool | int | float | str | None
@@ -137,7 +137,7 @@ def _written_size(size: Size) -> Any:
     if size.symbol is None:
         return size.max
     entry: dict[str, Any] = {"symbol": size.symbol, "min": size.min}
-    if size.max < MOST_SIZE:
+    if size.max < MAX_SIZE:
         entry["max"] = size.max
     return entry | ({"scale": size.scale, "offset": size.offset} if (size.scale, size.offset) != (1, 0) else {})
 
@@ -184,8 +184,8 @@ def assumed_signature(plan: ExecutionPlan) -> Signature:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    if len(text) > _MOST_TEXT:
-        raise damaged(SIGNATURE, f"{len(text):,} characters, at most {_MOST_TEXT:,} are allowed")
+    if len(text) > _MAX_TEXT:
+        raise damaged(SIGNATURE, f"{len(text):,} characters, at most {_MAX_TEXT:,} are allowed")
     try:
         document = _fields(json.loads(text), SIGNATURE)
     except (ValueError, RecursionError) as error:
@@ -211,7 +211,7 @@ def _signature(entry: Mapping[str, Any], plan: ExecutionPlan, path: str) -> Sign
             raise damaged(f"{where}.name", f"a second input {read.name!r}, names must differ")
         names.add(read.name)
         inputs.append(read)
-    guards = _items(entry.get("guards", []), f"{path}.guards", MOST_GUARDS)
+    guards = _items(entry.get("guards", []), f"{path}.guards", MAX_GUARDS)
     read_guards = tuple(
         _guard(guard, inputs, COMPARISONS, f"{path}.guards[{place}]", 0) for place, guard in enumerate(guards)
     )
@@ -243,7 +243,7 @@ def _input(entry: Mapping[str, Any], spec: Any, path: str) -> InputSignature:
 
 def _size(entry: Any, bound: int, path: str) -> Size:
     if type(entry) is int:
-        size = _number(entry, path, 0, MOST_SIZE)
+        size = _number(entry, path, 0, MAX_SIZE)
         if size != bound:
             raise damaged(path, f"static at {size}, the file has {bound}")
         return Size(size, size)
@@ -252,10 +252,10 @@ def _size(entry: Any, bound: int, path: str) -> Size:
     return Size(
         least,
         # A symbol may have a wider range than the memory that the file gives the tensor.
-        min(_number(fields.get("max", bound), f"{path}.max", least, MOST_SIZE), bound),
+        min(_number(fields.get("max", bound), f"{path}.max", least, MAX_SIZE), bound),
         _name(fields.get("symbol"), f"{path}.symbol"),
-        _number(fields.get("scale", 1), f"{path}.scale", 1, _MOST_FACTOR),
-        _number(fields.get("offset", 0), f"{path}.offset", -_MOST_FACTOR, _MOST_FACTOR),
+        _number(fields.get("scale", 1), f"{path}.scale", 1, _MAX_FACTOR),
+        _number(fields.get("offset", 0), f"{path}.offset", -_MAX_FACTOR, _MAX_FACTOR),
     )
 
 
@@ -263,8 +263,8 @@ def _guard(
     entry: Any, inputs: Sequence[InputSignature], allowed: Mapping[str, Any], path: str, level: int
 ) -> tuple[Any, ...]:
     parts = _items(entry, path, 3)
-    if len(parts) != 3 or level > MOST_DEPTH:
-        raise damaged(path, f"an operator and two operands are expected, at most {MOST_DEPTH} deep")
+    if len(parts) != 3 or level > MAX_DEPTH:
+        raise damaged(path, f"an operator and two operands are expected, at most {MAX_DEPTH} deep")
     name, *operands = parts
     if name == "size" and allowed is ARITHMETIC:
         place = _number(operands[0], path, 0, len(inputs) - 1)
@@ -272,7 +272,7 @@ def _guard(
     if not isinstance(name, str) or name not in allowed:
         raise damaged(path, f"{_shown(name)} is no operator; {', '.join(allowed)} are")
     return name, *(
-        _number(operand, path, -MOST_SIZE, MOST_SIZE)
+        _number(operand, path, -MAX_SIZE, MAX_SIZE)
         if type(operand) is int
         else _guard(operand, inputs, ARITHMETIC, path, level + 1)
         for operand in operands
@@ -294,8 +294,8 @@ def _items(value: Any, path: str, most: int) -> list[Any]:
 
 
 def _name(value: Any, path: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > _MOST_NAME or not value.isprintable():
-        raise damaged(path, f"{_shown(value)}, a printable name of 1 to {_MOST_NAME} characters is expected")
+    if not isinstance(value, str) or not value or len(value) > _MAX_NAME or not value.isprintable():
+        raise damaged(path, f"{_shown(value)}, a printable name of 1 to {_MAX_NAME} characters is expected")
     return value
 
 

@@ -14,13 +14,13 @@ from liveshape.formats.source import check_view, drop_pages
 
 @dataclass(frozen=True)
 class Paired:
-    """Blocks of a constant, each with a run of bytes of its first half and of its second in turn.
+    """Blocks of a constant with their two halves interleaved, run by run.
 
     >>> bytes(Paired(memoryview(b"aabbAABB"), 8, 2)[2:6])
     b'AAbb'
     """
 
-    source: Part
+    source: ConstantSource
     block: int
     run: int
 
@@ -36,7 +36,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class Transposed:
-    """A matrix of so many rows with its columns for rows; an element is `size` bytes, 1, 2 or 4.
+    """The transpose of a matrix of so many rows; an element is `size` bytes, 1, 2 or 4.
 
     >>> bytes(Transposed(memoryview(b"aAbBcC"), 3, 1)[1:5])
     b'bcAB'
@@ -64,43 +64,43 @@ _ITEMS: dict[int, Any] = {1: "B", 2: "H", 4: "I"}
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Constants as one: a run of bytes of each in turn, again and again. Nothing is copied before it is asked for.
+    """Constants interleaved: a run of bytes of each, period by period. Nothing is copied before it is asked for.
 
     >>> bytes(next(Interleaved((memoryview(b"aaaabbbb"), memoryview(b"AABB")), (4, 2)).pieces(1 << 20)))
     b'aaaaAAbbbbBB'
     """
 
-    parts: tuple[Part, ...]
+    sources: tuple[ConstantSource, ...]
     runs: tuple[int, ...]
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
+        return sum(len(source) for source in self.sources)
 
     def __getitem__(self, part: slice) -> memoryview:
         start, stop, _ = part.indices(len(self))
         width = sum(self.runs)
         first = start // width
-        return self._turns(first, -(-stop // width) - first)[start - first * width : stop - first * width]
+        return self._periods(first, -(-stop // width) - first)[start - first * width : stop - first * width]
 
     def pieces(self, nbytes: int) -> Iterator[memoryview]:
-        """The bytes in pieces of about `nbytes`, each but the last of whole words if every part is."""
+        """The bytes in pieces of about `nbytes`, each but the last of whole words if every source is."""
         width = sum(self.runs)
         rounds = len(self) // width
         if rounds == 1:
-            for part in self.parts:
-                yield from pieces(part, nbytes)
+            for source in self.sources:
+                yield from pieces(source, nbytes)
             return
         step = max(nbytes // width // 4, 1) * 4
         for start in range(0, rounds, step):
             for view in _views(self):
                 check_view(view)
-            yield self._turns(start, min(step, rounds - start))
+            yield self._periods(start, min(step, rounds - start))
             for view in _views(self):
                 drop_pages(view)
 
-    def _turns(self, start: int, count: int) -> memoryview:
-        """So many turns of all parts, from one on."""
-        rows = [part[start * run : (start + count) * run] for part, run in zip(self.parts, self.runs, strict=True)]
+    def _periods(self, start: int, count: int) -> memoryview:
+        """So many periods, each a run of every source."""
+        rows = [each[start * run : (start + count) * run] for each, run in zip(self.sources, self.runs, strict=True)]
         return memoryview(_interleave(rows, self.runs, count))
 
 
@@ -110,7 +110,7 @@ _LONG_RUN = 64  # bytes from which copying run by run beats copying word by word
 def _interleave(rows: list[memoryview], runs: tuple[int, ...], count: int) -> bytes | bytearray:
     if min(runs) >= _LONG_RUN:
         pairs = list(zip(rows, runs, strict=True))
-        return b"".join([row[turn * run : (turn + 1) * run] for turn in range(count) for row, run in pairs])
+        return b"".join([row[period * run : (period + 1) * run] for period in range(count) for row, run in pairs])
     width, place = sum(runs), 0
     result = bytearray(count * width)
     size = 4 if all(run % 4 == 0 for run in runs) else 1
@@ -133,24 +133,24 @@ def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
     size = 4 if run % 4 == 0 else 1
     source, target = (memoryview(each).cast("I" if size == 4 else "B") for each in (blocks, result))
     for at in range(half // size):
-        turn, offset = divmod(at * size, run)
-        place = (2 * turn * run + offset) // size
+        period, offset = divmod(at * size, run)
+        place = (2 * period * run + offset) // size
         target[place :: block // size] = source[at :: block // size]
         target[place + run // size :: block // size] = source[at + half // size :: block // size]
     return result
 
 
 Constant = memoryview | Transposed | Interleaved
-Part = Constant | Paired
+ConstantSource = Constant | Paired
 
 
-def _views(part: Part) -> Iterator[memoryview]:
-    """The views of the file that a part is read from."""
-    if isinstance(part, memoryview):
-        yield part
+def _views(source: ConstantSource) -> Iterator[memoryview]:
+    """The views of the file that a source is read from."""
+    if isinstance(source, memoryview):
+        yield source
     else:
-        for source in part.parts if isinstance(part, Interleaved) else (part.source,):
-            yield from _views(source)
+        for each in source.sources if isinstance(source, Interleaved) else (source.source,):
+            yield from _views(each)
 
 
 def identity_of(view: memoryview) -> int:
@@ -168,7 +168,7 @@ def identity_of(view: memoryview) -> int:
     return id(view.obj) if whole.nbytes == view.nbytes else id(view)
 
 
-def pieces(constant: Part, nbytes: int) -> Iterator[Any]:
+def pieces(constant: ConstantSource, nbytes: int) -> Iterator[Any]:
     """The bytes of a constant, piece by piece; what was taken does not stay in memory."""
     if isinstance(constant, Interleaved):
         yield from constant.pieces(nbytes)

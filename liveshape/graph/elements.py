@@ -19,7 +19,7 @@ _STORAGE = {
     "uint8": "u32",
 }
 _PACKED = frozenset({"int8", "uint8"})
-_COMPLEX = frozenset({"complex64"})  # two numbers an element, the real part first
+_COMPLEX = frozenset({"complex64"})  # two floats an element, the real part first
 
 
 def supported(dtype: str) -> bool:
@@ -42,7 +42,7 @@ def is_rounded(dtype: str) -> bool:
 
 
 def is_complex(dtype: str) -> bool:
-    """Whether an element is two numbers, so that only a kernel made for it can read them."""
+    """Whether an element is two floats, so that only a kernel made for it can read them."""
     return dtype in _COMPLEX
 
 

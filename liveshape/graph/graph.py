@@ -96,19 +96,19 @@ class Node:
     control: bool = False
     mutates: tuple[int, ...] = ()
     gathers: tuple[int, int] | None = None  # positions in args: elements of the one are rows of the other
-    host: bool = False  # no kernel computes it: the host does, from all that it reads
+    host: bool = False  # the host fallback computes it, from all that it reads
     parameters: tuple[str, ...] = ()  # the names of its arguments; none where the host computes it
     traits: Traits = NOTHING_KNOWN
     sources: tuple[NodeSource, ...] = ()  # the nodes of the file that it stands for
 
     @cached_property
     def named(self) -> Mapping[str, Argument]:
-        """Its arguments by the names of the operator's parameters."""
+        """Its arguments by the operator's parameters."""
         return dict(zip(self.parameters, self.args, strict=False))
 
     @cached_property
     def cache_axes(self) -> Mapping[int, int]:
-        """The positions in args of caches, with their axis of positions: touched up to the newest row alone."""
+        """The positions in args of KV caches, with their axis of positions: accessed up to the newest row alone."""
         cache = self.traits.cache
         if cache is None or not cache.holds(self.named):
             return {}
@@ -116,12 +116,12 @@ class Node:
 
     @property
     def cache_start(self) -> Argument:
-        """The row of its caches that the first new one becomes, a number or a live scalar; None if it has none."""
+        """The position of the first new row of its KV caches, an int or a live scalar; None if it has none."""
         start = None if self.traits.cache is None else self.traits.cache.start
         return None if start is None else self.named[start]
 
     def carried(self, rows: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
-        """What it gives that carries rows, given what it reads that does; None where rows may mix: see `RowRule`."""
+        """Which outputs carry rows, given the inputs that do; None where it may not be row-wise: see `RowRule`."""
         rule = self.traits.rows
         read = {value: axis for value, axis in rows.items() if value in self.inputs}
         return None if rule is None or self.mutates or not read else rule(self, read)
@@ -202,12 +202,12 @@ class Graph:
 
     @cached_property
     def data_nodes(self) -> tuple[int, ...]:
-        """The nodes whose plan looks at data."""
+        """The nodes whose plan depends on data."""
         return tuple(node.index for node in self.nodes if node.reads_data)
 
     @cached_property
     def volatile(self) -> tuple[int, ...]:
-        """The nodes to plan whenever they are reached: they look at data, or another one undoes what they set."""
+        """The nodes to plan whenever they are reached: their plan reads data, or another one undoes what they set."""
         return tuple(
             node.index
             for node in self.nodes
@@ -219,7 +219,7 @@ class Graph:
         )
 
     @cached_property
-    def carried(self) -> tuple[SymInt, ...]:
+    def loop_carried(self) -> tuple[SymInt, ...]:
         """Scalars that are read before they are written, as loop counters are: a call begins with their first value."""
         known = {value for value in self.given if isinstance(value, SymInt)}
         found: dict[SymInt, None] = {}
@@ -247,7 +247,7 @@ class Graph:
         return tuple((target, index) for target, index in jumps if target <= index)
 
     def regions(self, cuts: Iterable[int] = ()) -> list[int]:
-        """A number for every node, the same for nodes that always run in one row: between jumps, targets and `cuts`."""
+        """The basic block of every node, by number: between jumps, their targets and `cuts`."""
         borders = {*cuts}
         for index in self.controls:
             borders |= {index, index + 1, int(self.nodes[index].args[-2])}

@@ -14,15 +14,15 @@ class Limits:
     max_binding_bytes: int = 128 << 20
     max_buffer_bytes: int = 256 << 20
     max_bindings: int = 8
-    max_workgroup_bytes: int = 16384  # of memory that the threads of a workgroup share
+    max_workgroup_bytes: int = 16384
     uniform_alignment: int = 256
     half: bool = True
-    subgroup: int = 0  # neighbouring threads that can shuffle values, a power of two; 0 where none can
+    subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
 
 
 def segment_bytes(limits: Limits) -> int:
-    """The bytes of one binding part: the largest power of two that a binding may cover, so that shifts find a part.
+    """The bytes of one segment: the largest power of two that a binding may cover, so that shifts find it.
 
     >>> segment_bytes(Limits(max_binding_bytes=4000))
     2048

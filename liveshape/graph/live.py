@@ -1,4 +1,4 @@
-"""Values as an operator sees them: the tensors and scalars of one user of a plan, with the shape and value of now.
+"""Values as an operator sees them: the tensors and scalars of one user of a plan, at their live shape and value.
 
 Setting a shape or a value marks what reads it for planning. Operators touch nothing but these.
 """
@@ -13,9 +13,20 @@ from liveshape.graph.graph import Shape, SymInt, Tensor
 
 
 class LiveTensor:
-    """A tensor at its live shape. `storage` numbers the memory that it may share, `parts` are its bindings."""
+    """A tensor at its live shape. `storage` numbers the memory that it may share, `bindings` counts its segments."""
 
-    __slots__ = ("_shape", "consumers", "dtype", "kind", "max_shape", "name", "parts", "pending", "storage", "tensor")
+    __slots__ = (
+        "_shape",
+        "bindings",
+        "consumers",
+        "dtype",
+        "kind",
+        "max_shape",
+        "name",
+        "pending",
+        "storage",
+        "tensor",
+    )
 
     def __init__(self, tensor: Tensor, pending: bytearray, consumers: tuple[int, ...] = ()) -> None:
         self.tensor = tensor
@@ -24,10 +35,10 @@ class LiveTensor:
         self.max_shape = tensor.max_shape
         self._shape = tensor.max_shape
         self.pending = pending
-        self.consumers = consumers  # the nodes to plan again when the shape moves
+        self.consumers = consumers  # the nodes to plan again when the shape changes
         self.storage = -1
-        self.parts = 1
-        self.kind = -1  # dtype and parts as one number: what a kernel's variant depends on
+        self.bindings = 1
+        self.kind = -1  # dtype and bindings as one number: what a kernel's variant depends on
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +72,7 @@ class LiveTensor:
 
 
 class LiveScalar:
-    """A live number: an int, or in outer programs a float or a bool."""
+    """A live scalar: an int, or in outer programs a float or a bool."""
 
     __slots__ = ("_value", "consumers", "name", "pending", "symint")
 
@@ -91,7 +102,7 @@ class LiveScalar:
 
 
 def identity(value: Any) -> Any:
-    """What tells numbers apart that Python calls equal.
+    """What tells scalars apart that Python calls equal.
 
     >>> identity(0.0) == identity(-0.0), identity(1) == identity(True), identity(2) == identity(2)
     (False, False, True)

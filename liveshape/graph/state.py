@@ -1,4 +1,4 @@
-"""What of a graph outlives a call, and which of it is rows at positions: told by the operators that touch it.
+"""What of a graph outlives a call, and which of it is a KV cache: told by the operators that access it.
 
 No size is looked at: a state that happens to be as long as the context need not be a cache.
 """
@@ -16,8 +16,8 @@ from liveshape.graph.traits import Role
 class State:
     """A tensor that keeps its contents from call to call.
 
-    With an `axis`, every call writes new rows along it, from a row that is one of `starts` (a live scalar or a number),
-    and reads no row behind these: what lies there does not matter. Without one nothing is known of its parts.
+    With an `axis` it is a KV cache: every call writes new rows along it, from one of `starts` (live scalars or ints),
+    and reads no row behind these: what lies there does not matter. Without one it is an opaque state.
     """
 
     tensor: Tensor
@@ -68,12 +68,12 @@ def _rows_so_far(graph: Graph, node: Node, writer: Node) -> set[int | None]:
     if node.traits.role is not Role.SLICE or start is None:
         return set()
     axis = node.named["dim"]
-    add = _maker(graph, node.named["end"])
+    add = _producer(graph, node.named["end"])
     if add is None or add.traits.role is not Role.SUM or start not in (terms := (add.named["a"], add.named["b"])):
         return set()
     new = [value for value in writer.inputs if value not in writer.written]
     for count in terms:
-        size = _maker(graph, count)
+        size = _producer(graph, count)
         # As many as a tensor has that is written: its rows lie along the same axis.
         if size is None or size.traits.role is not Role.SIZE:
             continue
@@ -82,7 +82,7 @@ def _rows_so_far(graph: Graph, node: Node, writer: Node) -> set[int | None]:
     return set()
 
 
-def _maker(graph: Graph, value: Any) -> Node | None:
-    """The one node that makes a live scalar."""
-    makers = graph.writers.get(value, ()) if isinstance(value, SymInt) else ()
-    return graph.nodes[next(iter(makers))] if len(makers) == 1 else None
+def _producer(graph: Graph, value: Any) -> Node | None:
+    """The one node that sets a live scalar."""
+    writers = graph.writers.get(value, ()) if isinstance(value, SymInt) else ()
+    return graph.nodes[next(iter(writers))] if len(writers) == 1 else None

@@ -19,7 +19,7 @@ Carried = Mapping[Any, int]
 # A row of a result is then computed from the same row of each of them, alike for all rows, and from tensors that are
 # the same for all rows. Fewer or more rows give as many, and a result that is not named depends on no row.
 RowRule = Callable[[Node, Carried], Carried | None]
-# Multiplications and additions of a call, from its live arguments by name; live scalars are numbers.
+# FLOPs of a call (multiplications and additions), from its live arguments by name; live scalars are ints.
 Operations = Callable[[Mapping[str, Any]], int]
 
 
@@ -47,7 +47,7 @@ PARAMETERS: Mapping[Role, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class CacheRows:
-    """A node writes new rows of caches from `start` on, or reads them up to these, and never touches a row behind.
+    """A node writes new rows of KV caches from `start` on, or reads them up to these, and never accesses a row behind.
 
     `axes`: the parameters that are caches, each with the axis of positions. `start`: the first new row.
     `unless_masked`: a mask speaks of rows behind as well, so with one this does not hold, but for a `causal` call.
@@ -59,7 +59,7 @@ class CacheRows:
     causal: str | None = None
 
     def holds(self, named: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments is one of rows at positions."""
+        """Whether a call with these arguments accesses KV-cache rows alone."""
         masked = self.unless_masked is not None and named[self.unless_masked] is not None
         return not masked or (self.causal is not None and named[self.causal] is True)
 
@@ -74,7 +74,7 @@ class PositionTables:
 
 @dataclass(frozen=True)
 class Product:
-    """A product that a profile counts by its `operations`; with a `weight`, one of `rows` and that.
+    """A matrix product that a profile counts by its `operations`; with a `weight`, one of `rows` and that.
 
     A `linear` one gives rows of as many columns as the weight has, and changes no other size. One of `int8_rows` takes
     its rows quantized to eight bits, too, if the dtype of its weight says so; a `normed` one normalizes them first.

@@ -2,8 +2,8 @@
 
 Buffers are given by position, Params by name, constants by NAME in capitals. Element types such as `T` are filled in
 from the tensors that are bound, so one source serves every dtype; `V` is `T` or a vector of it, as `VEC` says. A kernel
-that declares `override SUBGROUP: u32 = 0` gets there how many threads the device's shuffles reach, and has a text for
-that under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it.
+that declares `override SUBGROUP: u32 = 0` gets the size of the device's subgroups, and has a text with shuffles
+under `#if SUBGROUP`; `// subgroups up to 128 threads: why` says where it does not gain by it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Binding:
 
 
 class Dispatch:
-    """What an operator yields: a kernel, its tensors, its values by name, and how much of it there is.
+    """What an operator yields: a kernel, its tensors, its values by name, and its grid.
 
     That is a number of workgroups, of threads, or of units that UNIT_THREADS threads cooperate on.
     """
@@ -99,7 +99,7 @@ class Kernel:
     others: tuple[str, ...]  # the values of its choices that are not the first ones
     text: Pieces  # without what it declares; conditions are on its constants
     has_subgroup_text: bool
-    most_shuffled: int  # threads of a unit, up to which it is taken
+    max_shuffled: int  # threads of a unit, up to which that text is taken
     bindings: tuple[Binding, ...]
     fields: dict[str, tuple[str, int]]  # name -> (kind, count)
     constants: dict[str, tuple[str, Any]]  # NAME -> (type, default)
@@ -172,7 +172,7 @@ class Kernel:
             others=chosen.others,
             text=cleaned(pieces, _code_of),
             has_subgroup_text=any(condition.name == SUBGROUP for condition in conditions(pieces)),
-            most_shuffled=int(bound.group(1))
+            max_shuffled=int(bound.group(1))
             if (bound := _SUBGROUPS.search(source))
             else Limits.max_cooperating_threads,
             bindings=tuple(_binding(name, row) for row in storage),
@@ -253,7 +253,7 @@ def _layout(fields: dict[str, tuple[str, int]]) -> struct.Struct:
 
 
 def _flattening(kernel: str, fields: dict[str, tuple[str, int]]) -> Callable[[dict[str, Any]], list[Any]]:
-    """The function that puts the values of a dispatch into the order of Params."""
+    """The function that flattens the values of a dispatch in the order of Params."""
     names = tuple(fields)
     if all(count == 1 for _, count in fields.values()):
         return lambda values: [values[name] for name in names]

@@ -9,7 +9,7 @@ from typing import Any
 from liveshape.graph import Shape
 from liveshape.graph.live import LiveScalar, LiveTensor
 
-# Arrays and numbers, and the dtype of each result (None for a number), to the results as arrays and numbers.
+# Arrays and scalars, and the dtype of each result (None for a scalar), to the results as arrays and scalars.
 HostFunction = Callable[[Sequence[Any], Sequence[str | None]], Sequence[Any]]
 
 
@@ -23,12 +23,12 @@ class Scratch:
 
 @dataclass(frozen=True)
 class GetLimits:
-    """Yielded by an operator whose way depends on what the device allows: its Limits come back."""
+    """Yielded by an operator whose kernel selection depends on the device: its Limits come back."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a number.
+    """Yielded by an operator whose plan depends on data: one element of a tensor comes back as a scalar (a readback).
 
     Where the tensor is its own temporary memory, the steps that it yielded before run before.
     """
@@ -39,8 +39,8 @@ class Read:
 
 @dataclass(frozen=True)
 class OnHost:
-    """Yielded by an operator that has no kernel: `function` is called on what `arguments` hold, and what it gives is
-    put where `written` lie. The live shapes and numbers of these come back, or None where nothing runs yet."""
+    """Yielded by an operator that has no kernel (host fallback): `function` is called on what `arguments` hold, and its
+    results are uploaded to `written`. Their live shapes and scalars come back, or None where nothing runs yet."""
 
     function: HostFunction
     arguments: tuple[Any, ...]

@@ -1,5 +1,5 @@
-"""Bindings that are reached through functions: those above the device's limit, in parts, of which a function finds that
-of an index, and those of bfloat16, which is stored in f32 and rounded when it is.
+"""Bindings that are accessed through functions: those above the device's limit, in segments that a function finds by
+index, and those of bfloat16, which is stored in f32 and rounded by the setter.
 
 The text of a kernel is rewritten for it; it must be free of comments, which may hold brackets and names of bindings.
 """
@@ -14,7 +14,7 @@ from liveshape.errors import PlanError
 def segment_functions(name: str, writes: bool, element: str, count: int, per_segment: int, rounds: bool = False) -> str:
     """Accessors that find the segment of an index, for a tensor above the device's binding limit.
 
-    Where it `rounds`, what is written becomes the nearest bfloat16, the even one of two.
+    Where it `rounds`, stores round to the nearest bfloat16, ties to even.
     """
     value = f"{name}_rounded(v)" if rounds else "v"
     rounding = f"{_rounding(name, element)}\n" if rounds else ""
@@ -22,11 +22,11 @@ def segment_functions(name: str, writes: bool, element: str, count: int, per_seg
         text = f"fn {name}_at(i: u32) -> {element} {{ return {name}_0[i]; }}"
         return f"{rounding}{text}\nfn {name}_put(i: u32, v: {element}) {{ {name}_0[i] = {value}; }}"
     shift, mask = per_segment.bit_length() - 1, per_segment - 1
-    cases = [f"case {part}u: {{ return {name}_{part}[i & {mask}u]; }}" for part in range(count - 1)]
+    cases = [f"case {segment}u: {{ return {name}_{segment}[i & {mask}u]; }}" for segment in range(count - 1)]
     cases.append(f"default: {{ return {name}_{count - 1}[i & {mask}u]; }}")
     text = f"fn {name}_at(i: u32) -> {element} {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
     if writes:
-        cases = [f"case {part}u: {{ {name}_{part}[i & {mask}u] = {value}; }}" for part in range(count - 1)]
+        cases = [f"case {segment}u: {{ {name}_{segment}[i & {mask}u] = {value}; }}" for segment in range(count - 1)]
         cases.append(f"default: {{ {name}_{count - 1}[i & {mask}u] = {value}; }}")
         text += f"\nfn {name}_put(i: u32, v: {element}) {{ switch (i >> {shift}u) {{ {' '.join(cases)} }} }}"
     return rounding + text

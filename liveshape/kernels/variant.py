@@ -1,4 +1,4 @@
-"""A kernel with every choice made: the text that a device compiles."""
+"""A specialized kernel: every choice made, the WGSL that a device compiles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAKING = threading.RLock()
 
 @dataclass(eq=False)
 class Variant:
-    """A kernel with every choice made: the text to compile. Devices cache their pipelines by it."""
+    """A kernel with every choice made: the WGSL to compile. Devices cache their pipelines by it."""
 
     kernel: Kernel
     types: tuple[tuple[str, str], ...]
@@ -41,9 +41,9 @@ class Variant:
     segment_bytes: int
     group_size: int
     unit_threads: int = 1  # that cooperate on a unit
-    subgroup: int = 0  # threads that shuffles reach, where its kernel has another text for that
-    rounds: tuple[bool, ...] = ()  # per binding, whether what is written becomes bfloat16; none if empty
-    siblings: tuple[Variant, ...] = ()  # what other live sizes and positions would choose
+    subgroup: int = 0  # its size, where the kernel has a text with shuffles
+    rounds: tuple[bool, ...] = ()  # per binding, whether stores round to bfloat16; none if empty
+    siblings: tuple[Variant, ...] = ()  # what other live segments and positions would choose
 
     @property
     def label(self) -> str:
@@ -60,7 +60,7 @@ class Variant:
 
     @property
     def source(self) -> str:
-        """The complete WGSL text, put together when it is asked for: a device does so once, and it is long."""
+        """The complete WGSL, assembled when it is asked for: a device does so once, and it is long."""
         types, constants = dict(self.types), dict(self.constants)
         width = constants.pop("VEC", 1)
         lines = ["enable f16;"] if "f16" in types.values() or self.kernel.needs_half else []
@@ -102,14 +102,14 @@ def specialize(dispatch: Dispatch, limits: Limits) -> Variant:
     """
     kernel = dispatch.kernel
     chosen = {name: dispatch.values[name] for name in kernel.dispatch_constants if name in dispatch.values}
-    sizes = tuple(tensor.parts for tensor in dispatch.tensors)
-    key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), sizes, limits)
+    segments = tuple(tensor.bindings for tensor in dispatch.tensors)
+    key = (tuple(tensor.dtype for tensor in dispatch.tensors), tuple(chosen.items()), segments, limits)
     # Of two threads that make one at once both must get the same, with its siblings: pipelines are found by it.
     with _MAKING:
         known = kernel.variants.get(key)
         found = known() if known is not None else None
         if found is None:
-            found = _made(dispatch, chosen, sizes, limits)
+            found = _made(dispatch, chosen, segments, limits)
             count = len(kernel.variants)
             if count & (count - 1) == 0:  # at each power of two: as many as are living, and at most once again
                 kernel.variants = {each: ref for each, ref in kernel.variants.items() if ref() is not None}
@@ -122,7 +122,7 @@ def specialize(dispatch: Dispatch, limits: Limits) -> Variant:
     return found
 
 
-def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], limits: Limits) -> Variant:
+def _made(dispatch: Dispatch, chosen: dict[str, Any], segments: tuple[int, ...], limits: Limits) -> Variant:
     kernel = dispatch.kernel
     _check_names(dispatch)
     types: dict[str, str] = {}
@@ -136,9 +136,10 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], li
                 f"kernel {kernel.name} takes {' or '.join(allowed)} for {binding.name}, not {tensor.dtype} "
                 f"({tensor.name}); cast the tensor before export"
             )
-    if sum(sizes) > limits.max_bindings:
+    bindings = sum(segments)
+    if bindings > limits.max_bindings:
         raise UnsupportedError(
-            f"kernel {kernel.name} would bind {sum(sizes)} buffers to reach tensors above the device's binding limit "
+            f"kernel {kernel.name} would bind {bindings} buffers to reach tensors above the device's binding limit "
             f"of {limits.max_binding_bytes:,} bytes; the device allows {limits.max_bindings}"
         )
     group_size = 1 << (min(chosen.get("WG", kernel.group_size), limits.max_invocations).bit_length() - 1)
@@ -158,11 +159,11 @@ def _made(dispatch: Dispatch, chosen: dict[str, Any], sizes: tuple[int, ...], li
         kernel,
         tuple(types.items()),
         tuple(literals.items()),
-        sizes,
+        segments,
         segment_bytes(limits),
         group_size,
         unit_threads,
-        limits.subgroup if kernel.has_subgroup_text and unit_threads <= kernel.most_shuffled else 0,
+        limits.subgroup if kernel.has_subgroup_text and unit_threads <= kernel.max_shuffled else 0,
         rounds if any(rounds) else (),
     )
 

@@ -284,9 +284,11 @@ def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved:
     return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
 
 
-def _merged_constant(parts: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
+def _merged_constant(tensors: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:
     """One constant of several: single slices of an axis interleaved, or concatenated along it."""
-    data = [part.constant for part in parts if part.constant is not None]
-    runs = [len(each) // prod(part.max_shape[: axis + interleaved]) for each, part in zip(data, parts, strict=True)]
-    name = " + ".join(part.name for part in parts)
-    return Tensor(name, parts[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))
+    data = [tensor.constant for tensor in tensors if tensor.constant is not None]
+    runs = [
+        len(each) // prod(tensor.max_shape[: axis + interleaved]) for each, tensor in zip(data, tensors, strict=True)
+    ]
+    name = " + ".join(tensor.name for tensor in tensors)
+    return Tensor(name, tensors[0].dtype, shape, constant=Interleaved(tuple(data), tuple(runs)))

@@ -10,7 +10,7 @@ from liveshape import ops
 from liveshape.errors import UnsupportedError
 from liveshape.ops.registry import INTERNAL
 
-_MOST_NODES, _MOST_REASONS = 3, 3  # that a line names
+_MAX_NODES, _MAX_REASONS = 3, 3  # that a line names
 # Overloads whose out-variant is not called `<overload>_out`.
 _OUT_OF = {"default": "out", "Tensor": "out", "dim": "out", "dim_IntList": "IntList_out"}
 
@@ -39,11 +39,11 @@ class MissingOperator:
     outside: bool | None
 
     def __str__(self) -> str:
-        reasons = _listed(self.reasons, _MOST_REASONS, "; ")
+        reasons = _listed(self.reasons, _MAX_REASONS, "; ")
         if not self.operator:
-            return f"{_listed(self.nodes, _MOST_NODES)}: {reasons}"
+            return f"{_listed(self.nodes, _MAX_NODES)}: {reasons}"
         nodes = [node.removeprefix(self.operator).strip(" ()") or node for node in self.nodes]
-        text = f"{self.count} x {self.operator} ({_listed(nodes, _MOST_NODES)}): {reasons}"
+        text = f"{self.count} x {self.operator} ({_listed(nodes, _MAX_NODES)}): {reasons}"
         return f"{text}; {self.verdict}" if self.verdict else text
 
     @property

@@ -93,8 +93,8 @@ def _with_rotary_pairs(merged: Tensor, size: int, axis: int) -> Tensor:
     """A QKV constant along an axis with the columns of a rotary pair next to each other: one thread has both."""
     assert isinstance(merged.constant, Interleaved)
     run = len(merged.constant) // prod(merged.max_shape[: axis + 1])
-    *rotated, values = merged.constant.parts
-    pairs = [Paired(part, size * run, run) for part in rotated]
+    *rotated, values = merged.constant.sources
+    pairs = [Paired(source, size * run, run) for source in rotated]
     data = Interleaved((*pairs, values), merged.constant.runs)
     return Tensor(f"{merged.name} in pairs", merged.dtype, merged.max_shape, constant=data)
 
@@ -133,10 +133,10 @@ def _concatenated(uses: DefUse, bias: Tensor, norm_weight: Tensor, columns: int)
     first, second = bias.constant, norm_weight.constant
     if first is None or not isinstance(second, memoryview) or uses.writes[bias] or uses.writes[norm_weight]:
         return None
-    parts, runs = (first.parts, first.runs) if isinstance(first, Interleaved) else ((first,), (len(first),))
+    sources, runs = (first.sources, first.runs) if isinstance(first, Interleaved) else ((first,), (len(first),))
     if sum(runs) != len(first) or bias.dtype != norm_weight.dtype or bias.max_shape != (columns,):
         return None
-    data = Interleaved((*parts, second), (*runs, len(second)))
+    data = Interleaved((*sources, second), (*runs, len(second)))
     shape = (columns + prod(norm_weight.max_shape),)
     return Tensor(f"{bias.name} + {norm_weight.name}", bias.dtype, shape, constant=data)
 

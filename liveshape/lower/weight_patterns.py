@@ -180,13 +180,13 @@ def _with_minima(uses: DefUse, scales: Tensor, minima: Tensor, columns: int) -> 
     if scales.dtype != minima.dtype or minima.max_shape != (columns, groups) or width < columns:
         return None
     size = ITEM_SIZES[scales.dtype]
-    parts: list[Constant] = [data, Transposed(least, columns, size)]
+    sources: list[Constant] = [data, Transposed(least, columns, size)]
     runs = [width * size, columns * size]
     if width > columns:
         runs.append((width - columns) * size)
-        parts.append(memoryview(bytes(groups * runs[-1])))
+        sources.append(memoryview(bytes(groups * runs[-1])))
     name = f"{scales.name} + {minima.name}"
-    return Tensor(name, scales.dtype, (groups, 2, width), constant=Interleaved(tuple(parts), tuple(runs)))
+    return Tensor(name, scales.dtype, (groups, 2, width), constant=Interleaved(tuple(sources), tuple(runs)))
 
 
 def _table_with_minima(uses: DefUse, lookup: Node, limits: Limits) -> Sequence[Replacement]:

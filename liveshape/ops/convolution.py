@@ -35,7 +35,7 @@ LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels
 FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read the input again for each
 SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 DEPTH_STEP = 16  # how the depth of a tile goes
-MOST_SPLITS = 16
+MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
 
@@ -173,7 +173,7 @@ def conv_with_clamp(
     sums: LiveTensor | None = None
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
         most = 2 * SPLIT_TILES * TILE_ELEMENTS
-        sums = yield Scratch("float32", (min(most, MOST_SPLITS * prod(out.max_shape)),))
+        sums = yield Scratch("float32", (min(most, MAX_SPLITS * prod(out.max_shape)),))
     yield from _planned(layer, sums)
 
 
@@ -272,10 +272,7 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
         height, number = tiling(batch, layer.rows, columns, layer.enough)
     splits = 1
     while (
-        layer.many
-        and splits < MOST_SPLITS
-        and splits * number < SPLIT_TILES
-        and layer.depth >= 2 * splits * SPLIT_DEPTH
+        layer.many and splits < MAX_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
     ):
         splits = splits * 2
     return Tiles(height, width, number, splits)

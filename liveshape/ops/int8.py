@@ -28,7 +28,7 @@ INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_inp
 
 DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
-MOST_UNIT_THREADS = 64
+MAX_UNIT_THREADS = 64
 
 
 # Elements
@@ -185,7 +185,7 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
     held = 4 if whole and rows > 1 else 1
     units = ceil_div(rows, held) * (columns // 4) if whole else ceil_div(rows * columns, 4)
     unit_threads = 1
-    while units < FEW_UNITS and unit_threads < MOST_UNIT_THREADS and unit_threads * 16 < depth:
+    while units < FEW_UNITS and unit_threads < MAX_UNIT_THREADS and unit_threads * 16 < depth:
         unit_threads = unit_threads * 2
     return {
         "rows": rows,

@@ -24,7 +24,7 @@ RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
 LAYER_NORM = Kernel.load("normalization/layer_norm")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
-MOST_HELD = 4  # vectors of a row that a thread keeps
+MAX_HELD = 4  # vectors of a row that a thread keeps
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def rms_norm(
     limits: Limits = yield GetLimits()
     threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
     held = ceil_div(x.max_shape[-1] // row["VEC"], threads)
-    yield RMS_NORM(out, weight, x, **row, HELD=held if held <= MOST_HELD else 0)
+    yield RMS_NORM(out, weight, x, **row, HELD=held if held <= MAX_HELD else 0)
 
 
 def _normalize_rows(

@@ -22,7 +22,7 @@ UNARY_RARE = Kernel.load("elementwise/unary", FUNCTIONS="rare")
 GLU = Kernel.load("elementwise/glu")
 TRIANGLE = Kernel.load("elementwise/triangle")
 _INFINITY = float("inf")
-_MOST_DECIMALS = 38
+_MAX_DECIMALS = 38
 # Each is a case of elementwise/unary_functions.wgsl under the same name in capitals.
 _PLAIN = (
     *("sign", "sqrt", "rsqrt", "round", "floor", "ceil", "trunc"),
@@ -87,8 +87,8 @@ for _name in _RARE:
 
 @op("aten.round.decimals", "aten::round.decimals_out", rows=elementwise())
 def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Dispatch]:
-    if abs(decimals) > _MOST_DECIMALS:
-        raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MOST_DECIMALS} fit a float32")
+    if abs(decimals) > _MAX_DECIMALS:
+        raise UnsupportedError(f"rounding to {decimals} decimals; up to {_MAX_DECIMALS} fit a float32")
     # A power of ten below one has no exact float, so it divides.
     yield from unary("ROUND_DIGITS" if decimals >= 0 else "ROUND_TENS", x, out, 10 ** abs(decimals))
 

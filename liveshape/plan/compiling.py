@@ -24,7 +24,7 @@ from liveshape.plan.routes import explore
 
 Scratches = tuple[tuple[Tensor, ...], ...]
 
-_LARGE_RESULT, _MOST_WASTE = 1 << 24, 64  # elements from which an allocation is doubted, and how many times too many
+_LARGE_RESULT, _MAX_WASTE = 1 << 24, 64  # elements from which an allocation is doubted, and how many times too many
 
 
 def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None = None) -> Plan:
@@ -66,7 +66,7 @@ def check_resume(graph: Graph, point: int) -> None:
         before.update(value for value in (*node.inputs, *kept) if value not in made)
         made.update(value for value in node.written if value not in before)
         for value in node.written:
-            # Rows at positions are written again as they were.
+            # KV-cache rows are written again as they were.
             if value in before and value not in {node.args[place] for place in node.cache_axes}:
                 raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
@@ -78,15 +78,15 @@ def _alone(graph: Graph, limits: Limits, choices: Choices, memory: MemoryPlan, s
 
 
 def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches]:
-    """Where tensors lie, with views aliased unless copies take less.
+    """The memory plan, with views aliased unless copies take less.
 
-    Views that share live longer than copies; where that costs more than the file planned, the smaller of both is taken.
+    Aliases extend live ranges; where that costs more than the file planned, the smaller of both is taken.
     """
     resident = [graph.outputs[place] for place in choices.resident]
     constants = share_constants(graph)
-    ways = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
+    aliased = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
     best: tuple[MemoryPlan, Scratches] | None = None
-    for roots in (*ways, constants):
+    for roots in (*aliased, constants):
         nothing: Scratches = ((),) * len(graph.nodes)
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
         scratch = _Draft(_alone(graph, limits, choices, before, nothing)).scratches()
@@ -148,7 +148,7 @@ def _check_bounds(node: LiveNode) -> None:
         return  # what it gives at the bound is not known yet
     for tensor in node.outputs:
         allocated, given = prod(tensor.max_shape), prod(tensor.shape)
-        if allocated >= _LARGE_RESULT and allocated > _MOST_WASTE * given:
+        if allocated >= _LARGE_RESULT and allocated > _MAX_WASTE * given:
             raise FormatError(
                 f"{node.node.label}: {tensor.name} is allocated as {tensor.max_shape}, the operator gives at most "
                 f"{tensor.shape}; the file is damaged: export it again"
@@ -170,8 +170,8 @@ def _routes(live: PlanState) -> tuple[Route, ...]:
     found: list[Route] = []
     for groups in live.families.values():
         members = tuple(sorted(member.index for group in groups for member in group.members))
-        ways = dict.fromkeys(dispatched for group in groups for dispatched in group.routes if dispatched)
-        found += [Route(members, dispatched) for dispatched in ways]
+        distinct = dict.fromkeys(dispatched for group in groups for dispatched in group.routes if dispatched)
+        found += [Route(members, dispatched) for dispatched in distinct]
     return tuple(found)
 
 

@@ -1,10 +1,10 @@
-"""What a step moves and computes, counted from the plan at its live shapes, for profiles. No device is asked.
+"""A roofline cost model: bytes moved and FLOPs of each step, from the plan at its live shapes. No device is asked.
 
-Every tensor that a step binds counts once, whole, with these exceptions. A table that is gathered from counts the rows
-that are asked for. A cache counts the rows that are written, or those up to the newest one that are read. Of a constant
+Every tensor that a step binds counts once, whole, with these exceptions. Of an embedding the gathered rows count. Of a
+KV cache the rows that are written count, or those up to the newest one that are read. Of a constant
 that no product multiplies, such as a table of angles, and of what is only copied, at most as much counts as the step
-writes. Temporary memory of an operator does not count. A product has a multiplication and an addition for each pair of
-numbers that meet; every other operator has one operation for each element that it gives.
+writes. Temporary memory of an operator does not count. A product has a multiply and an add for each pair of
+factors; every other operator has one operation for each element of its output.
 """
 
 from __future__ import annotations

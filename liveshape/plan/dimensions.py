@@ -21,7 +21,7 @@ from liveshape.kernels.requests import Read
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
 
-_MOST_STEPS = 8  # that are tried below one bound
+_MAX_STEPS = 8  # that are tried below one bound
 
 Place = tuple[Tensor, int]  # a dimension
 
@@ -127,7 +127,7 @@ class _Search:
     def _step(self, shrunk: Sequence[Place], bound: int) -> int | None:
         """How far below their bound these dimensions can be planned: 1, or a divisor where only multiples go."""
         divisors = [1, *(step for step in range(2, min(bound, 257)) if bound % step == 0)]
-        for step in divisors[:_MOST_STEPS]:
+        for step in divisors[:_MAX_STEPS]:
             if self.takes(dict.fromkeys(shrunk, bound - step)):
                 return step
         return None
@@ -220,7 +220,7 @@ def _bound(place: Place) -> int:
 
 
 def literals_like(graph: Graph, places: Iterable[Place]) -> dict[Place, str]:
-    """Nodes that compute with a number that is the bound of a dimension: it may have been that size, baked in.
+    """Nodes that compute with a literal that is the bound of a dimension: it may have been that size, baked in.
 
     Example: `literals_like(graph, [(x, 1)])` is `{(x, 1): "aten.div.Tensor (node 3) computes with 8"}`.
     """
@@ -228,21 +228,21 @@ def literals_like(graph: Graph, places: Iterable[Place]) -> dict[Place, str]:
     stored = {value: _held(value) for value in graph.values}
     for tensor, axis in places:
         reached: set[object] = {tensor}
-        # Exporters make tensors of numbers: what is computed from such alone is one, too.
+        # Exporters make tensors of scalars: what is computed from such alone is a constant, too.
         held = dict(stored)
         for node in graph.nodes:
-            numbers = frozenset(_numbers(node.args[:-1])).union(*(held.get(value, ()) for value in node.inputs))
+            literals = frozenset(_literals(node.args[:-1])).union(*(held.get(value, ()) for value in node.inputs))
             if reached.isdisjoint(node.inputs):
-                held |= dict.fromkeys(node.written, numbers)
+                held |= dict.fromkeys(node.written, literals)
                 continue
             reached.update(node.written)
-            if tensor.max_shape[axis] in numbers:
+            if tensor.max_shape[axis] in literals:
                 found.setdefault((tensor, axis), f"{node.label} computes with {tensor.max_shape[axis]}")
     return found
 
 
 def _held(value: Value) -> frozenset[float]:
-    """The number of a constant that has one."""
+    """The value of a constant scalar."""
     if not isinstance(value, Tensor) or value.constant is None or prod(value.max_shape) != 1:
         return frozenset()
     code = {"float32": "<f", "int32": "<i", "int64": "<q"}.get(value.dtype)
@@ -251,9 +251,9 @@ def _held(value: Value) -> frozenset[float]:
     return frozenset(struct.unpack_from(code, all_bytes(value.constant)))
 
 
-def _numbers(arguments: Iterable[object]) -> Iterable[float]:
+def _literals(arguments: Iterable[object]) -> Iterable[float]:
     for argument in arguments:
         if isinstance(argument, tuple):
-            yield from _numbers(argument)
+            yield from _literals(argument)
         elif isinstance(argument, (int, float)) and not isinstance(argument, bool):
             yield argument

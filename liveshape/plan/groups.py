@@ -1,4 +1,4 @@
-"""Nodes with their live values, and groups of them that have one plan at this moment."""
+"""Nodes with their live values, and groups of them that share one plan at this moment."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class LiveNode:
     __slots__ = (
         "args",
         "follows_from_inputs",
-        "gives_numbers",
         "group",
         "index",
         "inputs",
         "node",
         "outputs",
         "places",
+        "scalar_only",
         "scalars",
         "scratch",
         "tensors",
@@ -50,10 +50,10 @@ class LiveNode:
         self.scratch: tuple[LiveTensor, ...] = tuple(live(tensor) for tensor in scratch)
         self.tensors: tuple[LiveTensor, ...] = tuple(live(tensor) for tensor in tensors_of(node, scratch))
         self.places = {tensor: place for place, tensor in reversed(list(enumerate(self.tensors)))}
-        # Whether its plan follows from live shapes and numbers alone, and sets no number.
+        # Whether its plan is a function of live shapes and scalars alone, and sets no scalar.
         self.follows_from_inputs = not node.reads_data and all(isinstance(value, Tensor) for value in node.written)
         # Whether it dispatches nothing, so that there is no plan to keep.
-        self.gives_numbers = bool(node.written) and not self.outputs and not self.scratch
+        self.scalar_only = bool(node.written) and not self.outputs and not self.scratch
         self.group: Group
 
     def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:
@@ -82,8 +82,8 @@ class LiveRoute:
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """A plan of a group: its route, the leader's tensors, params and grids, and the shapes of what it gives."""
+class CachedPlan:
+    """A cached plan of a group: its route, the leader's tensors, params and grids, and the shapes of its outputs."""
 
     route: LiveRoute
     tensors: tuple[tuple[LiveTensor, ...], ...]
@@ -91,7 +91,7 @@ class Remembered:
     outputs: list[Shape]
 
 
-_MOST_REMEMBERED = 16  # plans of a group
+_MAX_CACHED_PLANS = 16  # plans of a group
 
 
 class Group:
@@ -99,11 +99,11 @@ class Group:
 
     __slots__ = (
         "_slots",
+        "cached_plans",
         "family",
         "members",
         "outputs",
         "pause",
-        "remembered",
         "route",
         "routes",
         "shapes",
@@ -118,22 +118,22 @@ class Group:
         self.members = members
         self.shapes: list[Shape] | None = None
         self.outputs: list[Shape] = []
-        self.route = NOTHING
+        self.route = NO_STEPS
         self.tensors: tuple[tuple[LiveTensor, ...], ...] = ()  # the leader's, of each step of the route
-        self.routes: dict[tuple[Dispatched, ...], LiveRoute] = {(): NOTHING}
+        self.routes: dict[tuple[Dispatched, ...], LiveRoute] = {(): NO_STEPS}
         self._slots: dict[tuple[int, int], Slot] = {}
         self.values: list[Any] = []  # of the leader's scalars when it was planned last
         self.traced: Traced | None = None
         self.unused = 0  # traces since one was of use
         self.pause = 0  # chances to trace that are left out
-        self.remembered: dict[tuple[Any, ...], Remembered] = {}  # plans of late, by shapes and numbers
+        self.cached_plans: dict[tuple[Any, ...], CachedPlan] = {}  # by shapes and scalars
 
-    def remember(self, key: tuple[Any, ...], outputs: list[Shape]) -> None:
-        """Keep the present plan for when shapes and numbers are the same again, as those of chunks and tokens are."""
-        if len(self.remembered) >= _MOST_REMEMBERED:
-            self.remembered.clear()
+    def cache_plan(self, key: tuple[Any, ...], outputs: list[Shape]) -> None:
+        """Memoize the present plan by shapes and scalars, which recur from chunk to chunk and token to token."""
+        if len(self.cached_plans) >= _MAX_CACHED_PLANS:
+            self.cached_plans.clear()
         computed = tuple((slot.params, slot.grid) for slot in self.route.slots)
-        self.remembered[key] = Remembered(self.route, self.tensors, computed, outputs)
+        self.cached_plans[key] = CachedPlan(self.route, self.tensors, computed, outputs)
 
     def slot(self, step: int, nbytes: int, arena: Arena) -> Slot:
         """The slot of a step, the same in every route whose params are as long there."""
@@ -143,7 +143,7 @@ class Group:
         return found
 
 
-NOTHING = LiveRoute((), ())
+NO_STEPS = LiveRoute((), ())
 
 
 class Traced:

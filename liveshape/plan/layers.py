@@ -1,6 +1,6 @@
 """Which layer of a model a node belongs to, told by attention: a file does not say.
 
-Attention comes once a layer. Where the nodes between two of them are always as many, a layer is the stretch around an
+Attention comes once a layer. Where the nodes between two of them are always as many, a layer is the period around an
 attention whose nodes plan alike in the next layer, and what only the first layer has comes before all of them.
 Elsewhere a layer goes from one attention up to the next. A graph with less than two of them has no layers.
 """

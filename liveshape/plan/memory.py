@@ -1,4 +1,4 @@
-"""Which tensors share memory: views alias their source, and storages that are never alive together share a block."""
+"""Memory planning by liveness: views alias their source, and storages of disjoint live ranges share a block."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def share_constants(graph: Graph) -> Roots:
     for tensor in graph.tensors:
         data = tensor.constant
         if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
-            # Bytes are bytes: the weight of a layer whose rows are rounded says int8, that of a table uint8.
+            # Bytes are bytes: the weight of a layer with int8 activations says int8, that of an embedding uint8.
             dtype = "uint8" if is_packed(tensor.dtype) else tensor.dtype
             roots[tensor] = known.setdefault((dtype, identity_of(data)), tensor)
     return roots
 
 
 def alias_views(graph: Graph, roots: Roots, half: bool) -> Roots:
-    """Let every view share its source's memory where that cannot be seen.
+    """Let every view alias its source where that cannot be observed.
 
-    A view is a copy by definition. It may share if nothing else ever writes it, and if nothing writes the shared
+    A view is a copy by definition. It may alias if nothing else ever writes it, and if nothing writes the shared
     memory from the view on: then both sides hold the same until the end of the call.
     """
     roots = dict(roots)
@@ -61,7 +61,7 @@ def alias_views(graph: Graph, roots: Roots, half: bool) -> Roots:
         source, target = node.args[0], node.args[-1]
         if not (node.alias and isinstance(source, Tensor) and isinstance(target, Tensor)):
             continue
-        # A target that is read first keeps something from before: a call, or a turn of a loop.
+        # A target that is read first keeps something from before: a call, or an iteration of a loop.
         fresh = target not in graph.given and target not in graph.persistent
         fresh = fresh and graph.writers[target] == (node.index,)
         fresh = fresh and all(consumer > node.index for consumer in graph.consumers[target])
@@ -88,34 +88,36 @@ def plan_memory(
     `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
     What nodes from a `resume` point on read is kept to the end, so that they can run again on it.
     """
-    spans = _lifetimes(graph, roots, scratch, tuple(resume))
+    live_ranges = _live_ranges(graph, roots, scratch, tuple(resume))
     sizes: dict[Tensor, int] = {}
     kept: set[Tensor] = set()
     aliased = 0
     for tensor in (*graph.tensors, *(each for row in scratch for each in row)):
         root = roots.get(tensor, tensor)
-        if root not in spans:
+        if root not in live_ranges:
             continue
         aliased += root is not tensor and tensor.constant is None
         nbytes = padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), half))
         sizes[root] = max(sizes.get(root, 0), nbytes)
         if tensor in graph.persistent:
             kept.add(root)
-    shared = [root for root in spans if root not in kept]
+    shared = [root for root in live_ranges if root not in kept]
     outputs = {roots.get(tensor, tensor) for tensor in resident}
     best: tuple[list[int], dict[Tensor, int]] | None = None
     for by, first in ((_by_size, False), (_by_start, False), (_in_order, True)):
-        row = sorted(shared, key=lambda root, by=by: by(sizes[root], spans[root]))  # type: ignore[misc]
-        assignment = _assign(row, sizes, spans, outputs, first)
+        row = sorted(shared, key=lambda root, by=by: by(sizes[root], live_ranges[root]))  # type: ignore[misc]
+        assignment = _assign(row, sizes, live_ranges, outputs, first)
         if best is None or sum(assignment[0]) < sum(best[0]):
             best = assignment
     blocks, places = best or ([], {})
     activations = sum(blocks)
-    for root in spans:
+    for root in live_ranges:
         if root in kept:
             places[root] = len(blocks)
             blocks.append(sizes[root])
-    storages = {root: Storage(number, sizes[root], places[root], root in kept) for number, root in enumerate(spans)}
+    storages = {
+        root: Storage(number, sizes[root], places[root], root in kept) for number, root in enumerate(live_ranges)
+    }
     everything = (*graph.tensors, *(each for row in scratch for each in row))
     return MemoryPlan(
         {tensor: storages[root] for tensor in everything if (root := roots.get(tensor, tensor)) in storages},
@@ -127,10 +129,10 @@ def plan_memory(
     )
 
 
-def _lifetimes(
+def _live_ranges(
     graph: Graph, roots: Roots, scratch: Sequence[Sequence[Tensor]], resume: tuple[int, ...]
 ) -> dict[Tensor, tuple[int, int]]:
-    """First and last node at which each memory must keep its contents."""
+    """The live range of each memory: the first and the last node at which it must keep its contents."""
     end = len(graph.nodes)
     first_again = min(resume, default=end)  # what runs again has nothing of the caller's any more
     first: dict[Tensor, int] = {}
@@ -146,7 +148,7 @@ def _lifetimes(
         if isinstance(value, Value):
             use(value, -1)
     for node in graph.nodes:
-        on_host = node.index < first_again and _gives_numbers(node) and not scratch[node.index]
+        on_host = node.index < first_again and _is_scalar_only(node) and not scratch[node.index]
         for value in (*node.inputs, *node.written, *scratch[node.index]):
             if not (on_host and value in graph.given and not graph.writers[value]):
                 use(value, node.index)
@@ -157,7 +159,7 @@ def _lifetimes(
         for root, index in last.items():
             if first[root] < point <= index:
                 last[root] = end
-    # A jump back makes everything that is alive in its loop alive in the whole of it.
+    # A back edge makes everything that is live in its loop live in the whole of it.
     for start, stop in graph.loops:
         for root in first:
             if first[root] <= stop and last[root] >= start:
@@ -166,8 +168,8 @@ def _lifetimes(
     return {root: (first[root], last[root]) for root in first if last[root] >= 0}
 
 
-def _gives_numbers(node: Node) -> bool:
-    """Whether it dispatches nothing, and reads what the caller gave where that is: on the host."""
+def _is_scalar_only(node: Node) -> bool:
+    """Whether it dispatches nothing and sets live scalars alone, from what the caller gave on the host."""
     return bool(node.written) and all(isinstance(value, SymInt) for value in node.written)
 
 
@@ -184,23 +186,29 @@ def _in_order(nbytes: int, span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _assign(
-    row: list[Tensor], sizes: dict[Tensor, int], spans: dict[Tensor, tuple[int, int]], outputs: set[Tensor], first: bool
+    row: list[Tensor],
+    sizes: dict[Tensor, int],
+    live_ranges: dict[Tensor, tuple[int, int]],
+    outputs: set[Tensor],
+    first: bool,
 ) -> tuple[list[int], dict[Tensor, int]]:
-    """First come, first served into the block that wastes least, or into the `first` that is free, as files plan.
+    """Greedy assignment: best fit, the block that wastes least, or `first` fit, as exporters plan.
 
-    Lifetimes in one block never touch.
+    Live ranges in one block never overlap.
     """
     blocks: list[int] = []
-    tenants: list[list[tuple[int, int]]] = []
+    occupied: list[list[tuple[int, int]]] = []
     places: dict[Tensor, int] = {}
     for root in row:
         nbytes = sizes[root]
         # An output may feed the next call, and must outlive the moment at which the inputs of that are written.
-        wanted = [spans[root], (-1, -1)] if root in outputs else [spans[root]]
+        wanted = [live_ranges[root], (-1, -1)] if root in outputs else [live_ranges[root]]
         choice, cost = -1, (nbytes, 0)
         for block, size in enumerate(blocks):
             price = (max(0, nbytes - size), abs(size - nbytes))
-            taken = any(start <= finish and stop >= begin for start, stop in wanted for begin, finish in tenants[block])
+            taken = any(
+                start <= finish and stop >= begin for start, stop in wanted for begin, finish in occupied[block]
+            )
             if not taken and (first or price < cost):
                 choice, cost = block, price
                 if first:
@@ -208,8 +216,8 @@ def _assign(
         if choice < 0:
             choice = len(blocks)
             blocks.append(0)
-            tenants.append([])
+            occupied.append([])
         blocks[choice] = max(blocks[choice], nbytes)
-        tenants[choice] += wanted
+        occupied[choice] += wanted
         places[root] = choice
     return blocks, places

@@ -1,6 +1,6 @@
-"""Where the params of every dispatch lie: a place of its own for each step of each class of nodes, written over.
+"""The uniform arena: a fixed offset for the params of each step of each class of nodes, updated in place.
 
-As places do not move, commands stay as they are while only numbers change, and a call uploads what differs.
+As offsets do not move, commands are reused while only values change, and a call uploads the dirty range.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Slot:
 
 
 class Arena:
-    """The bytes of all params on the host, and which of them the device has not seen."""
+    """The bytes of all params on the host, and the dirty range that the device does not have yet."""
 
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
@@ -27,16 +27,16 @@ class Arena:
         self._low, self._high = 0, 0
 
     def place(self, nbytes: int) -> int:
-        """Room for params of this size, for good."""
+        """Allocate params of this size, for good: returns their offset."""
         offset = len(self.data)
         self.data += bytes(aligned(nbytes, self.alignment))
         return offset
 
-    def put(self, slot: Slot, params: bytes) -> None:
-        """Write over the params of a slot."""
+    def store(self, slot: Slot, params: bytes) -> None:
+        """Overwrite the params of a slot."""
         offset = slot.offset
         end = offset + len(params)
-        # Noted before anything is written: bytes that are uploaded twice do no harm.
+        # Marked dirty before anything is written: bytes that are uploaded twice do no harm.
         if self._low == self._high:
             self._low, self._high = offset, end
         else:
@@ -44,19 +44,19 @@ class Arena:
         self.data[offset:end] = params
         slot.params = params
 
-    def unseen(self) -> tuple[int, memoryview] | None:
-        """The range that the device has to be given, until `seen` is said."""
+    def dirty(self) -> tuple[int, memoryview] | None:
+        """The range to upload, until `mark_clean`."""
         if self._low == self._high:
             return None
         return self._low, memoryview(self.data)[self._low : self._high]
 
-    def seen(self) -> None:
+    def mark_clean(self) -> None:
         """The device has everything."""
         self.uploaded += self._high - self._low
         self._low = self._high = 0
 
-    def forget(self) -> None:
-        """The device has nothing that could be relied on."""
+    def mark_dirty(self) -> None:
+        """Everything has to be uploaded: the device has another buffer."""
         self._low, self._high = 0, len(self.data)
 
 

@@ -22,12 +22,12 @@ Dispatched = tuple[Variant, tuple[int, ...]]  # a kernel, and the places of its 
 class Choices:
     """What may be chosen about a plan; results are the same under every choice.
 
-    Without `aliasing` views are copies, without `classes` every node plans alone, without `tracing` operators are asked
-    whenever something moved, and without `warm` kernels of smaller shapes compile when they are met.
+    Without `aliasing` views are copies, without `classes` every node plans alone, without `tracing` operators plan
+    whenever something changed, and without `warm` kernels of smaller shapes compile at their first use.
     `resident` are the outputs that stay on the device as inputs of the next call. `resume` are nodes from which on a
     call may be run again. `ready` are the outputs that every call brings to the host, all of them if it is None; memory
     for others comes when they are asked for, and those of `transfers` calls may be on their way at once. `settings` are
-    values of live numbers that are no inputs, to look for kernels at.
+    values of live scalars that are no inputs, to look for kernels at.
     """
 
     aliasing: bool = True
@@ -51,7 +51,7 @@ class NodeClass:
 
 @dataclass(frozen=True)
 class Route:
-    """The kernels that the nodes of a family run, in one of the ways that live values may choose."""
+    """The kernels that the nodes of a family run, for one of the choices that live values may make."""
 
     members: tuple[int, ...]
     dispatched: tuple[Dispatched, ...]
@@ -72,7 +72,7 @@ class Plan:
     untried: int = 0  # combinations of live sizes that the budget left for their first use
     param_bytes: int = 0  # that the params of every node take, had each a place of its own
 
-    def parts(self, tensor: Tensor) -> int:
+    def bindings(self, tensor: Tensor) -> int:
         """How many bindings a tensor takes."""
         storage = self.memory.storages.get(tensor)
         return 1 if storage is None else binding_parts(storage.nbytes, self.memory.blocks[storage.block], self.limits)

@@ -24,8 +24,8 @@ RequestHandler = Callable[[Node, Request], Any]
 Step = tuple[Variant, tuple[LiveTensor, ...], bytes, tuple[int, int, int]]  # kernel, tensors, params, grid
 
 
-_MOST_UNUSED = 32  # traces of a group in a row that nobody had a use for: it takes another branch at every turn
-_PAUSE = 256  # chances to trace it that are left out then
+_MAX_UNUSED = 32  # traces of a group in a row that were never replayed: it takes another branch at every call
+_PAUSE = 256  # chances to trace it that are skipped then
 
 
 class PlanState:
@@ -57,8 +57,8 @@ class PlanState:
             found = LiveTensor(tensor, self.pending, self.plan.graph.consumers.get(tensor, ()))
             storage = self.plan.memory.storages.get(tensor)
             found.storage = -1 if storage is None else storage.number
-            found.parts = self.plan.parts(tensor)
-            found.kind = self._kinds.setdefault((tensor.dtype, found.parts), len(self._kinds))
+            found.bindings = self.plan.bindings(tensor)
+            found.kind = self._kinds.setdefault((tensor.dtype, found.bindings), len(self._kinds))
             self._tensors[tensor] = found
         return found
 
@@ -70,7 +70,7 @@ class PlanState:
         return found
 
     def scalars(self) -> list[Any]:
-        """Every live number, to be compared with what it was."""
+        """Every live scalar, to be compared with what it was."""
         return [identity(scalar.value) for scalar in self._scalars.values()]
 
     def of(self, argument: Any) -> Any:
@@ -82,14 +82,14 @@ class PlanState:
         return self.scalar(argument) if isinstance(argument, SymInt) else argument
 
     def set(self, value: Value, to: Any) -> None:
-        """A live shape or number from outside: what the caller gives."""
+        """A live shape or scalar from outside: what the caller gives."""
         if isinstance(value, Tensor):
             self.tensor(value).shape = to
         elif isinstance(value, SymInt):
             self.scalar(value).value = to
 
     def restore(self) -> None:
-        """Every shape back to its bound, every number to its first."""
+        """Every shape back to its bound, every scalar to its first value."""
         for tensor in self._tensors.values():
             tensor.shape = tensor.max_shape
         for scalar in self._scalars.values():
@@ -107,7 +107,7 @@ class PlanState:
 
     def begin(self) -> None:
         """Start a call: loop counters are set back."""
-        for symint in self.plan.graph.carried:
+        for symint in self.plan.graph.loop_carried:
             self._scalars[symint].value = symint.initial
 
     def walk(self, start: int, stop: int, read: RequestHandler) -> None:
@@ -124,7 +124,7 @@ class PlanState:
             return
         try:
             while index >= 0:
-                # Cleared first: a node that changes what it reads is due again in the next turn of its loop.
+                # Cleared first: a node that changes what it reads is due again in the next iteration of its loop.
                 pending[index] = 0
                 self._visit(nodes[index], read)
                 index = pending.find(1, index + 1, stop)
@@ -133,7 +133,7 @@ class PlanState:
             raise
 
     def _visit(self, node: LiveNode, read: RequestHandler) -> None:
-        if node.gives_numbers:
+        if node.scalar_only:
             self.steps(node, read)
             return
         group = node.group
@@ -148,23 +148,23 @@ class PlanState:
             computed = group.traced.compute()
             if computed is not None:
                 group.unused = group.pause = 0
-                self._put(group.route.slots, computed)
+                self._store(group.route.slots, computed)
                 _set_shapes(node.outputs, group.outputs)  # another node may have written there since
                 return
         version, values = self.version, [scalar._value for scalar in node.scalars]
         key = (*shapes, *map(identity, values)) if self._tracing and node.follows_from_inputs else ()
-        known = group.remembered.get(key)
+        known = group.cached_plans.get(key)
         if known is None:
             self._adopt(group, self.steps(node, read))
             outputs = [tensor._shape for tensor in node.outputs]
             if key:
-                group.remember(key, outputs)
+                group.cache_plan(key, outputs)
         else:
             outputs = known.outputs
             if known.route is not group.route:
                 group.route, group.tensors = known.route, known.tensors
                 self.version += 1
-            self._put(known.route.slots, known.computed)
+            self._store(known.route.slots, known.computed)
             _set_shapes(node.outputs, outputs)
         if shapes != group.shapes or outputs != group.outputs:
             group.shapes, group.outputs = shapes, outputs
@@ -195,7 +195,7 @@ class PlanState:
         if not moving or any(type(scalar._value) is not int for scalar in moving):
             return
         group.unused += 1
-        if group.unused >= _MOST_UNUSED:
+        if group.unused >= _MAX_UNUSED:
             group.pause = _PAUSE
         trace = Trace()
         symbols = {scalar: trace.argument(scalar._value) for scalar in moving}
@@ -205,9 +205,9 @@ class PlanState:
             rows = self._collect(node, generator, _no_data, _flatten) if isinstance(generator, GeneratorType) else []
             replay = trace.replay([(variant, params, grid) for variant, _, params, grid in rows])
             computed = replay(*values)
-        except Exception:  # operators do anything with a number: with this one it can be planned only, as it was
+        except Exception:  # operators do anything with a scalar: this one cannot be traced, only planned
             group.pause, computed = _PAUSE, None
-        _set_shapes(node.outputs, group.outputs)  # whatever it made of them with numbers that are none
+        _set_shapes(node.outputs, group.outputs)  # whatever it made of them with symbols for scalars
         if computed == tuple((slot.params, slot.grid) for slot in group.route.slots):
             group.traced = Traced(replay, moving, [scalar for scalar in node.scalars if scalar not in moving])
 
@@ -299,7 +299,7 @@ class PlanState:
         return self._group(before.family, [node])
 
     def _adopt(self, group: Group, steps: list[Step]) -> None:
-        """Make these steps those of a group: written over in place where its kernels and tensors stay."""
+        """Make these steps those of a group: updated in place where its kernels and tensors stay."""
         route = group.route
         tensors = tuple([step[1] for step in steps])
         same = tensors == group.tensors and all(
@@ -315,13 +315,13 @@ class PlanState:
             group.route = route = found
             group.tensors = tensors
             self.version += 1
-        self._put(route.slots, [(params, grid) for _, _, params, grid in steps])
+        self._store(route.slots, [(params, grid) for _, _, params, grid in steps])
 
-    def _put(self, slots: tuple[Slot, ...], computed: Sequence[tuple[bytes, tuple[int, int, int]]]) -> None:
+    def _store(self, slots: tuple[Slot, ...], computed: Sequence[tuple[bytes, tuple[int, int, int]]]) -> None:
         for slot, (params, grid) in zip(slots, computed, strict=True):
             slot.grid = grid
             if params != slot.params:
-                self.arena.put(slot, params)
+                self.arena.store(slot, params)
 
     def described(self, index: int) -> list[tuple[str, tuple[str, ...], bytes, tuple[int, int, int]]]:
         """The steps of a node as they are now, comparable across plans: kernel, tensors, params, grid."""

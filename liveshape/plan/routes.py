@@ -19,8 +19,8 @@ from liveshape.plan.plan_state import PlanState
 # None, the few rows that take routes of their own, every remainder modulo four, then each magnitude, even and odd.
 _FEW = tuple(range(9))
 _TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
-_MOST_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
-_MOST_LEFT = 1 << 16  # that are counted: they are as many as pairs of sizes of the file
+_MAX_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
+_MAX_LEFT = 1 << 16  # that are counted: they are as many as pairs of sizes of the file
 
 Place = tuple[int, int]  # a dimension of inputs: which one, and its bound
 Shrunk = tuple[tuple[Collection[Place], int], ...]  # dimensions, and what they shrink to
@@ -36,26 +36,26 @@ def explore(live: PlanState, many: bool = True) -> int:
     scalars = [value for value in graph.inputs if isinstance(value, SymInt)]
     places = {(axis, most) for tensor in inputs for axis, most in enumerate(tensor.max_shape) if most > 1}
     bounds = sorted({most for _, most in places})
-    looks = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
-    ends = _ends_of_state(live) if looks else set()
-    _try(live, 0)  # the bound, and the numbers of the file
+    depends_on_scalars = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
+    ends = _ends_of_state(live) if depends_on_scalars else set()
+    _try(live, 0)  # the bound, and the scalars of the file
     for setting in live.plan.choices.settings:
         for symint, value in setting:
             live.set(symint, value)
         _try(live, 0)
     tried = left = 0
-    budget = _MOST_TRIALS if many else 0
+    budget = _MAX_TRIALS if many else 0
     for size, shrunk in _trials(bounds, places):
-        if left >= _MOST_LEFT:
+        if left >= _MAX_LEFT:
             break
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
-        numbers = {0, *(end - size for end in ends if end > size)}
+        values = {0, *(end - size for end in ends if end > size)}
         if scalars:
-            numbers |= {size - 1, size}
-        if looks:
-            numbers |= {1} if shrunk else {1, 2, *bounds}
+            values |= {size - 1, size}
+        if depends_on_scalars:
+            values |= {1} if shrunk else {1, 2, *bounds}
         # Several scalars may be the ends of a range: all alike, or each further than the one before.
-        for number, step in product(sorted(numbers), (0, size) if len(scalars) > 1 else (0,)):
+        for number, step in product(sorted(values), (0, size) if len(scalars) > 1 else (0,)):
             if tried == budget:
                 left += 1
                 continue

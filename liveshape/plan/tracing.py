@@ -1,8 +1,8 @@
-"""A generator run once on numbers that remember how they were made: its plan can then be computed, not planned again.
+"""Symbolic tracing of an operator: run once on integers that record their arithmetic, its plan is then replayed.
 
 While shapes stay and only live integers move, an operator takes the same branches as long as every comparison that it
-made comes out the same. A trace is a function of those integers: the comparisons first, then params and grid of each
-step. Where a comparison differs it gives None, and the operator is planned as ever.
+made (the guards) comes out the same. A trace is a function of those integers: guards first, then params and grid of
+each step. Where a guard fails it gives None, and the operator is planned as ever.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Replay = Callable[..., Computed | None]
 
 
 class Untraceable(Exception):
-    """An operator did something with a live number that a trace cannot repeat."""
+    """An operator did something with a live scalar that a trace cannot replay."""
 
 
 class Trace:
-    """The lines of a function in the making."""
+    """The recorded arithmetic, as lines of a function."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -29,18 +29,18 @@ class Trace:
         self._constants: dict[str, Any] = {}
 
     def argument(self, value: int) -> Symbol:
-        """A live number."""
+        """A live integer."""
         self._arguments.append(f"a{len(self._arguments)}")
         return Symbol(self, value, self._arguments[-1])
 
     def result(self, value: int, text: str) -> Symbol:
-        """A number that was computed from live ones."""
+        """An integer that was computed from live ones."""
         name = f"v{len(self._lines)}"
         self._lines.append(f"{name} = {text}")
         return Symbol(self, value, name)
 
-    def compared(self, outcome: bool, text: str) -> bool:
-        """Remember how a comparison came out."""
+    def guard(self, outcome: bool, text: str) -> bool:
+        """Record a guard: how a comparison came out."""
         self._lines.append(f"if {'not ' if outcome else ''}({text}): return None")
         return outcome
 
@@ -66,7 +66,7 @@ class Trace:
 
 
 class Symbol:
-    """An integer that is live: it computes as its value does, and leaves a line of the trace for everything."""
+    """A symbolic integer: it computes as its value does, and records each operation in the trace."""
 
     __slots__ = ("name", "trace", "value")
     __hash__ = None  # type: ignore[assignment]  # a table would keep what holds for this value alone
@@ -122,31 +122,31 @@ class Symbol:
 
     def __lt__(self, other: Any) -> bool:
         value, name = self._pair(other)
-        return self.trace.compared(self.value < value, f"{self.name} < {name}")
+        return self.trace.guard(self.value < value, f"{self.name} < {name}")
 
     def __le__(self, other: Any) -> bool:
         value, name = self._pair(other)
-        return self.trace.compared(self.value <= value, f"{self.name} <= {name}")
+        return self.trace.guard(self.value <= value, f"{self.name} <= {name}")
 
     def __gt__(self, other: Any) -> bool:
         value, name = self._pair(other)
-        return self.trace.compared(self.value > value, f"{self.name} > {name}")
+        return self.trace.guard(self.value > value, f"{self.name} > {name}")
 
     def __ge__(self, other: Any) -> bool:
         value, name = self._pair(other)
-        return self.trace.compared(self.value >= value, f"{self.name} >= {name}")
+        return self.trace.guard(self.value >= value, f"{self.name} >= {name}")
 
     def __eq__(self, other: object) -> bool:
         if other is None:
             return False
         value, name = self._pair(other)
-        return self.trace.compared(self.value == value, f"{self.name} == {name}")
+        return self.trace.guard(self.value == value, f"{self.name} == {name}")
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __bool__(self) -> bool:
-        return self.trace.compared(bool(self.value), self.name)
+        return self.trace.guard(bool(self.value), self.name)
 
     def __index__(self) -> int:
         raise Untraceable("a live number as a count or an index of Python's own")

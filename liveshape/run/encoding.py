@@ -49,10 +49,10 @@ class Encoder:
         if row is None or row[0] != live.version:
             made = [command for node in live.nodes[start:stop] for command in self._commands(node)]
             row = self._rows[start, stop] = (live.version, made)
-        unseen = live.arena.unseen()
-        if unseen is not None:
-            self._device.write(self.uniforms, *unseen)
-            live.arena.seen()
+        dirty = live.arena.dirty()
+        if dirty is not None:
+            self._device.write(self.uniforms, *dirty)
+            live.arena.mark_clean()
         return row[1]
 
     def _commands(self, node: LiveNode) -> list[Command]:
@@ -86,7 +86,7 @@ class Encoder:
         self._bound.clear()
         self.forget()
         self.uniforms, self._room = larger, room
-        live.arena.forget()
+        live.arena.mark_dirty()
         self._device.free([before])
 
     def close(self) -> None:

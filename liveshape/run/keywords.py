@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from liveshape.errors import InputError, counted
 from liveshape.formats.signature import Signature
 
-_MOST_PERMUTED = 6
+_MAX_PERMUTED = 6
 
 
 class Taken(Protocol):
@@ -79,7 +79,7 @@ def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
 
     Example: `swapped(model.inputs, [ids, x]) == "x, ids"`.
     """
-    if not 1 < len(takes) == len(given) <= _MOST_PERMUTED:
+    if not 1 < len(takes) == len(given) <= _MAX_PERMUTED:
         return ""
     try:
         fits = [[_fits(info, value) for value in given] for info in takes]

@@ -251,7 +251,7 @@ def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pyte
     assert document["methods"][0]["untried"] == 0
     assert document["methods"][0]["classes"] == document["methods"][0]["planned_nodes"] == 2
     assert "untried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
-    monkeypatch.setattr(routes, "_MOST_TRIALS", 3)
+    monkeypatch.setattr(routes, "_MAX_TRIALS", 3)
     document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
     left = document["methods"][0]["untried"]
     assert left > 5

@@ -17,19 +17,19 @@ def test_only_what_differs_is_uploaded() -> None:
     arena = Arena(256)
     first, second, third = (Slot(arena.place(nbytes)) for nbytes in (16, 300, 16))
     assert [slot.offset for slot in (first, second, third)] == [0, 256, 768]
-    assert arena.unseen() is None
-    arena.put(second, b"b" * 300)
-    assert arena.unseen() == (256, b"b" * 300)
-    arena.put(first, b"a" * 16)
-    start, data = arena.unseen() or (-1, b"")
+    assert arena.dirty() is None
+    arena.store(second, b"b" * 300)
+    assert arena.dirty() == (256, b"b" * 300)
+    arena.store(first, b"a" * 16)
+    start, data = arena.dirty() or (-1, b"")
     assert (start, len(data)) == (0, 556)
     assert bytes(data[:17]) == b"a" * 16 + b"\0"
-    arena.seen()
-    assert arena.unseen() is None
-    arena.put(third, b"c" * 16)
-    assert arena.unseen() == (768, b"c" * 16)
-    arena.forget()
-    start, data = arena.unseen() or (-1, b"")
+    arena.mark_clean()
+    assert arena.dirty() is None
+    arena.store(third, b"c" * 16)
+    assert arena.dirty() == (768, b"c" * 16)
+    arena.mark_dirty()
+    start, data = arena.dirty() or (-1, b"")
     assert (start, len(data)) == (0, len(arena.data)), "a new device has seen nothing"
 
 

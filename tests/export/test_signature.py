@@ -13,7 +13,7 @@ from torch.export import Dim
 from liveshape.export.module import torch_export as road
 from liveshape.export.module.symbolic_shapes import _guards
 from liveshape.formats import Signature, open_program
-from liveshape.formats.signature import MOST_GUARDS, read_signatures
+from liveshape.formats.signature import MAX_GUARDS, read_signatures
 from tests.formats.test_signature import method, tensor
 
 X = ["L['x']", "L['xs'][0]"]
@@ -102,4 +102,4 @@ def test_more_guards_than_a_reader_takes_are_left_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(road, "_traced", lambda _: traced)
     road.lower(source, tmp_path / "relu.pte")
     with open_program(tmp_path / "relu.pte") as program:
-        assert len(program.signatures["forward"].guards) == MOST_GUARDS
+        assert len(program.signatures["forward"].guards) == MAX_GUARDS

@@ -264,7 +264,7 @@ def as_value(plan: Plan) -> Any:
         [[(tensor.name, tensor.max_shape) for tensor in row] for row in plan.scratch],
         plan.memory.blocks,
         [(tensor.name, storage) for tensor, storage in plan.memory.storages.items()],
-        [plan.parts(tensor) for tensor in plan.graph.tensors],
+        [plan.bindings(tensor) for tensor in plan.graph.tensors],
         (plan.untried, plan.param_bytes, plan.staging_bytes, plan.index_limits),
     )
 

@@ -51,7 +51,7 @@ def tensors(
     for name, kind, count in (("out", dtype, numel), ("x", dtype, numel), ("ids", ids, 4)):
         made = LiveTensor(Tensor(name, kind, (count,)), bytearray())
         nbytes = padded(storage_bytes(kind, count))
-        made.parts = binding_parts(nbytes, nbytes, limits or Limits())
+        made.bindings = binding_parts(nbytes, nbytes, limits or Limits())
         found.append(made)
     return tuple(found)
 

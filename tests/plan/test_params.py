@@ -43,7 +43,7 @@ def test_places_stay_while_routes_stay(tracing: bool) -> None:
     offsets = [slot.offset for row in slots for slot in row]
     version, room = live.version, len(live.arena.data)
     assert len(set(offsets)) == len(offsets) == 3
-    live.arena.seen()
+    live.arena.mark_clean()
     (moving,) = live.nodes[2].group.route.slots
     for position in (2, 3, 5, 8, 100, 297):
         before = bytes(live.arena.data)
@@ -54,15 +54,15 @@ def test_places_stay_while_routes_stay(tracing: bool) -> None:
         assert [slot.offset for row in slots for slot in row] == offsets
         assert (live.version, len(after)) == (version, room)
         assert after[moving.offset : moving.offset + len(moving.params)] == moving.params
-        unseen = live.arena.unseen()
-        assert unseen is not None
-        at, data = unseen
+        dirty = live.arena.dirty()
+        assert dirty is not None
+        at, data = dirty
         differ = [place for place in range(room) if before[place] != after[place]]
         assert moving.offset <= at <= differ[0]
         assert differ[-1] < at + len(data) <= moving.offset + len(moving.params)
-        live.arena.seen()
+        live.arena.mark_clean()
     walked(live)
-    assert live.arena.unseen() is None, "nothing moved"
+    assert live.arena.dirty() is None, "nothing moved"
 
 
 def test_params_stay_dirty_until_the_device_has_them() -> None:
@@ -70,14 +70,14 @@ def test_params_stay_dirty_until_the_device_has_them() -> None:
     live = PlanState(compile(graph))
     live.set(start, 1)
     walked(live)
-    live.arena.seen()
+    live.arena.mark_clean()
     live.set(start, 2)
     walked(live)
-    first = live.arena.unseen()
+    first = live.arena.dirty()
     live.set(start, 3)
     walked(live)
     assert first is not None
-    assert live.arena.unseen() == (first[0], live.arena.data[first[0] : first[0] + len(first[1])])
+    assert live.arena.dirty() == (first[0], live.arena.data[first[0] : first[0] + len(first[1])])
 
 
 @pytest.mark.parametrize("count", [60, 70, 200])

@@ -85,7 +85,7 @@ def test_limits_that_are_no_power_of_two(limit: int, most: int) -> None:
     six = chain.node("aten.mul.Scalar", doubled, 3.0, chain.tensor((small,)))
     out = chain.node("aten.add.Tensor", six, total, 1, chain.tensor((small,)))
     plan = compile(chain.graph(out), limits)
-    assert {plan.parts(tensor) for tensor in (y, twice, four)} != {1}
+    assert {plan.bindings(tensor) for tensor in (y, twice, four)} != {1}
     executor = Executor(plan, device)
     given = np.arange(small, dtype=np.float32), np.ones(big, np.float32)
     for rows in (small, 513, 512, 1, small):

@@ -112,7 +112,7 @@ def test_an_operation_that_no_trace_knows_ends_the_trace_not_the_call(name: str)
     for value in (5, 6, 7, 8, 21):
         asked(live, n, value)
         plain.invalidate()
-        plain.nodes[0].group.remembered.clear()
+        plain.nodes[0].group.cached_plans.clear()
         plain.nodes[0].group.traced = None
         asked(plain, other, value)
         assert described(live) == described(plain)

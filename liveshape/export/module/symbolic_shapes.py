@@ -12,9 +12,9 @@ from typing import Any
 from liveshape.formats.signature import (
     ARITHMETIC,
     COMPARISONS,
-    MOST_DEPTH,
-    MOST_GUARDS,
-    MOST_SIZE,
+    MAX_DEPTH,
+    MAX_GUARDS,
+    MAX_SIZE,
     Guard,
     InputSignature,
     Signature,
@@ -64,8 +64,8 @@ def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) ->
             inputs.append(InputSignature(spec.arg.name))
     code = getattr(program, "_guards_code", None) or []
     guards = dict.fromkeys(guard for text in code for guard in _guards(text, paths))
-    kept = [guard for guard in guards if depth(guard) <= MOST_DEPTH and len(str(guard)) <= _MOST_LETTERS]
-    return Signature(tuple(inputs), tuple(kept[:MOST_GUARDS]))
+    kept = [guard for guard in guards if depth(guard) <= MAX_DEPTH and len(str(guard)) <= _MOST_LETTERS]
+    return Signature(tuple(inputs), tuple(kept[:MAX_GUARDS]))
 
 
 # Sizes
@@ -108,7 +108,7 @@ def _size(dim: Any, wanted: Any, ranges: Mapping[Any, Any], names: Mapping[Any, 
         return Size(int(expression), int(expression))
     scale, offset, symbol = _linear(expression)
     known = ranges.get(expression)
-    least, most = (0, MOST_SIZE) if known is None else (_integer(known.lower, 0), _integer(known.upper, MOST_SIZE))
+    least, most = (0, MAX_SIZE) if known is None else (_integer(known.lower, 0), _integer(known.upper, MAX_SIZE))
     if least <= _ASSUMED:
         least = max(0, getattr(wanted, "min", None) or 0)
     if symbol is None:
@@ -120,7 +120,7 @@ def _size(dim: Any, wanted: Any, ranges: Mapping[Any, Any], names: Mapping[Any, 
 def _integer(bound: Any, otherwise: int) -> int:
     """A bound of a range, which may be infinite."""
     finite = isinstance(bound, int) or getattr(bound, "is_Integer", False)
-    return max(0, min(int(bound), MOST_SIZE)) if finite else otherwise
+    return max(0, min(int(bound), MAX_SIZE)) if finite else otherwise
 
 
 def _linear(expression: Any) -> tuple[int, int, Any]:
@@ -156,7 +156,7 @@ def _condition(tree: ast.expr, paths: Sequence[str]) -> Guard:
 
 
 def _term(tree: ast.expr, paths: Sequence[str]) -> Guard:
-    if isinstance(tree, ast.Constant) and type(tree.value) is int and abs(tree.value) <= MOST_SIZE:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int and abs(tree.value) <= MAX_SIZE:
         return tree.value
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         return "-", 0, _term(tree.operand, paths)
