@@ -1,4 +1,4 @@
-"""A file that is written whole or not at all: beside its place at first, and renamed at the end."""
+"""Atomic file writes: to a temporary file beside its place, renamed at the end."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from liveshape.errors import UnsupportedError
 from liveshape.graph.elements import is_complex
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.complexes import complex_binary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import are_whole, float_of, whole_of
+from liveshape.ops.scalars import are_integers, float_of, int_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
 BINARY = Kernel.load("elementwise/binary")
@@ -24,16 +24,16 @@ _OF_BOOLEANS = {"ADD": "LOGICAL_OR", "MUL": "LOGICAL_AND"}
 def binary(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: Number = 1) -> Iterator[Dispatch]:
     """out = function(a, b) over the broadcast shape; b is scaled by alpha in a sum or a difference."""
     out.shape = shape = broadcast_shapes(a.shape, b.shape)
-    whole = are_whole(a, b, out)
+    integral = are_integers(a, b, out)
     yield BINARY(
         out,
         a,
         b,
-        alpha=1.0 if whole else float_of(alpha),
-        whole_alpha=whole_of(alpha) if whole else 1,
+        alpha=1.0 if integral else float_of(alpha),
+        whole_alpha=int_of(alpha) if integral else 1,
         OP=_OF_BOOLEANS.get(function, function) if out.dtype == "bool" else function,
-        WHOLE=whole,
-        **broadcast_walk(shape, a.shape, b.shape),
+        WHOLE=integral,
+        **broadcast_layout(shape, a.shape, b.shape),
     )
 
 
@@ -48,16 +48,16 @@ def binary_scalar(
 ) -> Iterator[Dispatch]:
     """out = function(x, value), or function(value, x)."""
     out.shape = x.shape
-    whole = are_whole(x, out)
+    integral = are_integers(x, out)
     vectors = ceil_div(x.numel, 4)
     yield BINARY_SCALAR(
         out,
         x,
         count=vectors,
-        number=0.0 if whole else float_of(value),
-        whole=whole_of(value) if whole else 0,
+        number=0.0 if integral else float_of(value),
+        whole=int_of(value) if integral else 0,
         OP=_OF_BOOLEANS.get(function, function) if out.dtype == "bool" else function,
-        WHOLE=whole,
+        WHOLE=integral,
         SWAP=swap,
         threads=vectors,
     )

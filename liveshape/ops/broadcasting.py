@@ -9,10 +9,10 @@ from liveshape.graph.elements import prod
 from liveshape.ops.shapes import broadcast_strides, ceil_div, merge_dims
 
 
-def broadcast_walk(shape: Shape, *operands: Shape) -> dict[str, Any]:
+def broadcast_layout(shape: Shape, *operands: Shape) -> dict[str, Any]:
     """The params, the constant and the threads for at most three operands that broadcast to `shape`.
 
-    >>> broadcast_walk((2, 8), (2, 8), (8,))
+    >>> broadcast_layout((2, 8), (2, 8), (8,))
     {'count': 16, 'rank': 2, 'dims': (8, 0, 0, 2, 1, 1, 0, 8), 'LANES': False, 'threads': 4}
     """
     count = prod(shape)

@@ -9,11 +9,11 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.binary import BINARY_SCALAR, binary, binary_scalar
-from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.creation import fill
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, whole_of
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_integers, float_of, int_of
 from liveshape.ops.shapes import broadcast_shapes, ceil_div
 
 WHERE = Kernel.load("elementwise/where")
@@ -31,18 +31,18 @@ def compare_scalar(function: str, x: LiveTensor, value: Number, out: LiveTensor)
     """out = function(x, value); a whole number that no element can equal compares as an infinite float."""
     out.shape = x.shape
     inside = INT32_MIN <= value <= INT32_MAX
-    whole = are_whole(x) and inside and value % 1 == 0
-    if not inside and are_whole(x):
+    integral = are_integers(x) and inside and value % 1 == 0
+    if not inside and are_integers(x):
         value = value * float("inf")
     vectors = ceil_div(x.numel, 4)
     yield BINARY_SCALAR(
         out,
         x,
         count=vectors,
-        number=0.0 if whole else float_of(value),
-        whole=whole_of(value) if whole else 0,
+        number=0.0 if integral else float_of(value),
+        whole=int_of(value) if integral else 0,
         OP=function,
-        WHOLE=whole,
+        WHOLE=integral,
         SWAP=False,
         threads=vectors,
     )
@@ -114,9 +114,9 @@ def bitwise_not(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 
 @op("aten.where.self", "aten::where.self_out", rows=elementwise(), any_size=True)
 def where(condition: LiveTensor, a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    are_whole(condition, a, b, out)
+    are_integers(condition, a, b, out)
     out.shape = shape = broadcast_shapes(condition.shape, a.shape, b.shape)
-    yield WHERE(out, condition, a, b, **broadcast_walk(shape, condition.shape, a.shape, b.shape))
+    yield WHERE(out, condition, a, b, **broadcast_layout(shape, condition.shape, a.shape, b.shape))
 
 
 @op("aten.masked_fill.Tensor", "aten::masked_fill.Tensor_out", rows=elementwise())

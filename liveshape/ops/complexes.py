@@ -1,4 +1,4 @@
-"""Arithmetic of complex numbers: functions and sums that real ones have, too, and what makes them of two real ones."""
+"""Complex arithmetic: the elementwise functions that real tensors have, too, and complex from real and imaginary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import is_complex
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import elementwise
 from liveshape.ops.scalars import float_of
@@ -67,5 +67,5 @@ def polar(distance: LiveTensor, angle: LiveTensor, out: LiveTensor) -> Iterator[
 
 def _walk(shape: Shape, *operands: Shape) -> dict[str, Any]:
     """One element a thread."""
-    found = broadcast_walk(shape, *operands)
+    found = broadcast_layout(shape, *operands)
     return {"count": found["count"], "rank": found["rank"], "dims": found["dims"], "threads": found["count"]}

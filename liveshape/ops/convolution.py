@@ -1,7 +1,7 @@
-"""Convolutions of one, two and three dimensions: each is a product with a walk, and none of them unfolds its input.
+"""Convolutions of one, two and three dimensions as implicit GEMM: none of them unfolds its input (no im2col in memory).
 
 The output channels of a group are rows, the pixels of the batch columns, and the weight [channels, taps] is the left
-factor as the file has it. Where a window is one pixel, or the whole image, there is nothing to walk and it is a plain
+factor as the file has it. Where a window is one pixel, or the whole image, it is a plain
 product. Where a channel sees one channel there is no depth to speak of, and that has a kernel of its own.
 """
 
@@ -36,7 +36,7 @@ FEW_CHANNELS = 4  # of an input channel: up to here a depthwise kernel may read 
 SPLIT_DEPTH = 256  # what a tile should have of the depth at least
 DEPTH_STEP = 16  # how the depth of a tile goes
 MAX_SPLITS = 16
-SPLIT_TILES = 128  # below this a device is better filled by tiles that share the depth
+SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
 
 MANY_THREADS = (
@@ -47,7 +47,7 @@ Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 class Window(NamedTuple):
-    """How a kernel goes over its input, three numbers each."""
+    """Kernel size, stride, padding and dilation, three ints each."""
 
     kernel: Shape
     stride: Shape
@@ -60,7 +60,7 @@ class Window(NamedTuple):
         axes = zip(extents, self.kernel, self.stride, self.padding, more, self.dilation, strict=True)
         if self.transposed:
             return tuple(transposed_size(*axis) for axis in axes)
-        return tuple(convolved_size(size, kernel, step, pad, apart) for size, kernel, step, pad, _, apart in axes)
+        return tuple(convolved_size(size, kernel, step, pad, dilation) for size, kernel, step, pad, _, dilation in axes)
 
 
 class Layer(NamedTuple):
@@ -93,8 +93,8 @@ class Layer(NamedTuple):
         return self.x.shape[1] // self.groups * prod(self.window.kernel)
 
     @property
-    def walk(self) -> dict[str, Any]:
-        """What the kernels are told: sizes with their product, and steps."""
+    def implicit_gemm(self) -> dict[str, Any]:
+        """Params of the im2col indices: sizes with their product, and strides."""
         return {
             "extents": (*self.extents, prod(self.extents)),
             "outputs": (*self.outputs, prod(self.outputs)),
@@ -152,8 +152,8 @@ def conv_with_clamp(
     _check(x, weight, bias, channels, groups, transposed)
     steps = in_three(for_each("stride", stride, rank))
     pads = in_three(for_each("padding", padding, rank), 0)
-    apart = in_three(for_each("dilation", dilation, rank))
-    window = Window(in_three(weight.shape[2:]), steps, pads, apart, transposed)
+    dilations = in_three(for_each("dilation", dilation, rank))
+    window = Window(in_three(weight.shape[2:]), steps, pads, dilations, transposed)
     extents = in_three(x.shape[2:])
     outputs = window.outputs(extents, in_three(for_each("output padding", output_padding, rank), 0))
     # As in torch: of no images at all, a transposed convolution may give an image of nothing.
@@ -169,7 +169,7 @@ def conv_with_clamp(
     layer = Layer(
         x, weight, bias, out, window, extents, outputs, groups, end, limits.max_cooperating_threads >= MANY_THREADS
     )
-    # Asked for before the live sizes choose a way, as any of them may come to need it.
+    # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
         most = 2 * SPLIT_TILES * TILE_ELEMENTS
@@ -197,7 +197,7 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         yield DEPTHWISE(
             out, x, weight, layer.addend,
             count=count, fours=fours, channels=channels, multiple=layer.rows,
-            **layer.walk, **end, BIAS=bias is not None,
+            **layer.implicit_gemm, **end, BIAS=bias is not None,
             WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
         )  # fmt: skip
     else:
@@ -205,16 +205,16 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
 
 
 def _gain(layer: Layer) -> bool:
-    """Whether windows of one pixel gain by tiles of a walk: small images fill these together, and they may be split."""
+    """Whether 1x1 windows gain by implicit GEMM: small images of a batch share its tiles, and it has split-K."""
     batch, pixels = layer.out.shape[0], prod(layer.outputs)
     if layer.rows <= FEW_ROWS:
         return False
-    apart, together = batch * ceil_div(pixels, TILE_COLUMNS), ceil_div(batch * pixels, TILE_COLUMNS)
-    return 2 * together <= apart or _tiles(layer, 1, pixels).splits > 1
+    per_image, per_batch = batch * ceil_div(pixels, TILE_COLUMNS), ceil_div(batch * pixels, TILE_COLUMNS)
+    return 2 * per_batch <= per_image or _tiles(layer, 1, pixels).splits > 1
 
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
-    """The tiles of a product, by phases where it is transposed; few deep ones share the depth and are added up."""
+    """The tiles of a product, by phases where it is transposed; few deep ones have split-K and a reduction."""
     x, weight, bias, out, window, _, outputs, groups, end, _ = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
@@ -236,12 +236,12 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         "split_stride": out.numel,
         "tap_step": tap_step,
         "pace": pace,
-        **layer.walk,
+        **layer.implicit_gemm,
         "TRANSPOSED": window.transposed,
         "TILE_ROWS": tiles.rows,
         "TILE_COLUMNS": tiles.columns,
         "VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1,
-        "groups": tiles.number * splits,
+        "groups": tiles.total * splits,
     }
     if sums is None or splits == 1:
         yield TILED(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
@@ -254,11 +254,11 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
 
 
 class Tiles(NamedTuple):
-    """The size of a tile, how many there are, and how many times that if they share the depth."""
+    """The size of a tile, how many there are, and their split-K."""
 
     rows: int
     columns: int
-    number: int
+    total: int
     splits: int
 
 
@@ -266,16 +266,16 @@ def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
     if layer.rows <= LOW_TILE:
         height, width = LOW_TILE, 2 * TILE_COLUMNS
-        number = batch * ceil_div(columns, width)
+        total = batch * ceil_div(columns, width)
     else:
         width = TILE_COLUMNS
-        height, number = tiling(batch, layer.rows, columns, layer.enough)
+        height, total = tiling(batch, layer.rows, columns, layer.enough)
     splits = 1
     while (
-        layer.many and splits < MAX_SPLITS and splits * number < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
+        layer.many and splits < MAX_SPLITS and splits * total < SPLIT_TILES and layer.depth >= 2 * splits * SPLIT_DEPTH
     ):
         splits = splits * 2
-    return Tiles(height, width, number, splits)
+    return Tiles(height, width, total, splits)
 
 
 def _check(

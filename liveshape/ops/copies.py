@@ -65,8 +65,8 @@ def as_dtype(x: LiveTensor, dtype: str) -> Generator[Dispatch | Scratch, Any, Li
 def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, target: Place) -> Iterator[Dispatch]:
     """Element i of `shape` from x at `source` to out at `target`; both hold their elements alike.
 
-    Whole copies and rows move four elements at a time; where the contiguous dimension of x is not that of out, tiles
-    turn in shared memory.
+    Contiguous copies and rows move vec4s; where the contiguous dimension of x is not that of out, tiles are transposed
+    in workgroup memory.
     """
     count = prod(shape)
     if count == 0:
@@ -81,9 +81,9 @@ def copy_strided(x: LiveTensor, out: LiveTensor, shape: Shape, source: Place, ta
     if starts == (0, 0) and reads == writes == (1,) and count == out.numel:
         yield _copy_flat(x, out, count)
         return
-    turned = _turned_axis(sizes, reads, writes)
-    if turned >= 0 and not is_packed(x.dtype):
-        yield _transpose(x, out, turned, sizes, (source[0], reads), (target[0], writes))
+    transposed = _transposed_axis(sizes, reads, writes)
+    if transposed >= 0 and not is_packed(x.dtype):
+        yield _transpose(x, out, transposed, sizes, (source[0], reads), (target[0], writes))
         return
     width = next(width for width in (4, 2, 1) if _in_rows_of(width, sizes, reads, writes, starts))
     if is_packed(x.dtype) and width != 4:
@@ -152,7 +152,7 @@ def _in_rows_of(width: int, sizes: Shape, reads: Shape, writes: Shape, starts: t
     return reads[-1] == 1 and writes[-1] == 1 and all(step % width == 0 for step in steps)
 
 
-def _turned_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
+def _transposed_axis(sizes: Shape, reads: Shape, writes: Shape) -> int:
     """The axis along which x is contiguous, if out is contiguous along the last one and both are long; else -1."""
     if writes[-1] == 1 and reads[-1] > 1 and sizes[-1] >= _NARROW:
         for axis in range(len(sizes) - 1):

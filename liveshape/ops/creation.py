@@ -1,4 +1,4 @@
-"""Tensors from nothing but a size, which may be live, and a number."""
+"""Fills and ranges: tensors from nothing but a size, which may be live, and a scalar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import are_whole, float_of, whole_of
+from liveshape.ops.scalars import are_integers, float_of, int_of
 from liveshape.ops.shapes import ceil_div, strides_of
 
 FILL = Kernel.load("elementwise/fill")
@@ -24,15 +24,15 @@ def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iter
     """Element i of out, in memory order, becomes first + i * step."""
     out.shape = shape
     vectors = ceil_div(out.numel, 4)
-    whole = are_whole(out)
+    integral = are_integers(out)
     yield FILL(
         out,
         count=vectors,
-        first=0.0 if whole else float_of(first),
-        step=0.0 if whole else float_of(step),
-        whole_first=0 if not whole else first != 0 if out.dtype == "bool" else whole_of(first),
-        whole_step=whole_of(step) if whole else 0,
-        WHOLE=whole,
+        first=0.0 if integral else float_of(first),
+        step=0.0 if integral else float_of(step),
+        whole_first=0 if not integral else first != 0 if out.dtype == "bool" else int_of(first),
+        whole_step=int_of(step) if integral else 0,
+        WHOLE=integral,
         threads=vectors,
     )
 

@@ -1,7 +1,7 @@
-"""Fourier transforms of any length, and what takes complex numbers apart: an element is two floats, side by side.
+"""Mixed-radix FFT of any length, and the real and imaginary parts of complex tensors, whose elements are two floats.
 
-A length is taken as a product of factors of at most 16, or of larger primes; each is one pass over the data, which
-costs as many terms per element as the factor is large. So a prime length is one sum over all, and 512 are three passes.
+A length is a product of radices of at most 16, or of larger primes; each is one pass over the data, which costs as many
+terms per element as the radix is large. So a prime length is a plain DFT, and 512 are three passes.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def factors_of(length: int) -> list[int]:
 
 
 class _Memory:
-    """Two places for complex numbers, each the other's source in turn, and one for the turns of a dimension."""
+    """Double buffering (ping-pong) of complex elements, and the twiddle factors of a dimension."""
 
-    def __init__(self, here: LiveTensor, there: LiveTensor, turns: LiveTensor) -> None:
-        self.here, self.there, self.turns = here, there, turns
+    def __init__(self, here: LiveTensor, there: LiveTensor, twiddles: LiveTensor) -> None:
+        self.here, self.there, self.twiddles = here, there, twiddles
 
     def load(self, x: LiveTensor, how: str, shape: Shape, axis: int, given: int) -> Dispatch:
         count = prod(shape)
@@ -62,12 +62,12 @@ class _Memory:
         )  # fmt: skip
 
     def transform(self, shape: Shape, axis: int, clockwise: bool) -> Iterator[Dispatch]:
-        """Along one dimension of what lies here."""
+        """Transform along one dimension."""
         length, done = shape[axis], 1
-        yield TWIDDLES(self.turns, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
+        yield TWIDDLES(self.twiddles, count=length, clockwise=1.0 if clockwise else -1.0, threads=length)
         for radix in factors_of(length):
             yield FOURIER_PASS(
-                self.there, self.here, self.turns, count=prod(shape), length=length, inner=prod(shape[axis + 1 :]),
+                self.there, self.here, self.twiddles, count=prod(shape), length=length, inner=prod(shape[axis + 1 :]),
                 done=done, radix=radix, threads=prod(shape),
             )  # fmt: skip
             done = done * radix
@@ -77,8 +77,8 @@ class _Memory:
 def _memory(bound: Shape, axes: Ints) -> Generator[Scratch, Any, _Memory]:
     here = yield Scratch("complex64", bound)
     there = yield Scratch("complex64", bound)
-    turns = yield Scratch("complex64", (max(bound[axis] for axis in axes),))
-    return _Memory(here, there, turns)
+    twiddles = yield Scratch("complex64", (max(bound[axis] for axis in axes),))
+    return _Memory(here, there, twiddles)
 
 
 def _axes(dim: Ints, rank: int) -> Ints:

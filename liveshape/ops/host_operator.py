@@ -1,4 +1,4 @@
-"""The way out: an operator without a kernel, computed by a function of arrays between two parts of the graph.
+"""Host fallback: an operator without a kernel, computed by a function of arrays between two submits of the graph.
 
 It is slow, since the device waits for the host and the host for the device, and it is right. Which functions there are
 is known above (`run/host.py`); a node of one looks like any other, so memory, jumps and planning need no second rule.
@@ -48,7 +48,7 @@ class HostOperator:
         )  # fmt: skip
 
     def run(self, *args: Any) -> Iterator[OnHost]:
-        """Ask the host, and take over the shapes and numbers that it found."""
+        """Run on the host, and set the shapes and scalars that it found."""
         *inputs, output = args
         outputs = output if isinstance(output, tuple) else (output,)
         written = (*outputs, *(inputs[position] for position in self.mutates))

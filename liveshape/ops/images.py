@@ -1,4 +1,4 @@
-"""Elements of pictures at other places: channels that become pixels and back, samples at given places, their places."""
+"""Images: pixel shuffle and unshuffle, grid_sample, grid priors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that look elements up: embedding, index_select, gather, and indexing with tensors.
+"""Gathers: embedding, index_select, gather, and advanced indexing with tensors.
 
 PyTorch raises on an index outside of its dimension. So does the executor where the ids of an embedding come from the
 caller. A kernel cannot: it reads nothing and gives NaN (zero for integers), and writes nothing.
@@ -15,13 +15,13 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Read, Scratch
+from liveshape.ops.compaction import put_masked, select_masked
 from liveshape.ops.copies import as_dtype, copy_values
-from liveshape.ops.counting import put_masked, select_masked
-from liveshape.ops.lookup import invalid_of, look_up
+from liveshape.ops.lookup import gather_rows, invalid_of
 from liveshape.ops.moved_rows import gathered, indexed, selected
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.registry import Tensors, op
-from liveshape.ops.row_rules import looked_up
+from liveshape.ops.row_rules import gathered_rows
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, merge_dims, strides_of
 from liveshape.ops.sorting import sorted_pairs
 
@@ -33,13 +33,13 @@ INDEX_ADD = Kernel.load("indexing/index_add")
 Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 
-@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("aten.embedding.default", "aten::embedding.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding(
     weight: LiveTensor, indices: LiveTensor, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any, out: LiveTensor
 ) -> Iterator[Dispatch]:
     rows, width = weight.shape
     out.shape = (*indices.shape, width)
-    yield look_up(out, weight, indices, 1, rows, width)
+    yield gather_rows(out, weight, indices, 1, rows, width)
 
 
 @op("aten.index_select.default", "aten::index_select.out", rows=selected)
@@ -50,7 +50,7 @@ def index_select(x: LiveTensor, dim: int, index: LiveTensor, out: LiveTensor) ->
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
     size = x.shape[axis] if x.rank else 1
     out.shape = (*lead, index.numel, *tail) if x.rank else ()
-    yield look_up(out, x, index, prod(lead), size, prod(tail))
+    yield gather_rows(out, x, index, prod(lead), size, prod(tail))
 
 
 @op("aten.gather.default", "aten::gather.out", rows=gathered)
@@ -63,8 +63,8 @@ def gather(x: LiveTensor, dim: int, index: LiveTensor, sparse_grad: Any, out: Li
         raise ShapeError(f"index {index.shape} does not fit {x.shape} outside of dimension {dim}")
     out.shape = index.shape
     strides = strides_of(x.shape)
-    walk = tuple(0 if other == axis else stride for other, stride in enumerate(strides))
-    sizes, (merged,) = merge_dims(index.shape, walk)
+    index_strides = tuple(0 if other == axis else stride for other, stride in enumerate(strides))
+    sizes, (merged,) = merge_dims(index.shape, index_strides)
     count = index.numel
     yield GATHER(
         out, x, index, count=count, rank=len(sizes), size=x.shape[axis] if x.rank else 1,
@@ -81,19 +81,19 @@ def index_tensor(x: LiveTensor, indices: Tensors, out: LiveTensor) -> Steps:
         return
     axes = _indexed_axes(x, indices)
     chosen = [indices[axis] for axis in axes]
-    apart = axes != tuple(range(axes[0], axes[0] + len(axes)))
+    separated = axes != tuple(range(axes[0], axes[0] + len(axes)))
     order = (*axes, *(axis for axis in range(x.rank) if axis not in axes))
-    if apart:  # indices with dimensions between them go to the front, so their dimensions do
-        turned: LiveTensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
-        yield from permute_copy(x, order, turned)
-        x = turned
+    if separated:  # indices with dimensions between them go to the front, so their dimensions do
+        permuted: LiveTensor = yield Scratch(x.dtype, tuple(x.max_shape[axis] for axis in order))
+        yield from permute_copy(x, order, permuted)
+        x = permuted
         axes = tuple(range(len(axes)))
     linear = yield from _linear(x, axes, chosen)
     first, past = axes[0], axes[-1] + 1
     picked = broadcast_shapes(*(index.shape for index in chosen))
     out.shape = (*x.shape[:first], *picked, *x.shape[past:])
     outer, size, inner = prod(x.shape[:first]), prod(x.shape[first:past]), prod(x.shape[past:])
-    yield look_up(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
+    yield gather_rows(out, x, linear, outer, size, inner, prod(picked), wrap=len(chosen) == 1)
 
 
 @op("aten.index_put.default", "aten::index_put.out")

@@ -1,7 +1,7 @@
-"""Layers between tensors of eight bits, and linear layers whose weights have eight bits.
+"""int8 operators: add, relu, pixel shuffle and linear of quantized tensors, and linears with int8 weights.
 
-Products of integers are summed as integers, which is exact; one multiplication then gives the number that the sum
-stands for, and it is rounded to the output's range as `quantizing` does it. Torch computes the same in floats, so the
+Products accumulate in i32, which is exact; the epilogue requantizes: one multiply by the scales, rounded and clamped to
+the output's range as `quantizing` does it. Torch computes the same in floats, so the
 two differ only where a sum of floats falls on the other side of a half.
 """
 
@@ -15,7 +15,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.broadcasting import broadcast_walk
+from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.operations import matrix
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import elementwise, leading, row_wise
@@ -26,7 +26,7 @@ INT8_LINEAR = Kernel.load("int8/linear")
 INT8_LINEAR_FLOATS = Kernel.load("int8/linear", OUTPUT="float_output")
 INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_input")
 
-DEEPEST = (1 << 31) // (255 * 128)  # what a sum of 32 bits surely holds
+DEEPEST = (1 << 31) // (255 * 128)  # that an i32 accumulator surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
 MAX_UNIT_THREADS = 64
 
@@ -48,10 +48,11 @@ def q8ta_add(
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     out.shape = broadcast_shapes(a.shape, b.shape)
-    walk = broadcast_walk(out.shape, a.shape, b.shape)
+    layout = broadcast_layout(out.shape, a.shape, b.shape)
     yield _elementwise(
-        out, a, b, walk["rank"], walk["dims"], a.shape == b.shape, alpha=alpha, a_scale=a_scale, a_zero=a_zero_point,
-        b_scale=b_scale, b_zero=b_zero_point, inverse=1.0 / output_scale, zero=output_zero_point, BOTH=True,
+        out, a, b, layout["rank"], layout["dims"], a.shape == b.shape, alpha=alpha, a_scale=a_scale,
+        a_zero=a_zero_point, b_scale=b_scale, b_zero=b_zero_point, inverse=1.0 / output_scale,
+        zero=output_zero_point, BOTH=True,
     )  # fmt: skip
 
 
@@ -174,16 +175,16 @@ def _operands(
 
 
 def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, Any]:
-    """Set the output's shape; how threads share the product."""
+    """Set the output's shape; how threads reduce the product."""
     *lead, depth = x.shape
     columns = weight.shape[0]
     if weight.rank != 2 or weight.shape[1] != depth:
         raise ShapeError(f"a product of shapes {x.shape} and {weight.shape} transposed does not exist")
     out.shape = (*lead, columns)
     rows = prod(lead)
-    whole = columns % 4 == 0
-    held = 4 if whole and rows > 1 else 1
-    units = ceil_div(rows, held) * (columns // 4) if whole else ceil_div(rows * columns, 4)
+    aligned = columns % 4 == 0
+    thread_rows = 4 if aligned and rows > 1 else 1
+    units = ceil_div(rows, thread_rows) * (columns // 4) if aligned else ceil_div(rows * columns, 4)
     unit_threads = 1
     while units < FEW_UNITS and unit_threads < MAX_UNIT_THREADS and unit_threads * 16 < depth:
         unit_threads = unit_threads * 2
@@ -191,8 +192,8 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
         "rows": rows,
         "columns": columns,
         "depth": depth,
-        "ROWS": held,
-        "WHOLE": whole,
+        "ROWS": thread_rows,
+        "WHOLE": aligned,
         "ALIGNED": depth % 4 == 0,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": units,

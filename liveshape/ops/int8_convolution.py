@@ -1,6 +1,6 @@
 """Convolutions between tensors of eight bits: exact sums of integers, as in `int8`.
 
-What lies outside of x is its zero point. Channels are brought next to each other first, so that a word holds four of
+What lies outside of x is its zero point. The input is made channels-last first, so that a word holds four of
 them; a depthwise convolution reads x as it is.
 """
 
@@ -150,18 +150,22 @@ def _over_channels(
     check_columns(out_channels, sums, bias)
     check_columns(period, scales)
     check_depth(depth)
-    turned: LiveTensor = yield Scratch("int8", tuple(x.max_shape[axis] for axis in CHANNELS_LAST))
-    yield from permute_copy(x, CHANNELS_LAST, turned)
+    channels_last: LiveTensor = yield Scratch("int8", tuple(x.max_shape[axis] for axis in CHANNELS_LAST))
+    yield from permute_copy(x, CHANNELS_LAST, channels_last)
     pixels = prod(out.shape[2:])
     # Four channels of four pixels use each word four times; the pixels must be one word, the channels of one group.
-    held = 4 if pixels % 4 == 0 and out_channels > 1 and (groups == 1 or group_out_channels % 4 == 0) else 1
-    units = images * ceil_div(out_channels, held) * (pixels // 4) if held > 1 else ceil_div(out.numel, 4)
+    thread_channels = 4 if pixels % 4 == 0 and out_channels > 1 and (groups == 1 or group_out_channels % 4 == 0) else 1
+    units = (
+        images * ceil_div(out_channels, thread_channels) * (pixels // 4)
+        if thread_channels > 1
+        else ceil_div(out.numel, 4)
+    )
     yield INT8_CONVOLUTION(
-        out, turned, weight, sums, scales, scales if bias is None else bias, count=units, elements=out.numel,
+        out, channels_last, weight, sums, scales, scales if bias is None else bias, count=units, elements=out.numel,
         channels=channels, out_channels=out_channels, group_channels=group_channels,
         group_out_channels=group_out_channels, scale_period=period, pitch=pitch, size=x.shape[2:],
-        out_size=out.shape[2:], CHANNELS=held, ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0, threads=units,
-        **values,
+        out_size=out.shape[2:], CHANNELS=thread_channels, ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0,
+        threads=units, **values,
     )  # fmt: skip
 
 

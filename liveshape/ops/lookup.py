@@ -1,4 +1,4 @@
-"""Rows of a tensor by an index, which several families ask for."""
+"""Gather of rows by an index, which several families share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liveshape.kernels import Dispatch, Kernel
 INDEX_SELECT = Kernel.load("indexing/index_select")
 
 
-def look_up(
+def gather_rows(
     out: LiveTensor,
     x: LiveTensor,
     index: LiveTensor,

@@ -18,7 +18,7 @@ from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 
 
 class Products(NamedTuple):
-    """The kernels of few and of many rows that read the right factor in one way."""
+    """The kernels of few and of many rows (GEMV and tiles) for one layout of the right operand."""
 
     rows: Kernel
     tiled: Kernel
@@ -58,7 +58,7 @@ def product(
     enough: int = ENOUGH_TILES,
     **choices: Any,
 ) -> Iterator[Dispatch]:
-    """out = alpha * x @ weight + beta * addend, for each of a batch; a factor that all of it shares is given once.
+    """out = alpha * x @ weight + beta * addend, for each of a batch; a broadcast operand is given once.
 
     The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
     stored; what else they need for that comes with `scales` and `choices`. Tiles that are not `enough` become smaller.

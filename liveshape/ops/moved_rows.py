@@ -1,4 +1,4 @@
-"""Rules of rows (`row_rules.py`) for operators that only move elements: views, permutations, parts and joins."""
+"""Row-wise rules (`row_rules.py`) of operators that only move elements: views, permutations, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from liveshape.ops.shapes import axis_of
 def viewed(node: Node, carried: Carried) -> Carried | None:
     """The same elements in other sizes: rows stay where as much lies outside and inside of them as before.
 
-    Their size must be the one that is inferred or live, and all others numbers: then it is that of the source.
+    Their size must be the one that is inferred or live, and all others static: then it is that of the source.
     """
     x, sizes, out = node.named["x"], node.named["size"], node.args[-1]
     axis = carried[x]
@@ -68,7 +68,7 @@ def transposed(node: Node, carried: Carried) -> Carried | None:
 
 
 def expanded(node: Node, carried: Carried) -> Carried | None:
-    """Dimensions of 1 repeated, others kept: the size of rows is not a number, which would be that of the bound."""
+    """Dimensions of 1 repeated, others kept: the size of rows is not static, which would be that of the bound."""
     x, sizes = node.named["x"], node.named["size"]
     axis = carried[x] + len(sizes) - x.rank
     live = axis >= 0 and (isinstance(sizes[axis], SymInt) or sizes[axis] == -1)
@@ -90,7 +90,7 @@ def on_diagonals(node: Node, carried: Carried) -> Carried | None:
     return None if axis in axes or len(axes) != 2 else outputs_along(node, axis - sum(each < axis for each in axes))
 
 
-def joined(new_dim: bool) -> RowRule:
+def concatenated(new_dim: bool) -> RowRule:
     """Tensors behind each other along a dimension, or along a new one: all of them have the rows."""
 
     def rule(node: Node, carried: Carried) -> Carried | None:
@@ -108,7 +108,7 @@ def joined(new_dim: bool) -> RowRule:
     return rule
 
 
-def put_at_index(node: Node, carried: Carried) -> Carried | None:
+def select_scattered(node: Node, carried: Carried) -> Carried | None:
     """x with what is given at one index of a dimension that is not that of rows; this has one dimension less."""
     x, source, dim = (node.named[name] for name in ("x", "source", "dim"))
     if x not in carried or source not in carried or not isinstance(dim, int):

@@ -38,8 +38,8 @@ def permute_copy(x: LiveTensor, dims: Ints, out: LiveTensor) -> Iterator[Dispatc
         raise ShapeError(f"{dims} is not an order of the {x.rank} dimensions of {x.shape}")
     strides = strides_of(x.shape)
     out.shape = tuple(x.shape[axis] for axis in axes)
-    turned = tuple(strides[axis] for axis in axes)
-    yield from copy_strided(x, out, out.shape, (0, turned), (0, strides_of(out.shape)))
+    permuted = tuple(strides[axis] for axis in axes)
+    yield from copy_strided(x, out, out.shape, (0, permuted), (0, strides_of(out.shape)))
 
 
 @op(

@@ -13,7 +13,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.q4_linear import QUANTIZED_DTYPES, quantized_shape
-from liveshape.ops.reduction import MEAN, reduce, share_parts, var
+from liveshape.ops.reduction import MEAN, reduce, reduction_threads, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
@@ -24,7 +24,7 @@ RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
 LAYER_NORM = Kernel.load("normalization/layer_norm")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
-MAX_HELD = 4  # vectors of a row that a thread keeps
+MAX_HELD = 4  # vectors of a row in the registers of a thread
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 def rms_norm(
     x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor
 ) -> Generator[Dispatch | GetLimits, Any, None]:
-    """`out` is numbers, or bytes for the 4-bit layers that read it: see `lower/activations.py`."""
+    """`out` is floats, or quantized for the 4-bit layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
     if out.dtype in QUANTIZED_DTYPES:
         out.shape = quantized_shape(x.shape)
@@ -50,8 +50,8 @@ def rms_norm(
     out.shape = x.shape
     limits: Limits = yield GetLimits()
     threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
-    held = ceil_div(x.max_shape[-1] // row["VEC"], threads)
-    yield RMS_NORM(out, weight, x, **row, HELD=held if held <= MAX_HELD else 0)
+    vectors = ceil_div(x.max_shape[-1] // row["VEC"], threads)
+    yield RMS_NORM(out, weight, x, **row, HELD=vectors if vectors <= MAX_HELD else 0)
 
 
 def _normalize_rows(
@@ -84,7 +84,7 @@ def _normalize_rows(
         BIAS=bias is not None,
         CHANNELS=span > 0,
         VEC=vector,
-        **share_parts(rows, width // vector, True),
+        **reduction_threads(rows, width // vector, True),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a product computes, for profiles: a multiplication and an addition for each pair of numbers that meet."""
+"""FLOPs of a product, for profiles: a multiply and an add for each pair of factors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from liveshape.graph.traits import Operations
 
-_NIBBLES_RANK = 2  # of a weight with two numbers in a byte; one more, and it is bytes by groups
+_NIBBLES_RANK = 2  # of a weight with two nibbles in a byte; one more, and it is int8 by groups
 
 
 def matrix(left: str = "x") -> Operations:
@@ -23,13 +23,13 @@ def matrix(left: str = "x") -> Operations:
 
 
 def packed_weight(given: Mapping[str, Any]) -> int:
-    """Each byte of a 4-bit weight holds two numbers, or one where it has groups for a dimension; it meets every row."""
+    """Each byte of a 4-bit weight holds two elements, or one where it has groups for a dimension; for every row."""
     x, weight = given["x"], given["weight"]
     return int((4 if weight.rank == _NIBBLES_RANK else 2) * (x.numel // max(x.shape[-1], 1)) * weight.numel)
 
 
 def convolved(given: Mapping[str, Any]) -> int:
-    """The elements of a filter meet each element of the result, or of the input where it is transposed."""
+    """All elements of a filter for each element of the output, or of the input where it is transposed."""
     return _filtered(given, "x" if given.get("transposed") else "out")
 
 
@@ -44,12 +44,12 @@ def _filtered(given: Mapping[str, Any], met: str) -> int:
 
 
 def attended(given: Mapping[str, Any]) -> int:
-    """Queries meet all keys that are given, and weights all values."""
+    """Q @ K over all keys that are given, and softmax @ V over all values."""
     return int(4 * given["q"].numel * given["k"].shape[-2])
 
 
 def attended_causally(start: str) -> Operations:
-    """Queries meet the keys of a cache that each row may see, and weights the values of these.
+    """Q @ K over the keys of a cache that each row may see, and softmax @ V over the values of these.
 
     Example: `Product(attended_causally("input_pos"))`.
     """

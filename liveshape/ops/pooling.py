@@ -1,4 +1,4 @@
-"""Pooling in one to three dimensions: a walk over windows of x, which lie in steps or share it out evenly."""
+"""Pooling in one to three dimensions: windows of x by kernel size and stride, or adaptive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import leading
-from liveshape.ops.scalars import are_whole, whole_of
+from liveshape.ops.scalars import are_integers, int_of
 from liveshape.ops.shapes import in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
 
@@ -82,9 +82,9 @@ def _average(
 def _maximum(x: LiveTensor, lead: Shape, outs: Shape, places: dict[str, Any], out: Tensors) -> Iterator[Dispatch]:
     for each in out:
         each.shape = lead + outs
-    count, whole = prod(lead + outs), are_whole(x)
+    count, integral = prod(lead + outs), are_integers(x)
     # Below every float is an infinity, below every integer the least of 32 bits.
-    values = {**places, "divisor": 1, "lowest": -(2.0**31) if whole else float("-inf"), "WHOLE": whole}
+    values = {**places, "divisor": 1, "lowest": -(2.0**31) if integral else float("-inf"), "WHOLE": integral}
     if len(out) == 1:
         yield POOL_MAX(out[0], x, **values, count=count, threads=count)
     else:
@@ -105,7 +105,7 @@ def _average_pool(
     if divisor is None:
         yield from _average(x, lead, outs, places, out, DIVISOR="PADDED" if count_include_pad else "INSIDE")
     else:
-        yield from _average(x, lead, outs, places, out, DIVISOR="GIVEN", divisor=whole_of(divisor))
+        yield from _average(x, lead, outs, places, out, DIVISOR="GIVEN", divisor=int_of(divisor))
 
 
 @op("aten.avg_pool1d.default", "aten::avg_pool1d.out", rows=leading("x", own=1))

@@ -10,12 +10,12 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.lookup import invalid_of
 from liveshape.ops.registry import op
-from liveshape.ops.row_rules import looked_up
+from liveshape.ops.row_rules import gathered_rows
 
 QUANTIZED_EMBEDDING = Kernel.load("quantization/embedding")
 
 
-@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("et_vk.embedding_q4gsw.default", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding_q4gsw(
     weight: LiveTensor,
     scales: LiveTensor,
@@ -32,7 +32,7 @@ def embedding_q4gsw(
     "quantized_decomposed.embedding_4bit.dtype",
     "quantized_decomposed::embedding_4bit.dtype_out",
     gathers=("indices", "weight"),
-    rows=looked_up("indices"),
+    rows=gathered_rows("indices"),
 )
 def embedding_4bit(
     weight: LiveTensor,
@@ -48,7 +48,7 @@ def embedding_4bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 4, HIGH_FIRST=True)
 
 
-@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("quantized_decomposed::embedding_4bit.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding_4bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -65,7 +65,7 @@ def embedding_4bit_out(
     "quantized_decomposed.embedding_2bit.dtype",
     "quantized_decomposed::embedding_2bit.dtype_out",
     gathers=("indices", "weight"),
-    rows=looked_up("indices"),
+    rows=gathered_rows("indices"),
 )
 def embedding_2bit(
     weight: LiveTensor,
@@ -81,7 +81,7 @@ def embedding_2bit(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 2)
 
 
-@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("quantized_decomposed::embedding_2bit.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding_2bit_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -98,7 +98,7 @@ def embedding_2bit_out(
     "quantized_decomposed.embedding_byte.dtype",
     "quantized_decomposed::embedding_byte.dtype_out",
     gathers=("indices", "weight"),
-    rows=looked_up("indices"),
+    rows=gathered_rows("indices"),
 )
 def embedding_byte(
     weight: LiveTensor,
@@ -114,7 +114,7 @@ def embedding_byte(
     yield _embedding(weight, weight_scales, weight_zero_points, group, indices, out, 8)
 
 
-@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("quantized_decomposed::embedding_byte.out", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding_byte_out(
     weight: LiveTensor,
     weight_scales: LiveTensor,
@@ -127,7 +127,7 @@ def embedding_byte_out(
     yield from embedding_byte(weight, weight_scales, weight_zero_points, None, None, indices, None, out)
 
 
-@op("liveshape.embedding_with_minima", gathers=("indices", "weight"), rows=looked_up("indices"))
+@op("liveshape.embedding_with_minima", gathers=("indices", "weight"), rows=gathered_rows("indices"))
 def embedding_with_minima(
     weight: LiveTensor,
     scales: LiveTensor,

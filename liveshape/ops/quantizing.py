@@ -1,8 +1,7 @@
-"""Numbers as integers of eight bits and back, and the choice of the scales and zero points between them.
+"""Quantize and dequantize (8 bits, affine), and the choice of scales and zero points (qparams).
 
 All forms are one: a scale and a zero point belong to a block of the tensor, which is all of it, a channel, a row or a
-group. They follow torch in float32: a number is multiplied by the inverse of its scale, and a half goes to the even
-side.
+group. They follow torch in float32: a value is multiplied by the inverse of its scale, and ties round to even.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from liveshape.graph.elements import is_packed, prod, storage_type
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Ints, Number, Tensors, op
-from liveshape.ops.row_rules import by_channels, elementwise, in_blocks, of_blocks, row_wise, with_scales
+from liveshape.ops.row_rules import block_wise, by_channels, elementwise, qparams_of_blocks, row_wise, with_scales
 from liveshape.ops.shapes import MAX_RANK, axis_of, ceil_div, merge_dims, strides_of
 
 QUANTIZE, DEQUANTIZE = Kernel.load("quantization/quantize"), Kernel.load("quantization/dequantize")
@@ -43,7 +42,7 @@ class ScaleStrides(NamedTuple):
     strides: Shape
 
 
-# Between numbers and integers
+# Quantize and dequantize
 
 
 @op(
@@ -111,7 +110,7 @@ def quantize_per_token(
     yield from _quantize(x, scales, zero_points, _tokens(x), quant_min, quant_max, out, ZERO_FIRST=True)
 
 
-@op("torchao.quantize_affine.default", rows=in_blocks("scale", "zero_point"))
+@op("torchao.quantize_affine.default", rows=block_wise("scale", "zero_point"))
 def quantize_affine(
     x: LiveTensor,
     block_size: Ints,
@@ -200,7 +199,7 @@ def dequantize_per_token(
     yield from _dequantize(x, scales, zero_points, _tokens(x), out)
 
 
-@op("torchao.dequantize_affine.default", rows=in_blocks("scale", "zero_point"))
+@op("torchao.dequantize_affine.default", rows=block_wise("scale", "zero_point"))
 def dequantize_affine(
     x: LiveTensor,
     block_size: Ints,
@@ -269,11 +268,11 @@ def _looked_up(
     else:
         kernel = packed
     words = ceil_div(x.numel, 4)
-    # Neighbours share a scale where a block is whole fours along the last dimension.
-    apart = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
+    # One scale serves a vec4 where blocks along the last dimension are multiples of four.
+    per_lane = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
     return kernel(
         out, x, scales, scales if zeros is None else zeros, count=words, elements=x.numel, rank=len(sizes),
-        sizes=sizes, strides=strides, LANES=apart, threads=words, **values,
+        sizes=sizes, strides=strides, LANES=per_lane, threads=words, **values,
     )  # fmt: skip
 
 
@@ -317,7 +316,7 @@ def _split(x: LiveTensor, block_size: Ints) -> tuple[Shape, tuple[bool, ...]]:
 # The choice of scales
 
 
-@op("torchao.choose_qparams_affine.default", rows=of_blocks, cheap_to_keep=True)
+@op("torchao.choose_qparams_affine.default", rows=qparams_of_blocks, cheap_to_keep=True)
 def choose_qparams_affine(
     x: LiveTensor,
     mapping_type: str,

@@ -1,4 +1,4 @@
-"""Reductions over any dimensions: neighbours that are kept or reduced together merge, the rest is walked by strides."""
+"""Reductions over any dimensions: neighbours that are kept or reduced together merge, the rest goes by strides."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
 
-def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
-    """How many threads share one unit of `count` elements, and whether these are neighbours in memory (`inner`)."""
+def reduction_threads(units: int, count: int, inner: bool) -> dict[str, Any]:
+    """How many threads reduce one unit of `count` elements, and whether these are contiguous (`inner`)."""
     if count <= 8 or (not inner and units >= 16384):
         unit_threads = 1
     else:
@@ -30,7 +30,7 @@ def share_parts(units: int, count: int, inner: bool) -> dict[str, Any]:
     return {"UNIT_THREADS": unit_threads, "INNER": inner, "cooperative_units": units}
 
 
-def _walks(
+def _layout(
     x: LiveTensor, dims: Ints | None, keepdim: bool, *outputs: LiveTensor, pairs: bool = False
 ) -> dict[str, Any]:
     """Set the outputs' shape; the sizes and strides of what is kept and of what is reduced."""
@@ -55,21 +55,21 @@ def _walks(
         "reduced_rank": len(sizes),
         "sizes": kept_sizes + padding + sizes,
         "strides": kept_strides + padding + strides,
-        **share_parts(units, count, strides[-1:] == (1,)),
+        **reduction_threads(units, count, strides[-1:] == (1,)),
     }
 
 
 def _merged(shape: Shape, axes: list[int]) -> tuple[Shape, Shape]:
     strides = strides_of(shape)
-    sizes, (walk,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
-    return sizes, walk
+    sizes, (steps,) = merge_dims(tuple(shape[axis] for axis in axes), tuple(strides[axis] for axis in axes))
+    return sizes, steps
 
 
 def reduce(code: int, x: LiveTensor, dims: Ints | None, keepdim: bool, out: LiveTensor) -> Iterator[Dispatch]:
     """out = code(x) over the dimensions, all of them where none are named."""
-    walks = _walks(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
+    layout = _layout(x, dims, keepdim, out, pairs=code in (SUM, MEAN))
     kernel = REDUCE_PAIRS if is_complex(x.dtype) else REDUCE
-    yield kernel(out, x, **walks, divisor=walks["count"], OP=code)
+    yield kernel(out, x, **layout, divisor=layout["count"], OP=code)
 
 
 def _extremum(
@@ -82,11 +82,11 @@ def _extremum(
     least: bool,
 ) -> Iterator[Dispatch]:
     outputs = tuple((out, out is indices) for out in (values, indices) if out is not None)
-    walks = _walks(x, dims, keepdim, *(out for out, _ in outputs))
-    if walks["count"] == 0:
+    layout = _layout(x, dims, keepdim, *(out for out, _ in outputs))
+    if layout["count"] == 0:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
     for out, index in outputs:
-        yield EXTREMUM(out, x, **walks, LEAST=least, INDEX=index, KIND=KINDS[x.dtype])
+        yield EXTREMUM(out, x, **layout, LEAST=least, INDEX=index, KIND=KINDS[x.dtype])
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"))
@@ -147,9 +147,9 @@ def all_all(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 def var(
     x: LiveTensor, dim: Ints | None, correction: Number | None, keepdim: bool, out: LiveTensor
 ) -> Iterator[Dispatch]:
-    walks = _walks(x, dim, keepdim, out)
-    divisor = walks["count"] - (1 if correction is None else correction)
-    yield REDUCE(out, x, **walks, divisor=divisor if divisor > 0 else 0, OP=VARIANCE)
+    layout = _layout(x, dim, keepdim, out)
+    divisor = layout["count"] - (1 if correction is None else correction)
+    yield REDUCE(out, x, **layout, divisor=divisor if divisor > 0 else 0, OP=VARIANCE)
 
 
 @op("aten.var.dim", "aten::var.out", rows=but_dims("x", "dim", keepdim="keepdim"))

@@ -1,4 +1,4 @@
-"""Pictures at another size: the nearest element, or a weighted sum of those around the place it has in the original."""
+"""Image resampling (upsample, interpolate): nearest, linear and cubic filters."""
 
 from __future__ import annotations
 

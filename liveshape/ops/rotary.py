@@ -1,4 +1,4 @@
-"""Rotary position embeddings: pairs of elements of every head turn by the angle of their row."""
+"""Rotary position embeddings (RoPE): pairs of elements of every head are rotated by the angle of their row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _check_heads(xq: LiveTensor, xk: LiveTensor, heads: int = 2) -> None:
 def rotate(
     tensors: tuple[LiveTensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
 ) -> Dispatch:
-    """Turn queries and keys; these go to `start` elements into each `stride` of their output, `run` of them there."""
+    """Rotate queries and keys; keys go `start` elements into each `stride` of their output, `run` of them there."""
     xq, xk, cosine = tensors[2:5]
     total = (xq.numel + xk.numel) // 2
     return kernel(
@@ -68,7 +68,7 @@ def check_rows(queries: Shape, cosine: LiveTensor, sine: LiveTensor) -> None:
 def angles_of_positions(
     xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
 ) -> dict[str, Any]:
-    """Tables of every position, [positions, turning elements]; elements of a head beyond those pass through."""
+    """Tables of every position, [positions, rotated elements]; elements of a head beyond those pass through."""
     _check_heads(xq, xk)
     check_positions(xq.shape, cosine, sine, start)
     return {"half": cosine.shape[1] // 2, "first_row": start, "NEIGHBOURS": False, **_rows_before_heads(xq, xk)}
@@ -84,7 +84,7 @@ def check_positions(queries: Shape, cosine: LiveTensor, sine: LiveTensor, start:
 
 
 def _rows_before_heads(xq: LiveTensor, xk: LiveTensor) -> dict[str, Any]:
-    """[B, S, H, D]: the heads of a row are neighbours, and all of a batch turn by the same tables."""
+    """[B, S, H, D]: the heads of a row are neighbours, and all of a batch are rotated by the same tables."""
     _, rows, query_heads, _ = xq.shape
     return {
         "rows": rows,
@@ -99,7 +99,7 @@ def _rows_before_heads(xq: LiveTensor, xk: LiveTensor) -> dict[str, Any]:
 def angles_of_batches(
     xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
 ) -> dict[str, Any]:
-    """Tables [B or 1, rows, turning elements] for queries and keys [B, H, S, D], as transformers has them."""
+    """Tables [B or 1, rows, rotated elements] for queries and keys [B, H, S, D], as transformers has them."""
     _check_heads(xq, xk, heads=1)
     batch, query_heads, rows, size = xq.shape
     if cosine.shape != sine.shape or cosine.shape[0] not in (1, batch):
@@ -144,14 +144,14 @@ def _rotated(node: Node, carried: Carried) -> Carried | None:
 
 
 def _rotated_by_position(node: Node, carried: Carried) -> Carried | None:
-    """A row turns by its position, so rows along S are not alike; members of a batch are."""
+    """A row is rotated by its position, so it is not row-wise along S; members of a batch are alike."""
     table = node.named["freqs_cos"]
     shared = table.rank == 2 or table.max_shape[0] == 1
     return outputs_along(node, 0) if shared and axis_of_all(node, carried, "xq", "xk") == 0 else None
 
 
 def _rotated_as_complex(node: Node, carried: Carried) -> Carried | None:
-    """[.., S, D] by a table of S times D numbers: rows of both along S, or along a dimension before it."""
+    """[.., S, D] by a table of S times D floats: rows of both along S, or along a dimension before it."""
     x, table = node.named["x"], node.named["freqs_cis"]
     axis = carried.get(x)
     if axis is None or axis == x.rank - 1:

@@ -1,4 +1,4 @@
-"""Rules of what operators do to rows (`graph/traits.py`): ready-made ones, which operators declare by name.
+"""Row-wise rules (`graph/traits.py`): whether and along which axis an operator is row-wise, declared by name.
 
 A rule proves; where it is in doubt it says None. Axes are counted from the front, shapes are bounds. Parameters are
 those of the operator; a tensor that a rule does not name must carry no rows.
@@ -61,10 +61,10 @@ def row_wise(x: str, *beside: str, tail: int = 1) -> RowRule:
 
     Example: `@op("aten.linear.default", rows=row_wise("x"))`.
     """
-    together = elementwise(x, *beside, tail=tail)
+    broadcast = elementwise(x, *beside, tail=tail)
 
     def rule(node: Node, carried: Carried) -> Carried | None:
-        return together(node, carried) if node.named[x] in carried else None
+        return broadcast(node, carried) if node.named[x] in carried else None
 
     return rule
 
@@ -128,10 +128,10 @@ def first_axis(x: str, *beside: str, rank: str | None = None) -> RowRule:
     return rule
 
 
-def looked_up(ids: str) -> RowRule:
+def gathered_rows(ids: str) -> RowRule:
     """A row of a table for every id: the ids alone carry rows.
 
-    Example: `@op("aten.embedding.default", rows=looked_up("indices"))`.
+    Example: `@op("aten.embedding.default", rows=gathered_rows("indices"))`.
     """
 
     def rule(node: Node, carried: Carried) -> Carried | None:
@@ -141,7 +141,7 @@ def looked_up(ids: str) -> RowRule:
     return rule
 
 
-def with_scales(x: str, *steps: str) -> RowRule:
+def with_scales(x: str, *scales: str) -> RowRule:
     """Rows of x, each with a scale and a zero point of its own, which lie one behind the other in whatever shape.
 
     Example: `@op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"))`.
@@ -149,8 +149,8 @@ def with_scales(x: str, *steps: str) -> RowRule:
 
     def rule(node: Node, carried: Carried) -> Carried | None:
         tensor = node.named[x]
-        given = [node.named[name] for name in steps if node.named[name] is not None]
-        if tensor not in carried or not nothing_but(node, carried, x, *steps) or carried[tensor] >= tensor.rank - 1:
+        given = [node.named[name] for name in scales if node.named[name] is not None]
+        if tensor not in carried or not nothing_but(node, carried, x, *scales) or carried[tensor] >= tensor.rank - 1:
             return None
         around = _around(tensor.max_shape[:-1], carried[tensor])
         return outputs_along(node, carried[tensor]) if _alike(carried, given, around) else None
@@ -167,14 +167,14 @@ def _alike(carried: Carried, tensors: Sequence[Tensor], around: tuple[int, int, 
     return all(tensor in carried and _around(tensor.max_shape, carried[tensor]) == around for tensor in tensors)
 
 
-def in_blocks(*steps: str) -> RowRule:
+def block_wise(*scales: str) -> RowRule:
     """Blocks of x by their sizes, where those of different rows are different ones, as the scales of them are."""
 
     def rule(node: Node, carried: Carried) -> Carried | None:
         x, blocks = node.named["x"], node.named["block_size"]
-        given = [node.named[name] for name in steps if node.named[name] is not None]
+        given = [node.named[name] for name in scales if node.named[name] is not None]
         axis = carried.get(x)
-        if axis is None or not nothing_but(node, carried, "x", *steps) or not _by_rows(x, blocks, axis):
+        if axis is None or not nothing_but(node, carried, "x", *scales) or not _by_rows(x, blocks, axis):
             return None
         counts = tuple(size // block for size, block in zip(x.max_shape, blocks, strict=True))
         return outputs_along(node, axis) if _alike(carried, given, _around(counts, axis)) else None
@@ -183,12 +183,12 @@ def in_blocks(*steps: str) -> RowRule:
 
 
 def _by_rows(x: Tensor, blocks: Any, axis: int) -> bool:
-    """Whether blocks of x are whole numbers that divide it, and each row has its own."""
-    whole = len(blocks) == x.rank and all(isinstance(block, int) and block > 0 for block in blocks)
-    return whole and blocks[axis] == 1
+    """Whether blocks of x are static, and no block spans two rows."""
+    static = len(blocks) == x.rank and all(isinstance(block, int) and block > 0 for block in blocks)
+    return static and blocks[axis] == 1
 
 
-def of_blocks(node: Node, carried: Carried) -> Carried | None:
+def qparams_of_blocks(node: Node, carried: Carried) -> Carried | None:
     """A scale and a zero point for each block of x: their dimensions are those that tell blocks apart."""
     x, blocks, keepdim = (node.named[name] for name in ("x", "block_size", "keepdim"))
     axis = carried.get(x)
@@ -219,7 +219,7 @@ def by_channels(node: Node, carried: Carried) -> Carried | None:
 
 
 def multiplied(node: Node, carried: Carried) -> Carried | None:
-    """x @ other: rows of x, whose matrices all meet the same one; or matrices of both, one by one."""
+    """x @ other: rows of x, all multiplied by one matrix; or a batched product of both."""
     x, other, addend = node.named["x"], node.named["other"], node.named.get("addend")
     if x not in carried or x.rank < 2:
         return None
@@ -229,7 +229,7 @@ def multiplied(node: Node, carried: Carried) -> Carried | None:
     if rows == -2:
         place = lead if nothing_but(node, carried, "x", "addend") else None
     else:
-        # Matrices of x meet those of the other one by one, or all of them a single one.
+        # A batched product, or one whose right operand is broadcast.
         paired = other in carried or other.rank == 2
         names = ("x", "other") if addend is None else ("x", "other", "addend")
         place = _broadcast(node, carried, names, 2) if rows < -2 and paired else None

@@ -26,7 +26,7 @@ SAMPLE_BEST = Kernel.load("sampling/best")
 SAMPLE_PICK = Kernel.load("sampling/pick")
 
 SPAN = 4096  # tokens of a workgroup
-LANES = 256  # that share one result
+LANES = 256  # threads that reduce one result
 
 Steps = Generator[Dispatch | Scratch, Any, None]
 

@@ -1,4 +1,4 @@
-"""Numbers on their way into Params: whole numbers stay exact, floats become what an f32 holds."""
+"""Scalars for Params: integers stay exact, floats are rounded to f32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHOLE = {
 }
 
 
-def are_whole(*tensors: LiveTensor) -> bool:
+def are_integers(*tensors: LiveTensor) -> bool:
     """Whether a kernel computes these in i32 rather than in f32: all of them are integers or booleans."""
     try:
         return all(_WHOLE[tensor.dtype] for tensor in tensors)
@@ -24,7 +24,7 @@ def are_whole(*tensors: LiveTensor) -> bool:
 
 
 def float_of(value: Number) -> float:
-    """A number as an f32 holds it; beyond its range lies infinity.
+    """A scalar rounded to f32; beyond its range lies infinity.
 
     >>> float_of(2), float_of(-1e300)
     (2, -inf)
@@ -34,10 +34,10 @@ def float_of(value: Number) -> float:
     return float("inf") if value > 0 else float("-inf")
 
 
-def whole_of(value: Number) -> int:
-    """A number as an i32 holds it, exactly.
+def int_of(value: Number) -> int:
+    """An integer as an exact i32.
 
-    >>> whole_of(16777217), whole_of(3.0)
+    >>> int_of(16777217), int_of(3.0)
     (16777217, 3)
     """
     if not INT32_MIN <= value <= INT32_MAX or value % 1:
@@ -46,5 +46,5 @@ def whole_of(value: Number) -> int:
 
 
 def saturated(value: Number) -> int:
-    """A bound on whole numbers: beyond 32 bits it is the last one."""
-    return INT32_MAX if value > INT32_MAX else INT32_MIN if value < INT32_MIN else whole_of(value)
+    """A bound on integers, clamped to 32 bits."""
+    return INT32_MAX if value > INT32_MAX else INT32_MIN if value < INT32_MIN else int_of(value)

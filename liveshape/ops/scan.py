@@ -1,4 +1,4 @@
-"""Running totals and products along a dimension."""
+"""Scans along a dimension: cumsum and cumprod."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Scatter: elements of a source go where an index says, and are put, added, multiplied or compared there.
+"""Scatter: elements of a source go where an index says, and are stored, added, multiplied or compared there.
 
-WGSL adds floats atomically nowhere, and several may go to one place. So each line of the index is sorted, and every
-element of the result finds its own by search: the order is that of the source, the last one put stays, and the same
-call always gives the same. That costs a sort of the index, 8 bytes for each of its elements (16 where its lines are
+WGSL has no atomic float add, and several may go to one place. So each line of the index is sorted, and every
+element of the result finds its own by search: the order is that of the source, the last one stored stays, and the
+result is deterministic. That costs a sort of the index, 8 bytes for each of its elements (16 where its lines are
 longer than 512), and two searches per element of the result. PyTorch raises on an index outside of its dimension; here
 it names nothing.
 """

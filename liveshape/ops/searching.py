@@ -12,7 +12,7 @@ from liveshape.kernels.requests import Scratch
 from liveshape.ops.creation import fill
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import elementwise
-from liveshape.ops.scalars import are_whole
+from liveshape.ops.scalars import are_integers
 
 SEARCH = Kernel.load("indexing/search")
 
@@ -26,7 +26,7 @@ def search(rows: LiveTensor, x: LiveTensor, right: bool, out: LiveTensor) -> Ite
     count = x.numel
     per_row = count if one else x.shape[-1]
     yield SEARCH(
-        out, rows, x, count=count, length=rows.shape[-1], per_row=per_row, RIGHT=right, WHOLE=are_whole(rows, x),
+        out, rows, x, count=count, length=rows.shape[-1], per_row=per_row, RIGHT=right, WHOLE=are_integers(rows, x),
         threads=count,
     )  # fmt: skip
 
@@ -71,4 +71,4 @@ def bucketize_scalar(
 
 def _dtype_of(rows: LiveTensor, value: Number) -> str:
     """A number is compared as an integer with integers if it is one."""
-    return "int32" if are_whole(rows) and value % 1 == 0 else "float32"
+    return "int32" if are_integers(rows) and value % 1 == 0 else "float32"

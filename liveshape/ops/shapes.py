@@ -1,4 +1,4 @@
-"""Arithmetic on shapes that operators share: axes, strides, broadcasting, and merging dimensions that move together."""
+"""Arithmetic on shapes that operators share: axes, strides, broadcasting, and coalescing dimensions."""
 
 from __future__ import annotations
 
@@ -67,27 +67,27 @@ def broadcast_strides(shape: Shape, target: Shape) -> Shape:
 
 
 def merge_dims(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
-    """Drop dimensions of one and merge neighbours that every operand walks as one, innermost last.
+    """Coalesce dimensions: drop those of one and merge neighbours that are one stride in every operand, innermost last.
 
     >>> merge_dims((2, 3, 4), (12, 4, 1), (0, 4, 1))
     ((2, 12), ((12, 1), (0, 1)))
     """
     sizes: list[int] = []
-    walks: list[list[int]] = [[] for _ in strides]
+    merged: list[list[int]] = [[] for _ in strides]
     for axis, size in enumerate(shape):
         if size == 1:
             continue
-        if sizes and all(walk[-1] == row[axis] * size for walk, row in zip(walks, strides, strict=True)):
+        if sizes and all(steps[-1] == row[axis] * size for steps, row in zip(merged, strides, strict=True)):
             sizes[-1] = sizes[-1] * size
-            for walk, row in zip(walks, strides, strict=True):
-                walk[-1] = row[axis]
+            for steps, row in zip(merged, strides, strict=True):
+                steps[-1] = row[axis]
         else:
             sizes.append(size)
-            for walk, row in zip(walks, strides, strict=True):
-                walk.append(row[axis])
+            for steps, row in zip(merged, strides, strict=True):
+                steps.append(row[axis])
     if len(sizes) > MAX_RANK:
         raise UnsupportedError(f"shape {shape} keeps {len(sizes)} independent dimensions, kernels take {MAX_RANK}")
-    return tuple(sizes), tuple(tuple(walk) for walk in walks)
+    return tuple(sizes), tuple(tuple(steps) for steps in merged)
 
 
 def resolve_sizes(sizes: Shape, numel: int) -> Shape:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.ops.reduction import share_parts
+from liveshape.ops.reduction import reduction_threads
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import but_dims
 from liveshape.ops.shapes import axis_of
@@ -21,7 +21,7 @@ def _softmax(x: LiveTensor, dim: int, out: LiveTensor, *, log: bool) -> Iterator
     length = x.shape[axis] if x.rank else 1
     inner = prod(x.shape[axis + 1 :])
     rows = prod(x.shape[:axis]) * inner if length else 0
-    yield SOFTMAX(out, x, rows=rows, length=length, inner=inner, LOG=log, **share_parts(rows, length, inner == 1))
+    yield SOFTMAX(out, x, rows=rows, length=length, inner=inner, LOG=log, **reduction_threads(rows, length, inner == 1))
 
 
 @op("aten._softmax.default", "aten::_softmax.out", rows=but_dims("x", "dim"), any_size=True)

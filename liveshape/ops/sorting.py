@@ -1,6 +1,6 @@
 """Order along a dimension: sort, topk, median and kthvalue, from one stable merge sort of (key, index) pairs.
 
-Keys order as torch orders elements, a NaN above every number. Blocks of a row are sorted in shared memory, then runs
+Keys order as torch orders elements, a NaN above everything. Blocks of a row are sorted in workgroup memory, then runs
 merge two by two, so that a row takes one dispatch for 512 elements and one more for each doubling; a top-k merges only
 the first k of each run.
 """
@@ -63,7 +63,7 @@ def keyed_pairs(x: LiveTensor) -> Generator[Dispatch | Scratch, Any, LiveTensor]
     return pairs
 
 
-def row_walk(x: LiveTensor, axis: int) -> dict[str, Any]:
+def row_layout(x: LiveTensor, axis: int) -> dict[str, Any]:
     """The params of sorting/row_order.wgsl: a row is all that has one index along the axis."""
     rows, inner = _row(x, axis)
     return {"rows": rows, "columns": x.numel // rows if rows else 0, "inner": inner, "KIND": _kind(x)}
@@ -73,10 +73,10 @@ def ordered_rows(x: LiveTensor, axis: int, *, in_order: bool) -> Generator[Dispa
     """Pairs whose second numbers are the rows of x, as their elements order them or as they are."""
     pairs: LiveTensor = yield Scratch("int32", (x.max_shape[axis], 2))
     spare: LiveTensor = yield Scratch("int32", (x.max_shape[axis], 2))
-    walk = row_walk(x, axis)
-    rows, width = walk["rows"], 0
+    layout = row_layout(x, axis)
+    rows, width = layout["rows"], 0
     while width == 0 or (in_order and width < rows):
-        yield MERGE_ROWS(spare, pairs, x, count=rows, width=width, **walk, threads=rows)
+        yield MERGE_ROWS(spare, pairs, x, count=rows, width=width, **layout, threads=rows)
         pairs, spare, width = spare, pairs, width * 2 if width else 1
     return pairs
 
@@ -97,11 +97,11 @@ def _blocks(pairs: LiveTensor, x: LiveTensor, length: int, inner: int, block: in
 
 
 def _row(x: LiveTensor, axis: int | None) -> tuple[int, int]:
-    """The number of elements of a row, and how far apart they lie."""
+    """The number of elements of a row, and their stride."""
     return (x.numel, 1) if axis is None or not x.rank else (x.shape[axis], prod(x.shape[axis + 1 :]))
 
 
-def _put(
+def _store(
     outputs: tuple[LiveTensor | None, ...],  # values and indices, as far as they are wanted
     x: LiveTensor,
     axis: int | None,
@@ -126,7 +126,7 @@ def sort_stable(x: LiveTensor, stable: Any, dim: int, descending: bool, out: Ten
     axis = axis_of(dim, x.rank)
     pairs = yield from sorted_pairs(x, axis, descending)
     out[0].shape = out[1].shape = x.shape
-    yield from _put(out, x, axis, pairs, 0, _row(x, axis)[0])
+    yield from _store(out, x, axis, pairs, 0, _row(x, axis)[0])
 
 
 @op("aten.sort.default", "aten::sort.values", rows=but_dims("x", "dim"))
@@ -139,7 +139,7 @@ def argsort(x: LiveTensor, dim: int, descending: bool, out: LiveTensor) -> Steps
     axis = axis_of(dim, x.rank)
     pairs = yield from sorted_pairs(x, axis, descending)
     out.shape = x.shape
-    yield from _put((None, out), x, axis, pairs, 0, _row(x, axis)[0])
+    yield from _store((None, out), x, axis, pairs, 0, _row(x, axis)[0])
 
 
 @op("aten.topk.default", "aten::topk.values", rows=but_dims("x", "dim"))
@@ -151,7 +151,7 @@ def topk(x: LiveTensor, k: int, dim: int, largest: bool, is_sorted: Any, out: Te
     if not 0 <= k <= length:
         raise ShapeError(f"topk takes {k} of the {length} elements of dimension {dim} of {x.shape}")
     out[0].shape = out[1].shape = _with(x, axis, k)
-    yield from _put(out, x, axis, pairs, 0, k)
+    yield from _store(out, x, axis, pairs, 0, k)
 
 
 @op("aten.kthvalue.default", "aten::kthvalue.values", rows=but_dims("x", "dim", keepdim="keepdim"))
@@ -162,7 +162,7 @@ def kthvalue(x: LiveTensor, k: int, dim: int, keepdim: bool, out: Tensors) -> St
     if not 1 <= k <= length:
         raise ShapeError(f"kthvalue takes number {k} of the {length} elements of dimension {dim} of {x.shape}")
     out[0].shape = out[1].shape = _reduced(x, axis, keepdim)
-    yield from _put(out, x, axis, pairs, k - 1, 1)
+    yield from _store(out, x, axis, pairs, k - 1, 1)
 
 
 @op("aten.median.dim", "aten::median.dim_values", rows=but_dims("x", "dim", keepdim="keepdim"))
@@ -174,7 +174,7 @@ def median_dim(x: LiveTensor, dim: int, keepdim: bool, out: Tensors) -> Steps:
     if length == 0:
         raise ShapeError(f"shape {x.shape} has nothing in dimension {dim} to take a median of")
     out[0].shape = out[1].shape = _reduced(x, axis, keepdim)
-    yield from _put(out, x, axis, pairs, (length - 1) // 2, 1, nan_first=True)
+    yield from _store(out, x, axis, pairs, (length - 1) // 2, 1, nan_first=True)
 
 
 @op("aten.median.default", "aten::median.out")
@@ -185,7 +185,7 @@ def median(x: LiveTensor, out: LiveTensor) -> Steps:
         yield from fill((), float("nan"), out)
     else:
         out.shape = ()
-        yield from _put((out,), x, None, pairs, (x.numel - 1) // 2, 1, nan_first=True)
+        yield from _store((out,), x, None, pairs, (x.numel - 1) // 2, 1, nan_first=True)
 
 
 def _with(x: LiveTensor, axis: int, size: int) -> tuple[int, ...]:

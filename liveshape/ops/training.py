@@ -13,7 +13,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import copy_strided, copy_values
 from liveshape.ops.matmul import Products, product
-from liveshape.ops.reduction import SUM, reduce, share_parts
+from liveshape.ops.reduction import SUM, reduce, reduction_threads
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import ceil_div
 
@@ -39,7 +39,7 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
     losses.shape = (rows,)
     yield CROSS_ENTROPY(
         losses, gradient, logits, labels, rows=rows, length=length, n_valid=n_valid, not_a_number=math.nan,
-        **share_parts(rows, length, True),
+        **reduction_threads(rows, length, True),
     )  # fmt: skip
     yield from reduce(SUM, losses, None, False, loss)
 
@@ -62,10 +62,10 @@ def adamw_step(
     """The results are what was changed in place: a copy, or the same memory, which they may name."""
     if not param.shape == m.shape == v.shape == grad.shape:
         raise ShapeError(f"a weight {param.shape}, its moments {m.shape}, {v.shape} and gradient {grad.shape} differ")
-    fours = ceil_div(param.numel, 4)
+    vec4s = ceil_div(param.numel, 4)
     yield ADAMW(
-        param, m, v, grad, count=fours, decay=1 - lr * weight_decay, kept=(beta1, beta2),
-        taken=(1 - beta1, 1 - beta2), correction=(bias_correction1, bias_correction2), rate=lr, eps=eps, threads=fours,
+        param, m, v, grad, count=vec4s, decay=1 - lr * weight_decay, kept=(beta1, beta2),
+        taken=(1 - beta1, 1 - beta2), correction=(bias_correction1, bias_correction2), rate=lr, eps=eps, threads=vec4s,
     )  # fmt: skip
     for changed, result in zip((param, m, v), out, strict=True):
         result.shape = changed.shape
@@ -74,7 +74,7 @@ def adamw_step(
 
 @op("et_vk.linear_dW.default")
 def linear_dw(d_out: LiveTensor, x: LiveTensor, out: LiveTensor) -> Steps:
-    """d_out.T @ x over all rows; d_out is turned first, since a product reads its left factor by rows."""
+    """d_out.T @ x over all rows; d_out is transposed first, since a product reads its left operand by rows."""
     if not d_out.rank or not x.rank:
         raise ShapeError(f"gradients {d_out.shape} and inputs {x.shape} must be rows")
     turned: LiveTensor = yield Scratch(d_out.dtype, (d_out.max_shape[-1], prod(d_out.max_shape[:-1])))

@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element."""
+"""Elementwise functions of one tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.ops.binary import binary
 from liveshape.ops.complexes import complex_unary
 from liveshape.ops.registry import Number, op
 from liveshape.ops.row_rules import but_dims, elementwise, leading
-from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_whole, float_of, saturated
+from liveshape.ops.scalars import INT32_MAX, INT32_MIN, are_integers, float_of, saturated
 from liveshape.ops.shapes import axis_of, broadcast_shapes, ceil_div
 
 UNARY = Kernel.load("elementwise/unary")
@@ -50,7 +50,7 @@ def unary(
         bounds=bounds,
         count=vectors,
         OP=function,
-        WHOLE=are_whole(x, out),
+        WHOLE=are_integers(x, out),
         threads=vectors,
     )
 
@@ -72,8 +72,9 @@ def _register_rare(name: str) -> None:
     def rare(x: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         out.shape = x.shape
         vectors = ceil_div(x.numel, 4)
+        integral = are_integers(x, out)
         yield UNARY_RARE(
-            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), WHOLE=are_whole(x, out), threads=vectors
+            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), WHOLE=integral, threads=vectors
         )
 
 
@@ -95,7 +96,7 @@ def round_decimals(x: LiveTensor, decimals: int, out: LiveTensor) -> Iterator[Di
 
 @op("aten.clamp.default", "aten::clamp.out", rows=elementwise())
 def clamp(x: LiveTensor, low: Number | None, high: Number | None, out: LiveTensor) -> Iterator[Dispatch]:
-    if are_whole(out):
+    if are_integers(out):
         least = INT32_MIN if low is None else saturated(low)
         most = INT32_MAX if high is None else saturated(high)
         yield from unary("CLAMP", x, out, bounds=(least, most))

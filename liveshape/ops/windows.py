@@ -1,4 +1,4 @@
-"""Windows over one dimension or several: how many there are, how far they reach, and that there is one at all."""
+"""Sliding windows of convolution and pooling: how many there are, how far they reach, and that there is one at all."""
 
 from __future__ import annotations
 

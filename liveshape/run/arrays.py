@@ -35,7 +35,7 @@ _ADVICE = {
 
 
 class Stored(NamedTuple):
-    """An input whose elements need no look any more: the array, and a row of bytes of the device for each of them."""
+    """An input that is validated and converted: the array, and a row of device bytes for each element."""
 
     host: Any
     data: Any
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype of arrays of a tensor: bfloat16 comes and goes as float32, which holds its numbers.
+    """The dtype of arrays of a tensor: bfloat16 comes and goes as float32, which holds its values.
 
     >>> numpy_dtype("bfloat16"), numpy_dtype("int64")
     (dtype('float32'), dtype('int64'))
@@ -58,7 +58,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def file_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype of a tensor's bytes in a file: those of bfloat16 are numbers of 16 bits to numpy."""
+    """The dtype of a tensor's bytes in a file: those of bfloat16 are uint16 to numpy."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
@@ -84,7 +84,7 @@ def checked(value: Any, given: Any, rows: int | None = None, name: str = "an inp
         array = _from_bfloat16(array)
     wanted = numpy_dtype(value.dtype)
     loose = isinstance(given, _LOOSE)
-    # The same numbers with their bytes the other way round are converted; other dtypes are for the caller to choose.
+    # Arrays of the other endianness are converted; other dtypes are for the caller to choose.
     swapped = array.dtype.newbyteorder("=") == wanted
     if not swapped and not (loose and (array.size == 0 or _castable(array.dtype, wanted))):
         how = f"np.asarray(..., '{wanted}')" if loose else f".astype('{wanted}')"
@@ -130,7 +130,7 @@ def check_shape(value: Tensor, shape: Shape) -> None:
 
 
 def _number(name: str, kind: type, given: Any) -> Any:
-    """A number of the kind that the file has; one of another kind only if it means the same."""
+    """A scalar of the type that the file has; one of another type only if it is the same value."""
     try:
         if _is_masked(given):
             raise InputError("it is masked")
@@ -212,7 +212,7 @@ def _holds_masked(given: Any) -> bool:
 
 
 def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether Python's numbers may become those of an input: integers any number, floats only floats."""
+    """Whether Python scalars may become elements of an input: integers of any dtype, floats only floats."""
     if given.kind == "b" or wanted.kind == "b":
         return given.kind == wanted.kind
     return wanted.kind == "f" if given.kind == "f" else given.kind in "iu"
@@ -224,14 +224,14 @@ def _converted(name: str, array: Any, wanted: np.dtype[Any]) -> Any:
 
 
 def _check_range(name: str, array: Any, wanted: np.dtype[Any], reason: str) -> None:
-    """Refuse numbers that would wrap, or become infinite, as elements of a dtype."""
+    """Refuse values that would overflow or become infinite in a dtype."""
     if array.size == 0 or wanted.kind not in "iuf" or array.dtype.kind not in "iuf":
         return
     limits = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
     least, most = np.asarray(limits.min).item(), np.asarray(limits.max).item()
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     for outside in (finite.min(), finite.max()) if finite.size else ():
-        # As Python's numbers: numpy would compare after a conversion of its own.
+        # As Python scalars: numpy would compare after a conversion of its own.
         if not least <= outside.item() <= most:
             raise InputError(f"{name}: {reason}, {_short(outside.item())} does not fit")
 
@@ -249,7 +249,7 @@ def _short(number: Any) -> str:
 
 
 def as_dtype(name: str, array: Any, dtype: str) -> Any:
-    """A computed array in the dtype of the tensor that takes it; numbers that do not fit are an InputError."""
+    """A computed array in the dtype of the tensor that takes it; values that do not fit are an InputError."""
     wanted = numpy_dtype(dtype)
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         raise InputError(f"{name} is {dtype}, {array.dtype} was computed")

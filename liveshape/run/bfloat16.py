@@ -17,7 +17,7 @@ def widened(bits: Any) -> Any:
 
 
 def rounded(array: Any) -> Any:
-    """Each float32 as the nearest number that bfloat16 has, the even one of two; NaN stays NaN.
+    """Each float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN.
 
     >>> rounded(np.array([1.001, 1.004, -3.0], np.float32))
     array([ 1.       ,  1.0078125, -3.       ], dtype=float32)

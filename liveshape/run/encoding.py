@@ -1,4 +1,4 @@
-"""Steps as commands: bind groups made once, commands kept while kernels stay, params written over where they lie."""
+"""Command encoding: bind groups are made once, commands reused while kernels stay, uniforms updated in place."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Encoder:
         self._device.free([before])
 
     def close(self) -> None:
-        """Give the memory of params back, and the pipelines that nobody else has bound."""
+        """Free the uniform buffer, and the pipelines that nothing else has bound."""
         self.forget()
         self._bound.clear()
         self._kept.clear()

@@ -81,7 +81,7 @@ class Executor:
         self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
         self._cursor = 0  # the first node that has not been submitted
-        self._worked = False  # whether this turn of a loop computed anything
+        self._worked = False  # whether this iteration of a loop computed anything
         self._ran = False  # whether a call has ended since then
         self._intact = True  # whether no call was cut short since then
 
@@ -103,7 +103,7 @@ class Executor:
         return self.start(inputs).result()
 
     def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending:
-        """Run once without waiting. `wanted` are the outputs to bring to the host, all by default."""
+        """Run once without waiting. `wanted` are the outputs to read back, all by default."""
         self.ready()
         # Validate all, then commit: a refused call leaves nothing half done.
         copies, given = self._validated(inputs)
@@ -113,11 +113,11 @@ class Executor:
         live.begin()
         self._worked = False
         index = self._cursor = 0
-        turns: dict[int, Any] = {}
+        iterations: dict[int, Any] = {}
         while index < end:
             stop = next((control for control in self.graph.controls if control >= index), end)
             live.walk(index, stop, self._answer)
-            index = stop if stop == end else self._jump(self.graph.nodes[stop], turns)
+            index = stop if stop == end else self._jump(self.graph.nodes[stop], iterations)
         if self._check is not None:
             self._check.results(live)
         return self._finish(end, wanted)
@@ -135,9 +135,9 @@ class Executor:
         return self._finish(len(self.graph.nodes), wanted)
 
     def set_scalar(self, symint: SymInt, value: Any) -> None:
-        """Set a live number that is no input, such as a setting of the sampling operator."""
+        """Set a live scalar that is no input, such as a setting of the sampling operator."""
         self.ready()
-        # An interrupt in between may leave the number new and the nodes that read it as they were.
+        # An interrupt in between may leave the scalar new and the nodes that read it as they were.
         self._intact = False
         self.live.set(symint, value)
         self._intact = True
@@ -279,7 +279,7 @@ class Executor:
 
     def _fetch(self, tensor: Tensor, start: int, shape: Shape) -> Any:
         begin = self._bytes(tensor, (start,))
-        place = begin & ~3  # only whole words travel
+        place = begin & ~3  # copies are of whole words
         nbytes = (begin + self._bytes(tensor, shape) - place + 3) & ~3
         copies = [(self.buffer_of(tensor), place, nbytes, 0)] if nbytes else []
         rows = [(begin - place, tensor, shape)]
@@ -289,7 +289,7 @@ class Executor:
         copies, self._input_copies = self._input_copies, []
         return copies
 
-    def _jump(self, node: Node, turns: dict[int, Any]) -> int:
+    def _jump(self, node: Node, iterations: dict[int, Any]) -> int:
         """Take a conditional jump: the condition is a live scalar or one element on the device."""
         condition, target, _ = node.args
         if isinstance(condition, Tensor):
@@ -299,15 +299,15 @@ class Executor:
         self._run(self._cursor, node.index)
         self._cursor = node.index + 1 if condition else int(target)
         if self._cursor <= node.index:
-            # A turn that looked at no data and moved no number and no shape would be followed by the same for ever.
-            now = None if self._worked and self._looks_at_data(node) else self._moved()
+            # An iteration that read no data and changed no scalar and no shape would be followed by the same for ever.
+            now = None if self._worked and self._depends_on_data(node) else self._moved()
             self._worked = False
-            if now is not None and turns.get(node.index) == now:
+            if now is not None and iterations.get(node.index) == now:
                 raise PlanError(f"{node.label}: the loop back to node {target} makes no progress and would never end")
-            turns[node.index] = now
+            iterations[node.index] = now
         return self._cursor
 
-    def _looks_at_data(self, jump: Node) -> bool:
+    def _depends_on_data(self, jump: Node) -> bool:
         """Whether what the nodes of a loop leave in memory may end it."""
         target = int(jump.args[1])
         nodes = [*self.graph.data_nodes, *self.graph.controls]
@@ -364,7 +364,7 @@ class Executor:
 
 
 class Pending:
-    """A call under way."""
+    """A call in flight."""
 
     def __init__(self, executor: Executor, transfer: Transfer, chosen: list[int], scalars: dict[int, Any]) -> None:
         self._executor, self._transfer, self._chosen, self._scalars = executor, transfer, chosen, scalars
@@ -376,7 +376,7 @@ class Pending:
         }
 
     def result(self) -> list[Any]:
-        """The outputs that were wanted, as arrays and numbers, when the device is done."""
+        """The outputs that were wanted, as arrays and scalars, when the device is done."""
         return self._given(self._transfer.wait())
 
     async def result_async(self) -> list[Any]:

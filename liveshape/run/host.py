@@ -1,4 +1,4 @@
-"""Operators without a kernel on the host: numpy for a few, torch for the rest where it is installed.
+"""Host fallback of operators without a kernel: numpy for a few, torch for the rest where it is installed.
 
 What a function gives is checked before any of it is written: its dtype, its bound, and that it fits the device.
 """
@@ -26,7 +26,7 @@ from liveshape.run.arrays import as_dtype, numpy_dtype, stored
 
 @dataclass(frozen=True)
 class Results:
-    """What the host found: shapes and numbers in order, and the bytes of the tensors."""
+    """What the host computed: shapes and scalars in order, and the bytes of the tensors."""
 
     found: list[Any]
     data: list[tuple[LiveTensor, Any]]
@@ -80,7 +80,7 @@ _NUMPY: dict[str, HostOperator] = {}
 
 
 def host(*names: str, inputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of arrays and numbers that gives an array under exported names with so many arguments.
+    """Register a function of arrays and scalars that gives an array under exported names with so many arguments.
 
     Example: `@host("aten.trace.default", "aten::trace.out", inputs=1)`.
     """

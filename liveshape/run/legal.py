@@ -27,7 +27,7 @@ class CallCheck:
         self._static = static_results(plan.graph)
 
     def inputs(self, given: list[Any]) -> None:
-        """Raise unless the shapes of tensors and the numbers of a call are legal, before anything is uploaded."""
+        """Raise unless the shapes of tensors and the scalars of a call are legal, before anything is uploaded."""
         if given != self._legal:
             check_call(self._signature, given)
             self._due = True
@@ -58,7 +58,7 @@ class CallCheck:
 
 
 def check_call(signature: Signature, given: Sequence[Any]) -> None:
-    """Raise unless a program is right at these inputs: the shape of each tensor, and numbers as they are.
+    """Raise unless a program is right at these inputs: the shape of each tensor, and scalars as they are.
 
     Example: `check_call(program.signatures["forward"], [(2, 8), 3])`.
     """

@@ -1,4 +1,4 @@
-"""What a call gives before anybody waits for it: results on their way, and tensors that stay on the device."""
+"""Readback: results in flight, a ring of staging buffers, and tensors that stay on the device."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class DeviceTensor:
         return f"DeviceTensor({self.dtype}, {self.shape})"
 
 
-class _Place:
-    """One staging buffer of a ring. Whoever reads it leaves a mark before, and takes it away after a reading that ended
-    well: a buffer with marks may be mapped, and is never submitted again."""
+class _StagingSlot:
+    """One staging buffer of the ring. Whoever reads it leaves a mark before, and takes it away after a reading that
+    ended well: a buffer with marks may be mapped, and is never submitted again."""
 
     __slots__ = ("buffer", "readers", "transfer")
 
@@ -73,13 +73,13 @@ class _Place:
 
 
 class Transfer:
-    """Results under way; `wait` gives the arrays, and keeps them. One that was interrupted can be waited for again."""
+    """Results in flight; `wait` gives the arrays, and keeps them. One that was interrupted can be waited for again."""
 
     def __init__(
-        self, device: Device, place: _Place | None, nbytes: int, rows: list[tuple[int, Tensor, Shape]], half: bool
+        self, device: Device, slot: _StagingSlot | None, nbytes: int, rows: list[tuple[int, Tensor, Shape]], half: bool
     ) -> None:
         self._device, self._nbytes, self._rows, self._half = device, nbytes, rows, half
-        self._source = None if place is None else (place.buffer, place.readers)
+        self._source = None if slot is None else (slot.buffer, slot.readers)
         self._arrays: list[Any] | None = None if nbytes else self._restored(b"")
 
     def wait(self) -> list[Any]:
@@ -121,8 +121,8 @@ class Transfer:
         return [restored(data, place, tensor, shape, self._half) for place, tensor, shape in self._rows]
 
 
-class _LaidOut(NamedTuple):
-    """Where results that are wanted together lie in a staging buffer."""
+class _StagingLayout(NamedTuple):
+    """The layout in a staging buffer of results that are read back together."""
 
     wanted: Sequence[tuple[Tensor, Shape, Buffer]]
     rows: list[tuple[int, Tensor, Shape]]
@@ -130,7 +130,7 @@ class _LaidOut(NamedTuple):
     nbytes: int
 
 
-def _laid_out(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) -> _LaidOut:
+def _staging_layout(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) -> _StagingLayout:
     rows: list[tuple[int, Tensor, Shape]] = []
     copies: list[tuple[Buffer, int, int, int]] = []
     offset = 0
@@ -140,7 +140,7 @@ def _laid_out(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) -> _La
             copies.append((buffer, 0, nbytes, offset))
         rows.append((offset, tensor, shape))
         offset += padded(nbytes) if nbytes else 0
-    return _LaidOut(wanted, rows, copies, offset)
+    return _StagingLayout(wanted, rows, copies, offset)
 
 
 class Staging:
@@ -148,21 +148,21 @@ class Staging:
 
     def __init__(self, device: Device, half: bool, nbytes: int = 0, count: int = 2) -> None:
         self._device, self._half = device, half
-        self._places = [_Place(device.staging(nbytes)) if nbytes else None for _ in range(count)]
-        self._turn = 0
-        self._laid_out: _LaidOut | None = None  # what was wanted last, which mostly is wanted again
+        self._slots = [_StagingSlot(device.staging(nbytes)) if nbytes else None for _ in range(count)]
+        self._current = 0
+        self._staging_layout: _StagingLayout | None = None  # what was wanted last, which mostly is wanted again
         self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        return sum(place.buffer.nbytes for place in self._places if place is not None)
+        return sum(slot.buffer.nbytes for slot in self._slots if slot is not None)
 
     def free(self) -> None:
         """Give the memory back; results that nobody has waited for are gone."""
         with self._lock:
-            self._device.free([place.buffer for place in self._places if place is not None])
-            self._places = [None] * len(self._places)
+            self._device.free([slot.buffer for slot in self._slots if slot is not None])
+            self._slots = [None] * len(self._slots)
 
     def start(
         self,
@@ -172,9 +172,9 @@ class Staging:
         input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
         """Submit: copy what arrives on the device, run the commands, copy what is wanted to staging."""
-        laid_out = self._laid_out
+        laid_out = self._staging_layout
         if laid_out is None or laid_out.wanted != wanted:
-            laid_out = self._laid_out = _laid_out(wanted, self._half)
+            laid_out = self._staging_layout = _staging_layout(wanted, self._half)
         return self.submit(commands, laid_out.copies, laid_out.nbytes, laid_out.rows, what, input_copies)
 
     def submit(
@@ -192,22 +192,22 @@ class Staging:
                 self._device.submit(commands, (), what, input_copies)
             return Transfer(self._device, None, 0, rows, self._half)
         with self._lock:
-            place = self._next_place(nbytes)
-            staged = [(buffer, start, size, place.buffer, at) for buffer, start, size, at in copies]
+            slot = self._next_slot(nbytes)
+            staged = [(buffer, start, size, slot.buffer, at) for buffer, start, size, at in copies]
             self._device.submit(commands, staged, what, input_copies)
-            place.transfer = Transfer(self._device, place, nbytes, rows, self._half)
-            return place.transfer
+            slot.transfer = Transfer(self._device, slot, nbytes, rows, self._half)
+            return slot.transfer
 
-    def _next_place(self, nbytes: int) -> _Place:
-        self._turn = (self._turn + 1) % len(self._places)
-        place = self._places[self._turn]
-        if place is not None and place.transfer is not None:
+    def _next_slot(self, nbytes: int) -> _StagingSlot:
+        self._current = (self._current + 1) % len(self._slots)
+        slot = self._slots[self._current]
+        if slot is not None and slot.transfer is not None:
             with contextlib.suppress(DeviceError):  # whoever waits for that transfer is told
-                place.transfer.wait()
-        if place is None or place.readers or place.buffer.nbytes < nbytes:
-            size = max(nbytes, 16, place.buffer.nbytes if place is not None else 0)
-            fresh = self._places[self._turn] = _Place(self._device.staging(size))
-            if place is not None:
-                self._device.free([place.buffer])
+                slot.transfer.wait()
+        if slot is None or slot.readers or slot.buffer.nbytes < nbytes:
+            size = max(nbytes, 16, slot.buffer.nbytes if slot is not None else 0)
+            fresh = self._slots[self._current] = _StagingSlot(self._device.staging(size))
+            if slot is not None:
+                self._device.free([slot.buffer])
             return fresh
-        return place
+        return slot

@@ -1,4 +1,4 @@
-"""Filling a buffer with a long row of pieces."""
+"""Streaming upload of a buffer, piece by piece."""
 
 from __future__ import annotations
 

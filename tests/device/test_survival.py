@@ -312,7 +312,7 @@ def work(number):
         x = X * (1000 * number + step)
         with turn:  # what the input holds is the caller's to guard; everything after it is not
             mine = doubling.start(x)
-            other = doubling.staging._places[draw.randrange(2)].transfer
+            other = doubling.staging._slots[draw.randrange(2)].transfer
         for transfer in draw.sample([mine, other], 2):
             got = transfer.wait()[0]
             if transfer is mine and (got != 2 * x).any():

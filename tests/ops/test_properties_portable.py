@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.ops.cases import bags, counting, distances, scattering, sorting
+from tests.ops.cases import compaction, distances, embedding_bags, scattering, sorting
 from tests.support.graphs import In, OpCase, Out, sweep
 
 KINDS = ("float32", "float16", "int32", "bool")
@@ -74,18 +74,18 @@ def counts(draw: Draw) -> OpCase:
     kind = draw(st.sampled_from(KINDS))
     which = draw(st.sampled_from(("nonzero", "unique", "select", "index")))
     if which == "nonzero":
-        return counting.nonzero(kind, shape, counting.sparse, sizes=sizes)
+        return compaction.nonzero(kind, shape, compaction.sparse, sizes=sizes)
     if which == "unique":
-        make = counting.sparse if kind == "bool" else sorting.few
-        return counting.unique(
+        make = compaction.sparse if kind == "bool" else sorting.few
+        return compaction.unique(
             kind, make, shape, draw(st.sampled_from(("_unique2", "unique_consecutive"))), sizes=sizes
         )
     if which == "select":
         # The mask repeats along one dimension.
-        case = counting.masked_select("any", kind, shape, lambda s: (*shape(s)[:axis], 1, *shape(s)[axis + 1 :]))
+        case = compaction.masked_select("any", kind, shape, lambda s: (*shape(s)[:axis], 1, *shape(s)[axis + 1 :]))
     else:
         rank = draw(st.integers(1, len(shape(1)) - axis))
-        case = counting.by_mask("any", kind, shape, axis, rank)
+        case = compaction.by_mask("any", kind, shape, axis, rank)
     return OpCase(case.name, case.op, case.args_at, case.golden, 0.0, 0.0, sizes)
 
 
@@ -94,7 +94,9 @@ def others(draw: Draw) -> OpCase:
     kind = draw(st.sampled_from(KINDS[:2]))
     if draw(st.booleans()):
         mode = draw(st.integers(0, 2))
-        return bags.bag(kind, mode, mode == 0 and draw(st.booleans()), draw(st.booleans()), draw(st.integers(-1, 3)))
+        return embedding_bags.bag(
+            kind, mode, mode == 0 and draw(st.booleans()), draw(st.booleans()), draw(st.integers(-1, 3))
+        )
     return distances.cdist(kind, draw(st.sampled_from((0.0, 0.5, 1.0, 2.0, 3.0, torch.inf))))
 
 

@@ -1,4 +1,4 @@
-"""Operators that write regions of their output: concatenation, and copies into a part of a tensor."""
+"""Concatenation (cat, stack), and scatters into a region of a tensor (slice_scatter, select_scatter)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch
 from liveshape.kernels.requests import Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
-from liveshape.ops.moved_rows import joined, put_at_index
+from liveshape.ops.moved_rows import concatenated, select_scattered
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import but_dims, row_wise
 from liveshape.ops.shapes import (
@@ -26,7 +26,7 @@ from liveshape.ops.shapes import (
 Steps = Generator[Dispatch | Scratch, Any, None]
 
 
-@op("aten.cat.default", "aten::cat.out", rows=joined(new_dim=False), any_size=True)
+@op("aten.cat.default", "aten::cat.out", rows=concatenated(new_dim=False), any_size=True)
 def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -49,7 +49,7 @@ def cat(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
             start = start + shape[axis]
 
 
-@op("aten.stack.default", "aten::stack.out", rows=joined(new_dim=True))
+@op("aten.stack.default", "aten::stack.out", rows=concatenated(new_dim=True))
 def stack(tensors: Tensors, dim: int, out: LiveTensor) -> Steps:
     parts = []
     for tensor in tensors:
@@ -82,7 +82,7 @@ def slice_scatter(
     yield from copy_strided(part, out, region, (0, strides_of(region)), (first * strides[axis], steps))
 
 
-@op("aten.select_scatter.default", "aten::select_scatter.out", rows=put_at_index)
+@op("aten.select_scatter.default", "aten::select_scatter.out", rows=select_scattered)
 def select_scatter(x: LiveTensor, source: LiveTensor, dim: int, index: int, out: LiveTensor) -> Steps:
     part = yield from as_dtype(source, out.dtype)
     axis = axis_of(dim, x.rank)

@@ -1,8 +1,8 @@
-"""What is counted before it is written: operators whose results are as large as the data says.
+"""Stream compaction: operators whose results are as large as the data says (nonzero, unique, masks).
 
-Elements are flagged, or say how often they count; running totals over spans of them, and over the spans, number what
-was counted, and a search in these finds the element of any number. The host reads the total and sets the live size from
-it. A result keeps the bound of its file, and a total above it is an error.
+Elements are flagged, or say how often they count; a prefix sum over spans of them, and over the spans, gives each its
+index, and a binary search finds the element of any index. The host reads the total back and sets the live size from it.
+A result keeps the bound of its file, and a total above it is an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import Read, Scratch
 from liveshape.ops.copies import as_dtype, copy_strided, copy_values
-from liveshape.ops.lookup import look_up
+from liveshape.ops.lookup import gather_rows
 from liveshape.ops.reduction import KINDS
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.shapes import axis_of, broadcast_shapes, broadcast_strides, ceil_div, merge_dims, strides_of
-from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_walk, sorted_pairs
+from liveshape.ops.sorting import keyed_pairs, ordered_rows, row_layout, sorted_pairs
 
 FLAGS = Kernel.load("compaction/flags")
 CHANGES = Kernel.load("compaction/changes")
@@ -40,22 +40,22 @@ Steps = Generator[Dispatch | Scratch | Read, Any, None]
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each of `size` elements counts, and from `add_up` on the running totals of that."""
+    """How often each of `size` elements counts, and from `scan` on the prefix sums of that."""
 
     sums: LiveTensor
     totals: LiveTensor  # of the spans
-    whole: LiveTensor
+    grand_total: LiveTensor
     size: int
 
-    def add_up(self) -> Iterator[Dispatch]:
-        """Running totals in every span, then over the spans."""
+    def scan(self) -> Iterator[Dispatch]:
+        """A prefix sum in every span, then over the spans."""
         spans = ceil_div(self.size, SPAN)
         yield PREFIX_SUMS(self.sums, self.totals, count=self.size, span=SPAN, groups=spans)
-        yield PREFIX_SUMS(self.totals, self.whole, count=spans, span=spans, groups=1 if spans else 0)
+        yield PREFIX_SUMS(self.totals, self.grand_total, count=spans, span=spans, groups=1 if spans else 0)
 
     def total(self, bound: int) -> Generator[Read, Any, int]:
         """All that was counted, which must not be more than the `bound` of its result."""
-        found: int = (yield Read(self.whole, 0)) if self.size else 0
+        found: int = (yield Read(self.grand_total, 0)) if self.size else 0
         if not 0 <= found <= bound:
             raise ShapeError(
                 f"the data gives {found} elements, the file has room for {bound}; export with a larger bound, "
@@ -64,26 +64,26 @@ class Counts:
         return found
 
     @property
-    def numbers(self) -> dict[str, int]:
+    def params(self) -> dict[str, int]:
         """The params of compaction/counted.wgsl."""
         return {"size": self.size, "span": SPAN}
 
 
-def _room(bound: int, size: int) -> Generator[Scratch, Any, Counts]:
+def _scratch(bound: int, size: int) -> Generator[Scratch, Any, Counts]:
     sums = yield Scratch("int32", (bound,))
     totals = yield Scratch("int32", (ceil_div(bound, SPAN),))
-    whole = yield Scratch("int32", (1,))
-    return Counts(sums, totals, whole, size)
+    grand_total = yield Scratch("int32", (1,))
+    return Counts(sums, totals, grand_total, size)
 
 
 def flagged(mask: LiveTensor, shape: Shape, bound: Shape) -> Generator[Dispatch | Scratch, Any, Counts]:
     """The elements of a mask that are not zero, counted, as it broadcasts to a shape."""
-    counts = yield from _room(prod(bound), prod(shape))
+    counts = yield from _scratch(prod(bound), prod(shape))
     sizes, (strides,) = merge_dims(shape, broadcast_strides(mask.shape, shape))
     yield FLAGS(
         counts.sums, mask, count=counts.size, rank=len(sizes), sizes=sizes, strides=strides, threads=counts.size
     )
-    yield from counts.add_up()
+    yield from counts.scan()
     return counts
 
 
@@ -93,7 +93,7 @@ def nonzero(x: LiveTensor, out: LiveTensor) -> Steps:
     total = yield from counts.total(out.max_shape[0])
     out.shape = (total, x.rank)
     yield COORDINATES(
-        out, counts.sums, counts.totals, count=total, rank=x.rank, sizes=x.shape, **counts.numbers, threads=total
+        out, counts.sums, counts.totals, count=total, rank=x.rank, sizes=x.shape, **counts.params, threads=total
     )
 
 
@@ -119,7 +119,7 @@ def _select(out: LiveTensor, x: LiveTensor, counts: Counts, shape: Shape, total:
     sizes, (strides,) = merge_dims(shape, broadcast_strides(x.shape, shape))
     return SELECTED(
         out, x, counts.sums, counts.totals, count=out.numel, picks=total, inner=inner, rank=len(sizes), sizes=sizes,
-        strides=strides, **counts.numbers, threads=out.numel,
+        strides=strides, **counts.params, threads=out.numel,
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def _put(
     sizes, (strides,) = merge_dims(shape, broadcast_strides(given, shape))
     return MASKED_SCATTER(
         out, values, counts.sums, counts.totals, count=out.numel, picks=picks, inner=inner, rank=len(sizes),
-        sizes=sizes, strides=strides, **counts.numbers, threads=out.numel if picks else 0,
+        sizes=sizes, strides=strides, **counts.params, threads=out.numel if picks else 0,
     )  # fmt: skip
 
 
@@ -176,22 +176,22 @@ def repeat_interleave(repeats: LiveTensor, output_size: int | None, out: LiveTen
     """The index of every element, as often as it says."""
     if repeats.rank != 1:
         raise ShapeError(f"repeats of one dimension are expected, {repeats.shape} was given")
-    counts = yield from _room(repeats.max_shape[0], repeats.shape[0])
+    counts = yield from _scratch(repeats.max_shape[0], repeats.shape[0])
     yield from copy_values(repeats, counts.sums)
-    yield from counts.add_up()
+    yield from counts.scan()
     total = yield from counts.total(out.max_shape[0])
     if output_size is not None and output_size != total:
         raise ShapeError(f"output_size {output_size} was given, the repeats add up to {total}")
     out.shape = (total,)
-    yield LOCATED(out, counts.sums, counts.totals, count=total, **counts.numbers, threads=total)
+    yield LOCATED(out, counts.sums, counts.totals, count=total, **counts.params, threads=total)
 
 
 def _unique(x: LiveTensor, inverse: bool, lengths: bool, out: Tensors, *, in_order: bool) -> Steps:
     """The elements of x, one of each, and if asked for which of them each is, and how often it occurs."""
     pairs = yield from (sorted_pairs(x, None) if in_order else keyed_pairs(x))
-    counts = yield from _room(prod(x.max_shape), x.numel)
+    counts = yield from _scratch(prod(x.max_shape), x.numel)
     yield CHANGES(counts.sums, pairs, count=counts.size, FLOATS=KINDS[x.dtype] == 0, threads=counts.size)
-    yield from counts.add_up()
+    yield from counts.scan()
     total = yield from counts.total(out[0].max_shape[0])
     out[0].shape = (total,)
     yield _of_runs("VALUE", out[0], x, pairs, counts, total)
@@ -202,15 +202,15 @@ def _unique_rows(x: LiveTensor, dim: int, inverse: bool, lengths: bool, out: Ten
     """The same of all that has one index along a dimension."""
     axis = axis_of(dim, x.rank)
     pairs = yield from ordered_rows(x, axis, in_order=in_order)
-    counts = yield from _room(x.max_shape[axis], x.shape[axis])
+    counts = yield from _scratch(x.max_shape[axis], x.shape[axis])
     picks: LiveTensor = yield Scratch("int32", (out[0].max_shape[axis],))
-    yield ROW_CHANGES(counts.sums, pairs, x, count=counts.size, **row_walk(x, axis), threads=counts.size)
-    yield from counts.add_up()
+    yield ROW_CHANGES(counts.sums, pairs, x, count=counts.size, **row_layout(x, axis), threads=counts.size)
+    yield from counts.scan()
     total = yield from counts.total(out[0].max_shape[axis])
     picks.shape = (total,)
     yield _of_runs("PLACE", picks, x, pairs, counts, total)
     out[0].shape = (*x.shape[:axis], total, *x.shape[axis + 1 :])
-    yield look_up(out[0], x, picks, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+    yield gather_rows(out[0], x, picks, prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
     yield from _described((x.shape[axis],), inverse, lengths, out, x, pairs, counts, total)
 
 
@@ -234,7 +234,7 @@ def _described(
 
 
 def _of_runs(what: str, out: LiveTensor, x: LiveTensor, pairs: LiveTensor, counts: Counts, count: int) -> Dispatch:
-    return UNIQUE_RUNS(out, x, pairs, counts.sums, counts.totals, count=count, OP=what, **counts.numbers, threads=count)
+    return UNIQUE_RUNS(out, x, pairs, counts.sums, counts.totals, count=count, OP=what, **counts.params, threads=count)
 
 
 @op("aten._unique2.default", "aten::_unique2.out", reads_data=True)
