@@ -40,7 +40,7 @@ def named(items: list[Any], key: Callable[[Any], str], heavy: Collection[str] = 
     return [pytest.param(item, id=key(item), marks=pytest.mark.slow if key(item) in heavy else ()) for item in items]
 
 
-def numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+def floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     return np.fromfile(path, "<f4").reshape(shape)
 
 
@@ -68,7 +68,7 @@ def test_sdpa(config: Any) -> None:
     )
     q, k, v, *caches = (given.numpy() for given in sdpa._det_inputs(config))
     *held, got = run(load(folder / "model.pte"), q, k, v, *caches)
-    attention_within(got, numbers(folder / "golden.bin", q.shape), config.kv_f16, config.name)
+    attention_within(got, floats(folder / "golden.bin", q.shape), config.kv_f16, config.name)
     for after, before, rows in zip(held, caches, (k, v), strict=True):
         np.testing.assert_array_equal(after, with_rows(before, rows, config.input_pos))
 
@@ -94,7 +94,7 @@ def test_replay(seq: Any) -> None:
         q, k, v = (given.numpy() for given in sdpa._step_inputs(seq, step, rows))
         expected = [with_rows(cache, new, position) for cache, new in zip(caches, (k, v), strict=True)]
         *caches, got = run(load(base.with_suffix(".pte")), q, k, v, *caches)
-        attention_within(got, numbers(base.with_suffix(".golden.bin"), q.shape), seq.kv_f16, base.name)
+        attention_within(got, floats(base.with_suffix(".golden.bin"), q.shape), seq.kv_f16, base.name)
         np.testing.assert_array_equal(caches, expected)
         position += rows
 
@@ -112,7 +112,7 @@ def test_decode_at_a_live_position(kind: str, seq: Any) -> None:
             q, k, v = (given.numpy() for given in sdpa._step_inputs(seq, step, 1))
             given = (q, k, v, *caches) if kind == "dyn" else (q, k, v)
             *caches, got = run(executor, *given, np.array([step]))
-            golden = numbers(folder / f"sdpa_{kind}_{seq.name}_step{step}.golden.bin", q.shape)
+            golden = floats(folder / f"sdpa_{kind}_{seq.name}_step{step}.golden.bin", q.shape)
             attention_within(got, golden, seq.kv_f16, f"{kind} {seq.name} step {step}")
 
 
@@ -134,7 +134,7 @@ def recorded_inputs(pte: Path, bounds: list[tuple[int, ...]], rows: int) -> list
     shapes = [(rows, *bound[1:]) for bound in bounds[:-5]]
     shapes += [(1, rows, *bound[2:]) for bound in bounds[-5:-2]] + bounds[-2:]
     parts = ("x", "q", "k", "v", "kc", "vc")[-len(shapes) :]
-    return [numbers(pte.with_suffix(f".S{rows}.{part}.bin"), shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [floats(pte.with_suffix(f".S{rows}.{part}.bin"), shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_dynamic_sdpa(family: str) -> None:
         for rows in [*sizes, *reversed(sizes), *sizes[1:]]:
             given = recorded_inputs(fixture.pte, bounds, rows)
             *held, got = run(executor, *given)
-            golden = numbers(fixture.pte.with_suffix(f".S{rows}.golden.bin"), given[-5].shape)
+            golden = floats(fixture.pte.with_suffix(f".S{rows}.golden.bin"), given[-5].shape)
             attention_within(got, golden, False, f"{name} at {rows}")
             for after, before, new in zip(held, given[-2:], given[-4:-2], strict=True):
                 np.testing.assert_array_equal(after, with_rows(before, new, 0))
@@ -173,7 +173,7 @@ def test_dynamic_sdpa_at_the_geometries_of_real_models() -> None:
             rows = parts["q"].size // int(np.prod(bounds[0][2:]))
             given = [parts[part].reshape(1, rows, *bound[2:]) for part, bound in zip("qkv", bounds[:3], strict=True)]
             (got,) = run(executor, *given, control.reshape(1, -1))
-            golden = numbers(fixture.pte.parent / f"{base}golden.bin", got.shape)
+            golden = floats(fixture.pte.parent / f"{base}golden.bin", got.shape)
             attention_within(got, golden, "qwen3" in name, base)
 
 
@@ -188,7 +188,7 @@ def test_rope(module: Any, kind: str, number: int) -> None:
     )
     given = [each.numpy() for each in module._inputs(shape)]
     for got, part, x in zip(run(load(folder / "model.pte"), *given), "qk", given, strict=False):
-        assert_within(got, numbers(folder / f"{part}.bin", x.shape), 1e-5, 1e-5, f"{kind} {shape.name} {part}")
+        assert_within(got, floats(folder / f"{part}.bin", x.shape), 1e-5, 1e-5, f"{kind} {shape.name} {part}")
 
 
 def test_rope_in_halves_at_a_live_position() -> None:
@@ -197,7 +197,7 @@ def test_rope_in_halves_at_a_live_position() -> None:
     given = [each.numpy() for each in rope_hf._dynamic_inputs()[:4]]
     for position in (*rope_hf.DYNAMIC_POSITIONS, *reversed(rope_hf.DYNAMIC_POSITIONS)):
         for got, part, x in zip(run(executor, *given, np.array([position])), ("xq", "xk"), given, strict=False):
-            golden = numbers(folder / f"rope_hf_dynamic.pos{position}.{part}.golden.bin", x.shape)
+            golden = floats(folder / f"rope_hf_dynamic.pos{position}.{part}.golden.bin", x.shape)
             assert_within(got, golden, 1e-5, 1e-5, f"position {position} {part}")
 
 
@@ -212,7 +212,7 @@ def test_a_position_without_angles_is_an_error(position: int, problem: str) -> N
     given = [each.numpy() for each in rope_hf._dynamic_inputs()[:4]]
     with pytest.raises(ValueError, match=problem):
         run(executor, *given, np.array([position]))
-    golden = numbers(folder / "rope_hf_dynamic.pos0.xq.golden.bin", given[0].shape)
+    golden = floats(folder / "rope_hf_dynamic.pos0.xq.golden.bin", given[0].shape)
     assert_within(run(executor, *given, np.array([0]))[0], golden, 1e-5, 1e-5, f"after {position}")
 
 
@@ -222,7 +222,7 @@ def test_rope_in_halves_with_live_rows() -> None:
     for rows, position in rope_hf.DYNAMIC_SEQUENCE_CASES:
         given = [each.numpy() for each in rope_hf._dynamic_inputs(rows)[:4]]
         for got, part, x in zip(run(executor, *given, np.array([position])), ("xq", "xk"), given, strict=False):
-            golden = numbers(folder / f"rope_hf_dynamic_sequence.S{rows}.pos{position}.{part}.golden.bin", x.shape)
+            golden = floats(folder / f"rope_hf_dynamic_sequence.S{rows}.pos{position}.{part}.golden.bin", x.shape)
             assert_within(got, golden, 1e-5, 1e-5, f"{rows} rows at {position} {part}")
     with pytest.raises(ShapeError, match="position 14 and 5 rows need 19 rows of angles, the tables hold 16"):
         run(executor, *(each.numpy() for each in rope_hf._dynamic_inputs(5)[:4]), np.array([14]))
@@ -236,7 +236,7 @@ def test_dynamic_rope() -> None:
     for rows in (16, 8, 1, 8, 16):
         given = [each.numpy() for each in rope._inputs(rope.Shape("dyn", 1, rows, 8, 2, 64))]
         for got, part, x in zip(run(executor, *given), ("gq", "gk"), given, strict=False):
-            golden = numbers(fixture.pte.with_suffix(f".S{rows}.{part}.bin"), x.shape)
+            golden = floats(fixture.pte.with_suffix(f".S{rows}.{part}.bin"), x.shape)
             assert_within(got, golden, 1e-3, 0.0, f"{name} at {rows} {part}")
 
 

@@ -17,7 +17,7 @@ from liveshape.run.executor import Executor
 from tests.support.chains import Chain
 
 ROWS, DEPTH, WIDTH = 37, 64, 16
-# A layer multiplies bytes if its groups are whole vectors of nibbles, and else the numbers that they stand for.
+# A layer has an int8 dot product if its groups are whole vectors of nibbles, else its rows are fake-quantized.
 ROUNDINGS = {32: "quantize_rows", 8: "fake_quantize_rows"}
 
 

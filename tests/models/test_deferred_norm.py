@@ -100,12 +100,12 @@ def test_layers_apply_the_deferred_rms_norm_scale(
     less = replace(device.limits, max_workgroup_bytes=depth * 4) if alone else device.limits
     fused = fuse(made.chain.graph(*outputs), less)
     assert operators(fused)[RMS_NORM] == alone
-    later = with_activations(fused, "int8", device.limits)
-    assert operators(later) == Counter(
+    deferred = with_activations(fused, "int8", device.limits)
+    assert operators(deferred) == Counter(
         {"residual_quantized_linear_q4gsw": 1, f"rms_norm_{EPILOGUES[epilogue]}_q4gsw": 1}
     )
-    check(later, made, outputs, device, bias)
-    names = kernels_at(executor_of(later, device), 1, depth)
+    check(deferred, made, outputs, device, bias)
+    names = kernels_at(executor_of(deferred, device), 1, depth)
     assert len(names) == 2, "one dispatch for each"
     assert any("sums_and_squares" in name for name in names)
     assert not any("rms_norm" in name for name in names)

@@ -1,4 +1,4 @@
-"""What patterns put in place of several operators is row-wise as these are: told by traits node by node, and seen on
+"""Fused operators are row-wise as those that they replace: told by traits node by node, and seen on
 the device, where a row that changes leaves all others what they were, and rows in another order give results so.
 """
 
@@ -46,8 +46,8 @@ def normed_sum(made: Layers, x: Any) -> list[Any]:
     return [total, made.norm(total)]
 
 
-def rounded(operator: str) -> Callable[[Layers, Any], list[Any]]:
-    """Rows that a layer wants in eight bits, with a scale and a zero point for each."""
+def quantized(operator: str) -> Callable[[Layers, Any], list[Any]]:
+    """Quantized rows of a layer, with a scale and a zero point for each."""
 
     def made_of(made: Layers, x: Any) -> list[Any]:
         chain = made.chain
@@ -76,8 +76,8 @@ PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
     "liveshape.rms_norm_linear_q4gsw": lambda made, x: [made.layer(made.norm(x), 12)],
     "liveshape.rms_norm_qkv_linear_q4gsw": lambda made, x: three(made, made.norm(x)),
     "liveshape.rms_norm_gated_linear_q4gsw": lambda made, x: [made.gated(made.norm(x), 12)],
-    "liveshape.fake_quantize_rows": rounded("liveshape.fake_quantize_rows"),
-    "liveshape.quantize_rows": rounded("liveshape.quantize_rows"),
+    "liveshape.fake_quantize_rows": quantized("liveshape.fake_quantize_rows"),
+    "liveshape.quantize_rows": quantized("liveshape.quantize_rows"),
     "liveshape.move": lambda made, x: [made.chain.node("liveshape.move", x, made.chain.tensor(x.max_shape))],
 }
 

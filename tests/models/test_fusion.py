@@ -133,11 +133,11 @@ def test_fused_linears_of_one_input_give_equal_bytes(case: Case) -> None:
     views = sum(1 for sizes in case.views if sizes == (HIDDEN,)) + (case.views[0] == (4, 9))
     assert len(fused.nodes) == len(graph.nodes) - 2 - (4 + views if gated else 0)
     executors = executor_of(graph), executor_of(fused)
-    apart, together = (executor.plan.memory for executor in executors)
+    unfused, fused_memory = (executor.plan.memory for executor in executors)
     # More columns leave more sums where workgroups share the depth.
     (sums,) = partial_sums_bound(ROWS, max(sum(case.widths), 2 * HIDDEN), case.depth, False, executors[0].device.limits)
-    assert together.activation_bytes <= apart.activation_bytes + 4 * sums
-    assert together.persistent_bytes <= apart.persistent_bytes
+    assert fused_memory.activation_bytes <= unfused.activation_bytes + 4 * sums
+    assert fused_memory.persistent_bytes <= unfused.persistent_bytes
     for size in (ROWS, 1, 2, 7, 16, 17, 33, 64, 3, ROWS - 1, 1):
         x = np.random.default_rng(size).standard_normal((1, size, case.depth)).astype(case.dtype)
         results = []
@@ -168,21 +168,21 @@ KEPT, HEADS, SIZE = 60, (4, 2), 10
 
 
 def cached_attention(*, positions: bool, batch: int = 2) -> Chain:
-    """Queries and keys turn, by tables of all positions or of the live rows, and go to attention with a cache."""
+    """Rotary embedding, by tables of all positions or of the live rows, then attention with a KV cache."""
     chain = Chain()
     random = np.random.default_rng(5)
     q, k, v = (chain.input((batch, MAX, heads, SIZE)) for heads in (*HEADS, HEADS[1]))
     position = chain.scalar(given=True)
-    turned = tuple(chain.tensor(x.max_shape) for x in (q, k))
+    rotated = tuple(chain.tensor(x.max_shape) for x in (q, k))
     if positions:
         tables = [chain.constant(random.standard_normal((KEPT, SIZE - 2)).astype(np.float32)) for _ in range(2)]
-        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, turned)
+        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, rotated)
     else:
         tables = [chain.input((MAX, SIZE // 2)) for _ in range(2)]
-        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, turned)
+        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, rotated)
     caches = [chain.constant(np.zeros((batch, KEPT, HEADS[1], SIZE), np.float32)) for _ in range(2)]
     rest = position, 1, None, 0.0, True, None, chain.tensor(q.max_shape)
-    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    out = chain.node("sdpa_with_kv_cache.default", *rotated, v, *caches, *rest)
     chain.outputs = [out, *caches]
     return chain
 
@@ -193,8 +193,8 @@ def test_rotary_embedding_fused_with_the_cache_update(positions: bool) -> None:
     fused = fuse(other.graph(*other.outputs))
     assert [node.name for node in fused.nodes] == ["liveshape.rotary_to_cache", "custom_sdpa.default"]
     executors = executor_of(chain.graph(*chain.outputs)), executor_of(fused)
-    apart, together = (executor.plan.memory for executor in executors)
-    assert together.activation_bytes <= apart.activation_bytes
+    unfused, fused_memory = (executor.plan.memory for executor in executors)
+    assert fused_memory.activation_bytes <= unfused.activation_bytes
     for size, position in ((MAX, 0), (1, 7), (2, 50), (29, 31), (3, 0), (1, KEPT - 1)):
         random = np.random.default_rng(size)
         inputs: list[Any] = [
@@ -219,15 +219,15 @@ def test_rotated_keys_that_are_outputs_are_kept() -> None:
 
 
 def test_tables_of_heads_before_rows_are_left_alone() -> None:
-    """What turns as [B, H, S, D] is attention's [B, S, H, D] only by name: rows are where heads were."""
+    """What is rotated as [B, H, S, D] is attention's [B, S, H, D] only by name: rows are where heads were."""
     chain = Chain()
     q, k, v = (chain.input((1, 4, 3, SIZE)) for _ in range(3))
-    turned = tuple(chain.tensor(x.max_shape) for x in (q, k))
+    rotated = tuple(chain.tensor(x.max_shape) for x in (q, k))
     tables = [chain.input((1, 3, SIZE)) for _ in range(2)]
-    chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, turned)
+    chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, 0, rotated)
     caches = [chain.constant(np.zeros((1, KEPT, 3, SIZE), np.float32)) for _ in range(2)]
     rest = 0, 1, None, 0.0, True, None, chain.tensor(q.max_shape)
-    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    out = chain.node("sdpa_with_kv_cache.default", *rotated, v, *caches, *rest)
     fused = fuse(chain.graph(out, *caches))
     assert [node.name for node in fused.nodes] == [node.name for node in chain.nodes]
     assert (
@@ -266,11 +266,11 @@ def test_halves_are_not_fused() -> None:
 
 
 def branching() -> Graph:
-    """A sum that is normalized, behind a jump over another one and in a loop of three turns."""
+    """A sum that is normalized, behind a jump over another one and in a loop of three iterations."""
     chain = Chain()
     x, y, flag = chain.input((1, MAX, WIDTH)), chain.input((1, MAX, WIDTH)), chain.scalar(given=True)
     weight = chain.constant(np.linspace(0.5, 1.5, WIDTH, dtype=np.float32))
-    turn, done = chain.scalar(), chain.scalar()
+    iteration, done = chain.scalar(), chain.scalar()
     kept, joined = chain.tensor((1, MAX, WIDTH)), chain.tensor((1, MAX, WIDTH))
 
     def sum_and_norm(a: Any, b: Any) -> Any:
@@ -278,10 +278,10 @@ def branching() -> Graph:
         return chain.node("et_vk.rms_norm.default", total, weight, 1e-6, chain.tensor((1, MAX, WIDTH)))
 
     chain.node("liveshape.move", x, kept)  # 0
-    chain.node("liveshape.assign", 0, turn)  # 1
+    chain.node("liveshape.assign", 0, iteration)  # 1
     chain.node("liveshape.move", sum_and_norm(kept, y), kept)  # 2, 3, 4
-    chain.node("add", turn, 1, turn)  # 5
-    chain.node("eq", turn, 3, done)  # 6
+    chain.node("add", iteration, 1, iteration)  # 5
+    chain.node("eq", iteration, 3, done)  # 6
     chain.node("liveshape.jump_false", done, 2, None)  # 7
     chain.node("liveshape.move", kept, joined)  # 8
     chain.node("liveshape.jump_false", flag, 13, None)  # 9
@@ -297,12 +297,12 @@ def test_fusion_within_basic_blocks() -> None:
     assert [fused.nodes[index].args[1] for index in fused.controls] == [2, 11]
     executors = executor_of(graph), executor_of(fused)
     random = np.random.default_rng(0)
-    for turn, size in enumerate((MAX, 1, 7, MAX - 1, 2)):
+    for iteration, size in enumerate((MAX, 1, 7, MAX - 1, 2)):
         x, y = (random.standard_normal((1, size, WIDTH)).astype(np.float32) for _ in range(2))
         results = []
         for executor in executors:
             executor.poison()
-            results.append(executor.execute([x, y, turn % 2])[0])
+            results.append(executor.execute([x, y, iteration % 2])[0])
         assert results[0].tobytes() == results[1].tobytes()
 
 

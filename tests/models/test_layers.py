@@ -65,7 +65,7 @@ KEPT = 100
 
 
 class Attention(NamedTuple):
-    """Queries, keys and values that turn, by tables of all positions or of the live rows."""
+    """QKV with rotary embedding, by tables of all positions or of the live rows."""
 
     positions: bool = True
     heads: tuple[int, int] = (4, 2)
@@ -73,7 +73,7 @@ class Attention(NamedTuple):
     depth: int = 24
     bias: bool = False
     normed: bool = False
-    partial: int = 0  # elements of a head that do not turn
+    partial: int = 0  # elements of a head that are not rotated
     dtype: str = "float32"
     weights: str = "4"
 
@@ -96,14 +96,14 @@ def attention(case: Attention) -> tuple[Layers, list[Any]]:
         product = made.layer(source, count * case.size, case.bias)
         heads.append(made.view(product, (1, length, count, case.size), (1, ROWS, count, case.size)))
     q, k, v = heads
-    turned = tuple(chain.tensor(each.max_shape, case.dtype) for each in (q, k))
+    rotated = tuple(chain.tensor(each.max_shape, case.dtype) for each in (q, k))
     if case.positions:
-        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, turned)
+        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, rotated)
     else:
-        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, turned)
+        chain.node("et_vk.apply_rotary_emb.default", q, k, *tables, rotated)
     caches = [chain.constant(np.zeros((1, KEPT, *v.max_shape[2:]), case.dtype)) for _ in range(2)]
     rest = position, length, None, 0.0, True, None, chain.tensor(q.max_shape, case.dtype)
-    out = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    out = chain.node("sdpa_with_kv_cache.default", *rotated, v, *caches, *rest)
     return made, [out, *caches]
 
 
@@ -251,7 +251,7 @@ def normed(case: Normed) -> tuple[Layers, list[Any]]:
     if case.layers == "gated":
         return made, [made.gated(norm, case.width, case.bias)]
     count = 3 if case.layers == "three" else 1
-    return made, [made.layer(norm, case.width * (turn + 1), case.bias) for turn in range(count)]
+    return made, [made.layer(norm, case.width * (index + 1), case.bias) for index in range(count)]
 
 
 @pytest.mark.parametrize(("case", "many"), in_turn(NORMS), ids=NORMS)

@@ -54,9 +54,9 @@ def test_aliasing_changes_nothing(program: TestProgram, device: Device) -> None:
     with open_program(program.pte()) as file:
         graph = lower(file, "forward", {}, device.limits)
         shared = Executor(compile(graph, device.limits), device)
-        apart = Executor(compile(graph, device.limits, Choices(aliasing=False)), device)
+        copied = Executor(compile(graph, device.limits, Choices(aliasing=False)), device)
     draws = torch.Generator().manual_seed(3)
     for sizes in live_sizes(program, np.random.default_rng(2))[:: 3 * len(program.dims)]:
         inputs = [given.numpy() for given in program.make_inputs(sizes, draws)]
-        for one, other in zip(shared.execute(inputs), apart.execute(inputs), strict=True):
+        for one, other in zip(shared.execute(inputs), copied.execute(inputs), strict=True):
             np.testing.assert_array_equal(one, other)

@@ -95,11 +95,11 @@ def block(kind: Kind, draw: Any) -> Graph:
 
     rows = norm(x)
     q, k, v = (spelled.linear(rows, draw(heads * 16, 64), None, heads, 16) for heads in (4, 2, 2))
-    turned = chain.tensor(q.max_shape), chain.tensor(k.max_shape)
-    chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, turned)
+    rotated = chain.tensor(q.max_shape), chain.tensor(k.max_shape)
+    chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, position, rotated)
     caches = [chain.constant(np.zeros((1, 100, 2, 16), np.float32)) for _ in range(2)]
     rest = position, spelled.length, None, 0.0, True, None, chain.tensor(q.max_shape)
-    found = chain.node("sdpa_with_kv_cache.default", *turned, v, *caches, *rest)
+    found = chain.node("sdpa_with_kv_cache.default", *rotated, v, *caches, *rest)
     heads = chain.node("aten.view_copy.default", found, (1, spelled.length, 64), chain.tensor(x.max_shape))
     x = both("aten.add.Tensor", x, spelled.linear(heads, draw(64, 64)), 1)
     rows = norm(x)
@@ -111,7 +111,7 @@ def block(kind: Kind, draw: Any) -> Graph:
 
 @pytest.mark.parametrize("kind", [KINDS["minima_of_32"], Kind(8, group=32), Kind(8, True, 32)], ids=str)
 def test_a_block_fuses_as_one_of_plain_weights(kind: Kind) -> None:
-    """Its result is that of the same numbers in plain layers, to the last bits."""
+    """Its result is that of the same weights in plain layers, to the last bits."""
     limits = Limits(max_bindings=9)
     random = np.random.default_rng(2)
     drawn: list[Weights] = []
@@ -174,8 +174,8 @@ def test_a_tied_embedding_and_linear_share_int8_codes() -> None:
 
 def test_dequantized_weights_with_another_consumer_are_not_fused() -> None:
     graph, *_ = layer(Kind(8), 16, 8, False)
-    numbers = next(node for node in graph.nodes if node.name == "torchao.dequantize_affine.default").args[-1]
-    found = operators(fuse(Graph("all", graph.nodes, graph.values, graph.inputs, (*graph.outputs, numbers))))
+    dequantized = next(node for node in graph.nodes if node.name == "torchao.dequantize_affine.default").args[-1]
+    found = operators(fuse(Graph("all", graph.nodes, graph.values, graph.inputs, (*graph.outputs, dequantized))))
     assert found["torchao.dequantize_affine.default"] == found["aten.linear.default"] == 1
     graph, *_ = layer(Kind(minima=True), 16, 8, False)
     sums = next(node for node in graph.nodes if node.name == "aten.sum.dim_IntList").args[-1]
@@ -198,14 +198,14 @@ def with_constant(graph: Graph, name: str, position: int, array: np.ndarray) -> 
 
 
 def test_activations_are_quantized_where_weights_are_4_bit() -> None:
-    """Minima take rows of bytes, to what eight bits hold; weights of bytes keep rows of numbers."""
+    """Asymmetric 4-bit weights take int8 activations; int8 weights keep float activations."""
     graph, *_ = layer(Kind(8, group=32), 96, 22, False)
     with pytest.raises(UnsupportedError, match="no 4-bit layer"):
         with_activations(fuse(graph), "int8")
     graph, weight, _ = layer(KINDS["minima_of_32"], 96, 22, False)
-    rounded = with_activations(fuse(graph), "int8")
-    assert [node.args[1].dtype for node in rounded.nodes if "q4gsw" in node.name] == ["int8"]
-    executor = executor_of(rounded, open_device())
+    quantized = with_activations(fuse(graph), "int8")
+    assert [node.args[1].dtype for node in quantized.nodes if "q4gsw" in node.name] == ["int8"]
+    executor = executor_of(quantized, open_device())
     for size in SIZES:
         x = np.random.default_rng(size).standard_normal((1, size, 96)).astype(np.float32)
         expected = x.astype(np.float64) @ weight.T

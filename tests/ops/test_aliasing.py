@@ -28,7 +28,7 @@ STEPS = (
     "clone",
     "add",
     "copy",
-    "turn",
+    "transpose",
     "split",
     "last",
     "add row",
@@ -96,10 +96,10 @@ class Builder:
                 self.live.append(self.made("aten.add.Tensor", x.max_shape, x, peers[second % len(peers)], 1))
             elif peers:
                 self.call("aten::copy_", x, peers[second % len(peers)], False, x)
-        elif name == "turn":
+        elif name == "transpose":
             flat = self.made("aten.view_copy.default", LIVE[0], x, LIVE[0])
-            turned = self.made("aten.permute_copy.default", (WIDTH, BOUND), flat, (1, 0))
-            self.live.append(self.made("aten.view_copy.default", LIVE[0], turned, LIVE[0]))
+            transposed = self.made("aten.permute_copy.default", (WIDTH, BOUND), flat, (1, 0))
+            self.live.append(self.made("aten.view_copy.default", LIVE[0], transposed, LIVE[0]))
         elif name == "split":
             flat = self.made("aten.view_copy.default", LIVE[0], x, LIVE[0])
             parts = self.tensor((BOUND, 5)), self.tensor((BOUND, 7))

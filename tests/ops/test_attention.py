@@ -67,7 +67,7 @@ def test_an_update_beyond_the_cache_is_refused() -> None:
         planned("update_cache.default", [rows, cache, Sym(57), Out("float32", (1,))])
 
 
-# With and without threads that hand each other values.
+# With and without subgroup shuffles.
 of_roads = pytest.mark.parametrize(
     "limits", [Limits(), Limits(subgroup=32), Limits(subgroup=8)], ids=lambda limits: f"subgroups of {limits.subgroup}"
 )
@@ -106,7 +106,7 @@ def test_scratch_holds_every_split(rows: int, limits: Limits) -> None:
     assert len(found) == (2 if rows == 512 else 3)
 
 
-# Rows of a tile, keys and fours at a time, threads, size of a head: whole heads, slices of them, the last one short.
+# Rows of a tile, keys and vec4s at a time, threads, size of a head: whole heads, slices of them, the last one short.
 FORMS = [
     pytest.param(64, (64, 8), 128, 32, id="whole heads"),
     pytest.param(64, (64, 8), 128, 80, marks=pytest.mark.slow, id="slices"),

@@ -1,4 +1,4 @@
-"""Jumps and values that several nodes write: what one call or one turn of a loop left behind is never seen."""
+"""Jumps and values that several nodes write: what one call or one iteration of a loop left behind is never seen."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_a_value_written_twice_has_both_shapes_in_turn() -> None:
 
 
 def test_a_mapped_loop_counts_from_zero_in_every_call() -> None:
-    x, row, turned, collected, out = tensor(9, 4), tensor(4), tensor(4), tensor(9, 4), tensor(9, 4)
+    x, row, flipped, collected, out = tensor(9, 4), tensor(4), tensor(4), tensor(9, 4), tensor(9, 4)
     counter, rows, done = SymInt("counter"), SymInt("rows"), SymInt("done", False)
     calls = [
         ("sym_size.int", x, 0, rows),
         ("aten.select_copy.int", x, 0, counter, row),
-        ("aten.flip.default", row, (0,), turned),
-        ("executorch_prim::et_copy_index.tensor", collected, turned, counter, ()),
+        ("aten.flip.default", row, (0,), flipped),
+        ("executorch_prim::et_copy_index.tensor", collected, flipped, counter, ()),
         ("add", counter, 1, counter),
         ("eq", counter, rows, done),
         ("liveshape.jump_false", done, 1, None),
@@ -94,7 +94,7 @@ def test_a_mapped_loop_counts_from_zero_in_every_call() -> None:
 def test_a_loop_that_makes_no_progress_is_an_error(
     condition: Any, kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels that ran are no progress where nobody looks at what they left."""
+    """Kernels that ran are no progress where nothing reads what they left."""
     x, out, flag = tensor(9, 4), tensor(9, 4), condition if isinstance(condition, SymInt) else SymInt("unused")
     calls: list[tuple[Any, ...]] = [("aten.flip.default", x, (0,), out)]
     calls.append(("liveshape.jump_false", condition, 0 if kernels else 1, None))
@@ -112,7 +112,7 @@ def test_a_loop_that_makes_no_progress_is_an_error(
 
 
 def test_what_is_counted_in_a_loop_is_counted_in_every_turn() -> None:
-    """x becomes 2 (x - 1) in each of three turns; what is above zero is selected anew in each."""
+    """x becomes 2 (x - 1) in each of three iterations; what is above zero is selected anew in each."""
     x, smaller, twice, found = tensor(8), tensor(8), tensor(8), tensor(8)
     above = Tensor("above", "bool", (8,))
     turn, done = SymInt("turn"), SymInt("done", False)
@@ -129,6 +129,6 @@ def test_what_is_counted_in_a_loop_is_counted_in_every_turn() -> None:
     executor = executor_of(calls, [x], [found])
     for length in (8, 5, 8):
         data = np.linspace(-1, 4, length, dtype=np.float32)
-        last = 4 * data - 7  # what the third turn selects from
+        last = 4 * data - 7  # what the third iteration selects from
         executor.poison()
         np.testing.assert_allclose(executor.execute([data])[0], last[last > 0], rtol=1e-5)

@@ -31,8 +31,8 @@ def cases(draw: Any) -> OpCase:
         return training._backward(dtype, 2 * width, columns, group, lambda s: (batch, s))
     if kind == 4:
         return training._requant(dtype, lambda s: (s, width), group)
-    turning = 2 * draw(st.integers(1, width))
-    return rotary._heads_first(dtype, dtype, batch, draw(st.sampled_from([1, batch])), 2 * width, turning, group)
+    rotated = 2 * draw(st.integers(1, width))
+    return rotary._heads_first(dtype, dtype, batch, draw(st.sampled_from([1, batch])), 2 * width, rotated, group)
 
 
 def check(case: OpCase) -> None:

@@ -1,4 +1,4 @@
-"""Rows as integers at other depths, groups and columns, and on devices with other limits: whole numbers stay exact."""
+"""Quantized rows at other depths, groups and columns, and on devices with other limits: integers stay exact."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_depths_and_groups(depth: int, group: int, columns: int) -> None:
 @pytest.mark.parametrize("columns", [1, 5, 64, 130])
 @pytest.mark.parametrize(("depth", "group"), [(256, 32), (296, 8), (1184, 8), (2080, 32), (2100, 20)])
 def test_split_k(depth: int, group: int, columns: int) -> None:
-    """Few columns of many rows: tiles are too few for a device, so several take parts of the depth of each."""
+    """Few columns of many rows: tiles are too few to fill a device, so they have split-K."""
     sizes = (17, 32, 33, 64, 65, 130)
     sweep(q4gsw(depth, columns, group, bias=True, sizes=sizes), rounds=1)
     if depth % 32 == 0:

@@ -17,7 +17,7 @@ CHOSEN = [case for operator in OPERATORS for case in [each for each in CASES if 
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    """Workgroups of several subgroups: some units lie in one, others in several that meet in memory."""
+    """Workgroups of several subgroups: some units lie in one, others in several that reduce in workgroup memory."""
     limits = replace(
         open_device().limits, subgroup=4, max_invocations=64, max_cooperating_threads=64, max_workgroup_bytes=16384
     )

@@ -91,7 +91,7 @@ def test_waves_of_workgroups_are_nearly_full(depth: int, columns: int, int8: boo
         times.append(-(-tiles * splits // MULTIPROCESSORS) * -(-depth // splits))
         assert splits == 1 or splits * rows * columns <= MAX_PARTIAL_SUMS
         if tiles * depth > MULTIPROCESSORS * 1024:
-            assert tiles * depth >= 0.65 * MULTIPROCESSORS * times[-1], f"{rows} rows in {splits} parts"
+            assert tiles * depth >= 0.65 * MULTIPROCESSORS * times[-1], f"{rows} rows in {splits} splits"
     assert all(after > 0.9 * before for before, after in pairwise(times))
 
 

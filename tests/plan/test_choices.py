@@ -110,9 +110,9 @@ def test_results_are_the_same_under_every_choice(
 
 def test_views_are_given_up_where_the_file_needs_less() -> None:
     graph, _, _ = views_of_what_is_copied_over()
-    shared, apart = (compile(graph, choices=Choices(aliasing=aliasing)).memory for aliasing in (True, False))
-    assert (shared.aliased, apart.aliased) == (1, 0)
-    least = min(shared.activation_bytes, apart.activation_bytes)
+    shared, copied = (compile(graph, choices=Choices(aliasing=aliasing)).memory for aliasing in (True, False))
+    assert (shared.aliased, copied.aliased) == (1, 0)
+    least = min(shared.activation_bytes, copied.activation_bytes)
     assert compile(replace(graph, file_bytes=16)).memory.activation_bytes == least
 
 

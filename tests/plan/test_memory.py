@@ -33,7 +33,7 @@ class Program:
     inputs: list[Tensor] = field(default_factory=list)
     state: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
-    turns: dict[int, int] = field(default_factory=dict)
+    iterations: dict[int, int] = field(default_factory=dict)
     scratch: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def tensor(self, kind: str, size: int, data: memoryview | None = None) -> Tensor:
@@ -157,7 +157,7 @@ class Writer:
         start = len(self.program.nodes)
         self.block(known, depth + 1)
         again = self.program.node("jump", ("count", start, None), control=True)
-        self.program.turns[again.index] = self.draw(st.integers(0, 2))
+        self.program.iterations[again.index] = self.draw(st.integers(0, 2))
 
 
 @st.composite
@@ -223,7 +223,7 @@ def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list
     memory.begin(program, call)
     seen: list[Any] = []
     decisions = iter(choices * 50)
-    turns = dict(program.turns)
+    iterations = dict(program.iterations)
     at = 0
     while at < len(program.nodes):
         node = program.nodes[at]
@@ -231,11 +231,11 @@ def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list
         if node.control:
             condition, target, _ = node.args
             if condition == "count":
-                if turns[node.index] > 0:
-                    turns[node.index] -= 1
+                if iterations[node.index] > 0:
+                    iterations[node.index] -= 1
                     at = target
                 else:
-                    turns[node.index] = program.turns[node.index]
+                    iterations[node.index] = program.iterations[node.index]
             elif condition == "never" or not next(decisions):
                 at = target
             continue
@@ -250,8 +250,8 @@ def run(program: Program, memory: Plain, choices: list[bool], call: int) -> list
     return [*seen, *(memory.read(tensor) for tensor in program.outputs)]
 
 
-def check_apart(program: Program, memory: MemoryPlan) -> None:
-    """A dispatch may not bind one buffer twice if it writes it, so a node's memory must be apart within the node."""
+def check_no_overlap(program: Program, memory: MemoryPlan) -> None:
+    """A dispatch may not bind one buffer twice if it writes it, so a node's memory must not overlap within the node."""
     storages = memory.storages
     for node in program.nodes:
         if node.control or (node.alias and storages[node.args[0]] == storages[node.args[-1]]):
@@ -301,7 +301,7 @@ def nbytes(tensor: Tensor) -> int:
 @given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
 def test_memory_reuse_is_never_observable(program: Program, choices: list[bool], aliasing: bool) -> None:
     memory = program.memory(aliasing)
-    check_apart(program, memory)
+    check_no_overlap(program, memory)
     plain, shared = Plain(program), Blocks(program, memory)
     for call in range(3):
         taken = choices[call:] + choices[:call]
@@ -379,7 +379,7 @@ def test_a_view_that_the_next_turn_of_a_loop_reads_is_a_copy() -> None:
 
 
 def test_equal_bytes_of_the_file_share_memory() -> None:
-    """A table that an embedding and a head tie is there once; what is written in place stays apart."""
+    """A table that an embedding and a head tie is there once; what is written in place is not shared."""
     chain = Chain()
     data = np.arange(32, dtype=np.float32)
     tied, again, state, again_as_bits = (chain.constant(each) for each in (data, data, data, data.view(np.int32)))

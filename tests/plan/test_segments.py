@@ -43,7 +43,7 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
         for word, (kind, value) in kernel.constants.items()
     }
     if kernel.vectored:
-        constants["VEC"] = 4 if "quantized" in kernel.others else 1  # rows are quantized by fours
+        constants["VEC"] = 4 if "quantized" in kernel.others else 1  # rows are quantized by vec4s
     chosen = (tuple(types.items()), tuple(constants.items()))
     for split, subgroup in product(range(len(kernel.bindings)), (0, 4) if kernel.has_subgroup_text else (0,)):
         segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
@@ -52,8 +52,8 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
     rounds = tuple(
         binding.writes and types.get(binding.element, binding.element) == "f32" for binding in kernel.bindings
     )
-    for parts in (1, 2) if any(rounds) else ():
-        segments = tuple(parts if each else 1 for each in rounds)
+    for count in (1, 2) if any(rounds) else ():
+        segments = tuple(count if each else 1 for each in rounds)
         row = (*chosen, segments, 1 << 20, kernel.group_size)
         device._device.create_shader_module(code=Variant(kernel, *row, rounds=rounds).source)
 
@@ -62,9 +62,9 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
 def test_one_function_counts_bindings(limit: int) -> None:
     limits = Limits(max_binding_bytes=limit, max_buffer_bytes=1 << 14)
     for nbytes in range(16, 1 << 14, 48):
-        parts = binding_parts(nbytes, nbytes, limits)
-        assert parts == 1 or (parts - 1) * segment_bytes(limits) < nbytes <= parts * segment_bytes(limits)
-        assert (parts == 1) == (nbytes <= limit)
+        count = binding_parts(nbytes, nbytes, limits)
+        assert count == 1 or (count - 1) * segment_bytes(limits) < nbytes <= count * segment_bytes(limits)
+        assert (count == 1) == (nbytes <= limit)
         assert segment_bytes(limits) <= limit
 
 

@@ -54,7 +54,7 @@ def asked(live: PlanState, n: Any, value: int) -> int:
 
 @pytest.mark.parametrize("tokens", [4, 3])
 def test_prompts_and_tokens_in_turn_are_computed_for_ever(tokens: int) -> None:
-    """A trace was given up for good after 32 turns, though each of them had been of use."""
+    """A trace was given up for good after 32 calls, though each of them had been of use."""
     live, x, n = live_of(lambda n: n + 1)
     position = 100
     for _ in range(100):
@@ -66,7 +66,7 @@ def test_prompts_and_tokens_in_turn_are_computed_for_ever(tokens: int) -> None:
 
 
 def test_a_long_text_after_many_short_ones_is_computed() -> None:
-    """Traces that nobody used are made more rarely, but not never again."""
+    """Traces that were never replayed are made more rarely, but not never again."""
     live, x, n = live_of(lambda n: n + 1)
     position = 100
     for _ in range(60):

@@ -227,9 +227,11 @@ def convolution(
     def golden(x: torch.Tensor, size: int) -> torch.Tensor:
         given = (x.double() - 11) / 32
         if transposed:
-            turned = factor.reshape(groups, -1, inner, *kernel).transpose(1, 2).reshape(channels, -1, *kernel)
+            transposed_factor = (
+                factor.reshape(groups, -1, inner, *kernel).transpose(1, 2).reshape(channels, -1, *kernel)
+            )
             values = torch.nn.functional.conv_transpose2d(
-                given, turned, addend, stride, padding, output_padding, groups, dilation
+                given, transposed_factor, addend, stride, padding, output_padding, groups, dilation
             )
         else:
             values = torch.nn.functional.conv2d(given, factor, addend, stride, padding, dilation, groups)

@@ -1,6 +1,6 @@
 """4-bit linear layers at every number of live rows, with minima and of 8 bits, 8-bit activations, and 4-bit embeddings.
 
-The golden is torch in float64 on the numbers that the nibbles and scales stand for.
+The golden is torch in float64 on the dequantized weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.graphs import MAX, Const, In, OpCase, Out
 
 # Nothing at all, and both sides of every boundary between kernels and tiles.
 ROWS = (0, 1, 2, 4, 5, 16, 17, 33, MAX)
-# The same for rows of bytes, which have other boundaries.
+# The same for int8 activations, which have other boundaries.
 INT8_ROWS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, MAX, 64, 65, 70)
 Lead = Callable[[int], tuple[int, ...]]
 
@@ -214,7 +214,7 @@ def int8_activations(
     lead: Lead = _flat,
     sizes: tuple[int, ...] = INT8_ROWS,
 ) -> OpCase:
-    """A layer that rounds its rows to integers: where they are such already, nothing of the result is rounded."""
+    """A layer that quantizes its rows: where they are integers already, that is exact."""
     generator = np.random.default_rng((depth, columns, group))
     packed, values = _packed(generator, columns, depth, 8)
     scales = (2.0 ** generator.integers(-6, -3, (depth // group, columns))).astype(dtype)
@@ -270,8 +270,8 @@ def dq8ca(
 
     def golden(x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, size: int) -> torch.Tensor:
         step, middle = scale.double()[..., None], zero.double()[..., None]
-        rounded = (torch.clamp(torch.round(x.double() / step) + middle, -128, 127) - middle) * step
-        return torch.nn.functional.linear(rounded, weight, torch.from_numpy(offset).double() if bias else None)
+        quantized = (torch.clamp(torch.round(x.double() / step) + middle, -128, 127) - middle) * step
+        return torch.nn.functional.linear(quantized, weight, torch.from_numpy(offset).double() if bias else None)
 
     return OpCase(
         name=f"linear_dq8ca_q4gsw {dtype} {depth} to {columns} by {group}{' with bias' if bias else ''}"
@@ -372,7 +372,7 @@ CASES = [
     q4gsw(64, 24, 32, bias=True, lead=lambda s: (2, s)),
     q4gsw(96, 8, 96, lead=lambda s: (1, s, 3), bias=True),
     q4gsw(2048, 12, 64),
-    q4gsw(1120, 5, 16, bias=True),  # more parts than one vector each, and a last one that is not full
+    q4gsw(1120, 5, 16, bias=True),  # more threads than one vector each, and a last one that is not full
     q4gsw(256, 68, 16, bias=True, dtype="float16"),
     q4gsw(128, 3, 32, bias=True),
     q4gsw(128, 3, 32, bias=True, aligned=1),

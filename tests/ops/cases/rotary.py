@@ -1,4 +1,4 @@
-"""Rotary embeddings in their four layouts, with live rows, live positions and heads that turn in part."""
+"""Rotary embeddings in their four layouts, with live rows, live positions and heads that are rotated in part."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _heads(dtype: str, batch: int, rows: int, heads: tuple[int, int], size: int,
 
 
 def _neighbours(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    turned = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)).contiguous())
-    turned = turned * torch.complex(cosine.double(), sine.double()).unsqueeze(1)
-    return torch.view_as_real(turned).flatten(-2)
+    rotated = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)).contiguous())
+    rotated = rotated * torch.complex(cosine.double(), sine.double()).unsqueeze(1)
+    return torch.view_as_real(rotated).flatten(-2)
 
 
 def _plain(dtype: str, angles: str, batch: int, heads: tuple[int, int], size: int) -> OpCase:
@@ -76,7 +76,7 @@ def _halves(dtype: str, angles: str, batch: int, heads: tuple[int, int], size: i
 
 
 def _heads_first(dtype: str, angles: str, batch: int, tables: int, size: int, width: int, extra: int = 0) -> OpCase:
-    """Queries and keys [B, H, S, D] with tables [B or 1, S, turning elements], as transformers has them."""
+    """Queries and keys [B, H, S, D] with tables [B or 1, S, rotated elements], as transformers has them."""
     heads = (3, 2)
 
     def golden(q: torch.Tensor, k: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, rows: int) -> Any:
@@ -100,8 +100,8 @@ def _heads_first(dtype: str, angles: str, batch: int, tables: int, size: int, wi
 
 def _complex(dtype: str, batch: int, width: int, angles: Any) -> OpCase:
     def golden(x: torch.Tensor, table: torch.Tensor, rows: int) -> torch.Tensor:
-        turn = torch.view_as_complex(table.double().reshape(rows, width // 2, 2))
-        return torch.view_as_real(torch.view_as_complex(x.double().unflatten(-1, (-1, 2))) * turn).flatten(-2)
+        rotation = torch.view_as_complex(table.double().reshape(rows, width // 2, 2))
+        return torch.view_as_real(torch.view_as_complex(x.double().unflatten(-1, (-1, 2))) * rotation).flatten(-2)
 
     return OpCase(
         name=f"rotary complex {dtype} {batch}x{width} by {angles(0)}",
