@@ -21,7 +21,7 @@ from typing import Any
 
 from liveshape.errors import PlanError
 
-SUBGROUP = "SUBGROUP"  # threads that a device's shuffles reach; 0 in a kernel that does not declare it
+SUBGROUP = "SUBGROUP"  # the size of a device's subgroups; 0 in a kernel that does not declare it
 
 _CONDITION = re.compile(r"(\w+)(?:\s*(==|!=)\s*(\w+))?")
 _CHOICE = re.compile(r"(\w+): (\w+(?:, \w+)*)")

@@ -21,9 +21,7 @@ from liveshape.lower.pattern_operators import (
 
 MANY_THREADS = 32  # from here on threads are there by the thousand: recomputing costs less than one more dispatch
 WORKGROUP_BYTES = 5120  # that a GEMV needs beside the row
-MAX_RECOMPUTE_BYTES = (
-    16 << 20
-)  # that all workgroups of a layer may read to recompute an RMSNorm in the time of a dispatch
+MAX_RECOMPUTE_BYTES = 16 << 20  # that all workgroups may read to recompute an RMSNorm in the time of a dispatch
 
 
 def residual_layer(uses: DefUse, add: Node, limits: Limits) -> Sequence[Replacement]:

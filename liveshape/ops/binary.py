@@ -38,7 +38,7 @@ def binary(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: 
 
 
 def arithmetic(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: Number = 1) -> Iterator[Dispatch]:
-    """A sum, a difference, a product or a quotient: complex numbers have these, too."""
+    """A sum, a difference, a product or a quotient, which complex tensors have, too."""
     pairs = is_complex(a.dtype) or is_complex(b.dtype)
     yield from (complex_binary if pairs else binary)(function, a, b, out, alpha)
 

@@ -28,7 +28,7 @@ _COMPARES = {
 
 
 def compare_scalar(function: str, x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
-    """out = function(x, value); a whole number that no element can equal compares as an infinite float."""
+    """out = function(x, value); an integer that no element can equal compares as an infinite float."""
     out.shape = x.shape
     inside = INT32_MIN <= value <= INT32_MAX
     integral = are_integers(x) and inside and value % 1 == 0

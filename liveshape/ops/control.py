@@ -1,4 +1,4 @@
-"""What the outer program does beside operators: moves, assignments and jumps."""
+"""Control flow of the outer program: moves, assignments and conditional jumps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random numbers: a function of the tensor they are for, of the call, and of their place.
+"""A counter-based random number generator: a function of the tensor, of the call, and of the index.
 
 A program that is loaded anew draws the same again, call by call; they are not the numbers that torch would draw. Inside
-one call a loop draws the same in each of its turns.
+one call a loop draws the same in each of its iterations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Steps = Generator[Dispatch | Scratch | CallCount, Any, None]
 def _draw(
     function: str, shape: Shape, out: LiveTensor, low: int = 0, span: int = 1, high: float = 0.0
 ) -> Generator[Dispatch | CallCount, Any, None]:
-    """Fill out with draws; `low` and `span` are of whole numbers, `high` is the chance of a flag."""
+    """Fill out with draws; `low` and `span` are of integers, `high` is the probability of a flag."""
     turn: int = (yield CallCount()) or 0  # none while nothing runs yet
     out.shape = shape
     yield DRAW(
@@ -86,7 +86,7 @@ def randint_below(high: int, size: Ints, out: LiveTensor) -> Steps:
 
 @op("aten::randperm.out", reads_data=True, role=Role.DRAW)
 def randperm(n: int, out: LiveTensor) -> Steps:
-    """The order of as many random numbers."""
+    """A random permutation: the argsort of as many draws."""
     keys: LiveTensor = yield Scratch("int32", out.max_shape)
     yield from _draw("WHOLE", (n,), keys, span=0)
     yield from argsort(keys, 0, False, out)

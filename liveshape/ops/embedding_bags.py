@@ -1,4 +1,4 @@
-"""Embedding bags: rows of a table, added, averaged or compared in bags that begin where the offsets say."""
+"""EmbeddingBag: sum, mean or max of gathered rows, in bags that begin where the offsets say."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
 
 
 def check_columns(columns: int, *given: LiveTensor | None) -> None:
-    """Whether there is a number for each column of a weight; the kernels trust this."""
+    """Whether there is an element for each column of a weight; the kernels trust this."""
     for tensor in given:
         if tensor is not None and tensor.numel < columns:
             raise ShapeError(f"{tensor.name} of {tensor.shape} is too short for {columns} columns")

@@ -1,4 +1,4 @@
-"""Embeddings whose tables are integers of two, four or eight bits, with a scale for each group of a row."""
+"""Quantized embeddings: tables of 2, 4 or 8 bits with a scale for each group of a row, dequantized by the gather."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def embedding_q4gsw(
     is_linear_weight: bool,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    """A table of 4-bit numbers; in the order of a linear layer the even ones lie in the low nibbles."""
+    """A 4-bit table; in the order of a linear the even elements lie in the low nibbles."""
     yield _embedding(weight, scales, None, group_size, indices, out, 4, HIGH_FIRST=not is_linear_weight)
 
 
@@ -137,13 +137,13 @@ def embedding_with_minima(
     is_linear_weight: bool,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
-    """A table of 4-bit or 8-bit numbers whose groups have a minimum that is added to all of them."""
+    """A 4-bit or 8-bit table with asymmetric groups: a scale and a minimum."""
     group = _group(weight, scales, bits)
     yield _embedding(weight, scales, minima, group, indices, out, bits, MINIMA=True, HIGH_FIRST=not is_linear_weight)
 
 
 def _group(weight: LiveTensor, scales: LiveTensor, bits: int) -> int:
-    """How many of a row share a scale."""
+    """The group size: how many of a row share a scale."""
     return weight.shape[1] * (8 // bits) // (scales.shape[1] if scales.rank == 2 else 1)
 
 

@@ -141,8 +141,8 @@ def op(
     """Register a generator under its exported names; the last parameter is the output.
 
     `alias`: the output may share the first argument's memory. `reads_data`: planned at every call, because the plan
-    looks at values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
-    `masks`: a list of indices; one of booleans makes the operator look at data. `traits`: the fields of `Traits`, what
+    depends on values. `mutates`: parameters it writes in place. `gathers`: one whose elements are rows of another.
+    `masks`: a list of indices; one of booleans makes the plan depend on data. `traits`: the fields of `Traits`, what
     the operator is to those who do not know it.
 
     >>> @op("aten.neg.default", rows=elementwise())

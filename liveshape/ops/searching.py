@@ -1,4 +1,4 @@
-"""Where values belong in rows that are sorted: searchsorted and bucketize, a binary search for each value."""
+"""searchsorted and bucketize: a binary search in sorted rows for each value."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def bucketize_scalar(
 
 
 def _dtype_of(rows: LiveTensor, value: Number) -> str:
-    """A number is compared as an integer with integers if it is one."""
+    """A scalar is compared as an integer with integers if it is one."""
     return "int32" if are_integers(rows) and value % 1 == 0 else "float32"

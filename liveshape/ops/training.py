@@ -1,4 +1,4 @@
-"""What training on a device adds: a loss with its gradient, the gradients of linear layers, and the step by them."""
+"""Training on a device: fused cross entropy with its gradient, the backward of linears, the optimizer step (AdamW)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def linear_q4gsw_backward(
 
 @op("et_vk.q4gsw_requant.default")
 def q4gsw_requant(latent: LiveTensor, scales: LiveTensor, group_size: int, out: LiveTensor) -> Iterator[Dispatch]:
-    """Weights as the 4-bit codes that are nearest to them under scales that stay."""
+    """Requantize weights to 4-bit codes under scales that stay."""
     if latent.rank != 2:
         raise ShapeError(f"weights {latent.shape} must be [columns, depth]")
     rows, width = latent.shape

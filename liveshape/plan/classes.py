@@ -1,7 +1,7 @@
 """Which nodes plan alike: the same operator, constants, dtypes and bounds, memory shared in the same pattern.
 
 Operators are pure, so such nodes have equal plans whenever their live inputs are equal; one of them is planned and the
-others follow. Whether live shapes are equal is looked at when they move (`plan_state.py`), not assumed here.
+others follow. Whether live shapes are equal is compared when they change (`plan_state.py`), not assumed here.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Cost:
 
     @property
     def nbytes(self) -> int:
-        """Both ways."""
+        """Read and written."""
         return self.read + self.written
 
 
@@ -55,8 +55,8 @@ def costs(node: LiveNode, half: bool) -> list[Cost]:
         read = 0
         for tensor in reads:
             nbytes = _bytes(tensor, _read(node, tensor), half)
-            looked_up = traits.product is None and tensor.constant is not None
-            read += min(nbytes, written) if in_part or looked_up else nbytes
+            gathered = traits.product is None and tensor.constant is not None
+            read += min(nbytes, written) if in_part or gathered else nbytes
         found.append(Cost(read, written))
     if found:
         heaviest = max(range(len(found)), key=lambda step: found[step].nbytes)
@@ -108,7 +108,7 @@ def _new_rows(node: LiveNode, axis: int) -> int:
 
 
 def _named(node: LiveNode) -> Mapping[str, Any]:
-    """The live arguments of a node by name, live scalars as numbers."""
+    """The live arguments of a node by name, live scalars by value."""
     return dict(zip(node.node.parameters, node.arguments(), strict=False))
 
 
