@@ -42,7 +42,7 @@ def test_every_name_of_the_table_is_an_operator() -> None:
     values = [value for name, value in vars(pattern_operators).items() if name.isupper() and name != "OPS"]
     names = {name for value in values for name in ([value] if isinstance(value, str) else [*value])}
     assert names <= OPS.keys()
-    assert len(pattern_operators.NORMED) == 4
+    assert len(pattern_operators.RMS_NORM_LAYERS) == 4
 
 
 def test_what_an_operator_was_fused_from_exists() -> None:
