@@ -143,7 +143,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert re.findall(r'^version = "(.*)"$', project, re.MULTILINE) == [liveshape.__version__]
 
 
-def test_only_the_device_imports_wgpu_and_only_export_and_the_way_out_import_torch() -> None:
+def test_only_the_device_imports_wgpu_and_only_export_and_the_host_fallback_import_torch() -> None:
     for name, path in modules():
         roots = {each.split(".")[0] for each in imported(path)}
         assert "wgpu" not in roots or name == "device.wgpu_native", f"{name} imports wgpu"
