@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from liveshape.cli import main
+from liveshape.ops import OPS
 from tests.support.chat_model import write_folder_model, write_gguf_model
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +56,16 @@ def test_every_block_has_a_language(page: Path) -> None:
     assert {block.language for block in blocks_of(page)} <= {"sh", "python"}, "what is not run cannot be told"
 
 
+@pytest.fixture
+def _operators_of_a_page() -> Iterator[None]:
+    """A page may define an operator of its own, which no other test must see."""
+    known = {*OPS}
+    yield
+    for name in OPS.keys() - known:
+        del OPS[name]
+
+
+@pytest.mark.usefixtures("_operators_of_a_page")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, monkeypatch)

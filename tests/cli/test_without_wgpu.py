@@ -27,7 +27,7 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("options", [(), ("--method", "forward"), ("--json",)], ids=" ".join)
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=" ".join)
 def test_inspect_needs_no_wgpu(options: tuple[str, ...]) -> None:
     done = call("inspect", BLOCK, *options)
     assert (done.returncode, done.stderr) == (0, "")
@@ -37,7 +37,7 @@ def test_inspect_needs_no_wgpu(options: tuple[str, ...]) -> None:
         assert "no adapter here: limits are the least that every WebGPU device has" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [("inspect", BLOCK, "--device", "nvidia"), ("devices",), ("run", BLOCK)])
+@pytest.mark.parametrize("arguments", [("inspect", BLOCK, "--device", "nvidia"), ("run", BLOCK)])
 def test_commands_that_need_a_device_say_what_is_missing(arguments: tuple[object, ...]) -> None:
     done = call(*arguments)
     assert done.returncode == 3

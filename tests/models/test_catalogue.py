@@ -49,9 +49,10 @@ FAST = first_of_each_suite()
 
 
 def test_every_suite_has_a_fast_case() -> None:
-    """Each suite is there, and the whole catalogue is collected."""
-    assert {suite for suite, _ in FAST} == {suite for suite, _ in CASES}
-    assert len(FAST) == len({suite for suite, _ in CASES}) < len(CASES)
+    """Each suite is there but for those of q8ta, and the whole catalogue is collected."""
+    suites = {suite for suite, _ in CASES}
+    assert {suite for suite, _ in FAST} == {suite for suite in suites if "q8ta" not in suite}
+    assert len(FAST) < len(suites) < len(CASES)
 
 
 @pytest.mark.parametrize(("suite", "case"), slowly(CASES, FAST))

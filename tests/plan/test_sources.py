@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from liveshape.lower.activations import with_activations
 from liveshape.lower.lowering import lower
 from liveshape.lower.pattern_operators import RMS_NORM_LAYERS
 from liveshape.ops import OPS
-from tests.support.exporting import CACHE
+from tests.formats.conftest import exported
+from tests.support.llamas import Tiny
+from tests.support.llamas import program as written_llama
+from tests.support.programs import programs
 
 ROOT = Path(__file__).parents[2]
 STORY = ROOT / "liveshape" / "demo" / "story" / "model.pte"
@@ -46,11 +50,13 @@ def kept(graph: Graph) -> set[NodeSource]:
     return {source for node in graph.nodes for source in node.sources}
 
 
-def exported(name: str) -> Path:
-    found = sorted(CACHE.glob(f"{name}-*.pte"))
-    if not found:
-        pytest.skip(f"{name} was not exported here")
-    return found[0]
+PATHS: Mapping[str, Callable[[], Path]] = {
+    "story": lambda: STORY,
+    "llama": lambda: written_llama(Tiny("sources_4w")),
+    "llama_8da4w": lambda: written_llama(Tiny("sources_8da4w", quantization="8da4w")),
+    "portable": lambda: exported("portable") / "program.pte",
+    "views": lambda: programs()["views"].pte(),
+}
 
 
 def test_a_fused_layer_leads_back_to_its_file_nodes() -> None:
@@ -63,10 +69,10 @@ def test_a_fused_layer_leads_back_to_its_file_nodes() -> None:
     assert all(str(source).startswith(f"{source.operator} (forward, instruction") for source in layer.sources)
 
 
-@pytest.mark.parametrize("name", ["story", "llama.last", "export.qwen3_8da4w", "quantized_8da4w", "portable", "views"])
+@pytest.mark.parametrize("name", PATHS)
 def test_no_node_of_a_file_is_lost(name: str) -> None:
     """What packs constants is dropped at load; everything else is in a node, views and equal nodes among it."""
-    path = STORY if name == "story" else exported(name)
+    path = PATHS[name]()
     graph = lowered(path)
     assert kept(graph) >= file_nodes(path)
     if name == "story":
@@ -74,7 +80,7 @@ def test_no_node_of_a_file_is_lost(name: str) -> None:
 
 
 def test_equal_nodes_become_one_with_all_sources() -> None:
-    graph = lowered(exported("export.qwen3_8da4w"))
+    graph = lowered(PATHS["llama_8da4w"]())
     shared = [node for node in graph.nodes if node.traits.cheap_to_keep]
     assert any(len(node.sources) > 1 for node in shared)
 
