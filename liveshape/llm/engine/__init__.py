@@ -1,1 +1,1 @@
-"""One graph with its KV cache on a device, and the texts that take turns at it."""
+"""The inference engine: one graph with its KV cache on a device, shared by sequences that are swapped in and out."""

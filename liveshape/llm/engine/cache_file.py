@@ -1,8 +1,9 @@
-"""A cache on disk: which program it is of and how it was run, its tokens, and its states, each as long as they are.
+"""Saved KV cache (prompt cache), the file format: checksum of the program, activations, tokens, and the state tensors
+truncated to the number of tokens.
 
     "liveshape cache 3\\n" | length of the header | header, JSON | tokens, int32 | states, one after the other | digest
 
-A reader knows what its model needs, so it compares before it reads: nothing is allocated that the file did not pay for.
+The header is checked against the model before the rest is read: nothing is allocated that the file did not pay for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from liveshape.graph import Shape
 from liveshape.graph.elements import prod
 from liveshape.run.arrays import numpy_dtype
 
-Layout = tuple[tuple[str, Shape], ...]  # the dtype and the shape of each state
+Layout = tuple[tuple[str, Shape], ...]  # dtype and shape of each state tensor
 
 _MAGIC = b"liveshape cache 3\n"
 _WITHOUT_ACTIVATIONS = b"liveshape cache 2\n"
@@ -38,10 +39,10 @@ _TOKEN = np.dtype("<i4")
 
 @dataclass(frozen=True)
 class Saved:
-    """A cache on the host: the tokens in it, and the contents of each state up to their number.
+    """A KV cache on the host: its tokens, and the rows of each state tensor up to their number.
 
-    `activations` is what rows of layers were rounded to; it changes every state. That caches are kept in float16 is
-    said by their dtypes.
+    `activations` is the dtype that activations are quantized to, since every state depends on it. A float16 KV cache
+    needs no such field: the dtypes of the states say it.
     """
 
     program: str
@@ -53,18 +54,18 @@ class Saved:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a cache must be like to be of use: of this program, with these activations, its tokens known and few enough,
-    its states as these."""
+    """What a saved cache must match to be restored: checksum, activations, vocabulary, context length, and state
+    layout."""
 
     program: str
     activations: str
     vocab_size: int
     max_context: int
-    layout: Callable[[int], Layout]  # of the states of so many tokens
+    layout: Callable[[int], Layout]  # by the number of tokens
 
 
 def save(path: str | os.PathLike[str], saved: Saved) -> None:
-    """Write a cache, whole or not at all.
+    """Save a KV cache to a file, atomically.
 
     Example: `save("prefix.cache", saved)`.
     """
@@ -96,7 +97,7 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
 
 
 def load(path: str | os.PathLike[str], expected: Expected) -> Saved:
-    """Read what `save` wrote, after comparing it with what is expected.
+    """Load a saved KV cache and validate it: program, activations, layout, size, checksum, token ids.
 
     Example: `load("prefix.cache", expected).tokens`.
     """
@@ -155,7 +156,7 @@ def _read(file: BinaryIO, size: int, expected: Expected) -> Saved:
 
 
 def _check_header(header: bytes, expected: Expected) -> int:
-    """The number of tokens, if everything that a header says is as it must be."""
+    """Validate the header and return the number of tokens."""
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError) as error:

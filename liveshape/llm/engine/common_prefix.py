@@ -1,4 +1,4 @@
-"""How far two rows of tokens are the same: what a cache holds of a prompt, and what of a draft is accepted."""
+"""Common prefix of two token sequences, for prefix reuse of the KV cache and for accepting draft tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two rows begin with alike.
+    """The length of the common prefix of two token sequences.
 
     >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
     2

@@ -1,4 +1,5 @@
-"""A draft model: a smaller one of the same tokens proposes what the large one verifies (speculative.py)."""
+"""Draft model of speculative decoding: a smaller model with the same vocabulary proposes draft tokens that the target
+model verifies (speculative.py)."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ from liveshape.llm.sampling_settings import Sampling
 
 
 class DraftModel:
-    """What a smaller model would write. Its cache follows the text, whatever was in it before.
+    """Drafts tokens with a smaller model, whose KV cache is truncated and extended to follow the sequence.
 
     Example: `DraftModel(session_of_the_small_model, sampling).draft(ids, token, 7)`.
     """
 
     def __init__(self, session: Session, sampling: Sampling) -> None:
         self._session, self._sampling = session, sampling
-        self._agreed = 0  # tokens that its cache and the text are known to begin with alike
+        self._agreed = 0  # a known lower bound of the common prefix of its cache and the sequence
         self._mark: object = None
 
     def expects(self, text: Sequence[int]) -> bool:
-        """Whether the text still fits into its context."""
+        """Whether the sequence still fits into the context of the draft model."""
         return len(text) + 1 < self._session.description.max_context
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
-        """Its own stream of tokens, without an end."""
+        """Up to `most` draft tokens, without stop tokens."""
         return self._session.turn.run(self._draft, text, token, most)
 
     def _draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
@@ -35,7 +36,7 @@ class DraftModel:
         known = self._agreed if session.mark is self._mark else 0
         known = min(known, len(text), session.position)
         held = known + common_prefix(session.tokens_from(known), [*text[known:], token])
-        # The last token is computed again if it is there already, for what follows it.
+        # The last token runs again even if it is in the cache: its logits are needed.
         session.truncate(min(held, len(text)))
         missing = [*text[session.position :], token]
         most = min(most, session.description.max_context - session.position - len(missing) + 1)
@@ -48,7 +49,7 @@ class DraftModel:
 
 
 def check_draft(session: Session, draft: Session) -> None:
-    """An error unless one model can draft for another.
+    """Raise unless one model can draft for another: same vocabulary size, and a KV cache that can be rolled back.
 
     Example: `check_draft(large_session, small_session)`.
     """

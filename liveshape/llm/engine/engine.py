@@ -1,5 +1,5 @@
-"""One graph with its weights and its cache on a device, shared by a model and its forks: the contents of one of them
-are resident in the cache, those of the others are swapped out to copies on the device until they are used."""
+"""The engine: one compiled graph with its weights and KV cache on a device, shared by a model and its forks. One
+sequence is resident in the KV cache; the others are swapped out to copies on the device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from liveshape.run.executor import Executor, Pending
 from liveshape.run.results import DeviceTensor
 from liveshape.run.weights import Progress
 
-# Between them these take every route through the sampling operator.
+# Together these take every branch of the sampling operator, so that load compiles all its pipelines.
 _ROUTES = (
     Sampling(),
     Sampling(repetition_penalty=1.1),
@@ -34,16 +34,16 @@ _ROUTES = (
 
 
 class Engine:
-    """Runs tokens at a position and chooses the token after them. It does not count: sessions do.
+    """Runs the forward pass at a position and samples the next token. Sessions keep track of tokens and positions.
 
-    Its methods are for whoever has the turn.
+    Callers hold the lock (`turn`).
     """
 
     def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
         self.description = made.description
         self.device = device
         self.turn = FairLock()
-        # The most rows last: smaller calls are planned behind them, and so are the rows of each.
+        # The largest number of rows last: smaller shapes are planned with the last setting (plan/routes.py).
         most = made.description.chosen_rows
         ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]
         settings = tuple(tuple(_values(made, sampling, rows).items()) for sampling, rows in ways)
@@ -59,7 +59,7 @@ class Engine:
         self.cache = Cache(self._executor, made.states)
         self._made = made
         self._resident_ref: weakref.ref[Contents] | None = None
-        self._latest: Pending | None = None  # the step after which nothing, neither a step nor a swap, wrote memory
+        self._latest: Pending | None = None  # the last step, if no swap has written the cache since
         self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
         positions = np.arange(made.description.max_context, dtype=made.position.dtype)
         self._positions = self._executor.prepared(made.position, positions)
@@ -68,32 +68,32 @@ class Engine:
 
     @property
     def executor(self) -> Executor:
-        """What runs the graph; an InputError once the model is closed."""
+        """The executor of the graph; an InputError once the model is closed."""
         if self._executor is None:
             raise InputError("the model was closed, and its memory is free for others; load it again")
         return self._executor
 
     @property
     def memory(self) -> Memory:
-        """What the graph and its cache take on the device."""
+        """Device memory of the graph and its KV cache."""
         return Memory(0, 0, 0, 0, 0, 0, 0) if self._executor is None else memory_of(self._executor.plan)
 
-    # Who is resident in the cache
+    # Swapping sequences
 
     def register(self, contents: Contents) -> Contents:
-        """Make contents known, so that closing the engine frees their copies, too."""
+        """Register contents, so that closing the engine frees their swapped-out copies, too."""
         self._registered.add(contents)
         return contents
 
     def swap_in(self, contents: Contents) -> None:
-        """Make contents the resident ones of the cache; those that were are swapped out.
+        """Swap contents into the KV cache, and swap the resident ones out.
 
-        An interrupt leaves the cache to the old ones, to nobody or to the new ones, and each of them can come back.
+        After an interrupt the old, none or the new ones are resident; either can be swapped in again.
         """
         resident = self._resident
         if resident is contents:
             return
-        # First: rows that steps ahead wrote are behind the text, so no copy has them, and they do not come back.
+        # First: rows written by steps ahead are past the end of the sequence, so they are not copied and are lost.
         self._latest = None
         if resident is not None:
             self._swap_out(resident)
@@ -106,7 +106,7 @@ class Engine:
         self._resident_ref = weakref.ref(contents)
 
     def _swap_out(self, contents: Contents) -> None:
-        """Copy the cache to buffers of contents, those that they have where these are large enough."""
+        """Copy the KV cache to buffers of its contents; buffers that are large enough are reused."""
         held = contents.copies
         contents.copies = self.cache.copy(len(contents.tokens), held)
         # Last: an interrupt must not leave a buffer in use that is freed.
@@ -114,11 +114,11 @@ class Engine:
 
     @property
     def _resident(self) -> Contents | None:
-        """The contents in the cache; None if nobody's are, or those of a text that is gone."""
+        """The contents resident in the KV cache; None if there are none, or if they were garbage collected."""
         return self._resident_ref() if self._resident_ref is not None else None
 
     def holds(self, contents: Contents, pending: Pending) -> bool:
-        """Whether all that a step wrote for contents is in memory: neither a step nor a swap has come after it."""
+        """Whether what a step wrote for contents is still on the device: no other step and no swap came after it."""
         return self._resident is contents and pending is self._latest and pending.is_latest
 
     # Steps
@@ -131,7 +131,7 @@ class Engine:
         wanted: Sequence[int],
         rows: int = 1,
     ) -> Pending:
-        """Put tokens into the cache at a position; with a sampling, choose a token after each of the last `rows`."""
+        """Run tokens at a position (prefill or decode); with `sampling`, sample after each of the last `rows`."""
         made = self._made
         given: Any = tokens
         if not isinstance(tokens, DeviceTensor):
@@ -145,7 +145,7 @@ class Engine:
         return pending
 
     def choose(self, sampling: Sampling) -> Pending:
-        """Choose a token from the logits of the last run, otherwise than it did."""
+        """Sample again from the logits of the last run, with other settings."""
         self._choose_by(sampling, 1)
         self._latest = None
         pending = self._latest = self.executor.resume(self._made.choice, [TOKEN])
@@ -153,7 +153,7 @@ class Engine:
 
     @property
     def has_logits(self) -> bool:
-        """Whether the logits of the last run are there: after an interrupt nobody knows at which shapes."""
+        """Whether the logits of the last run can be read: after an interrupt their live shape is unknown."""
         return self.executor.holds_results
 
     def last_logits(self) -> Any:
@@ -163,11 +163,11 @@ class Engine:
         return self.executor.fetch(logits, prod(shape[:-1]) * shape[-1] - shape[-1], shape[-1:])
 
     def rows_of(self, pending: Pending) -> Any:
-        """The logits of a run that wanted them, [rows, V]."""
+        """The logits of a run that asked for them as an output, [rows, V]."""
         return pending.result()[0].reshape(-1, self._made.logits.max_shape[-1])
 
     def close(self) -> None:
-        """Give the memory of the graph, the cache and all copies back at once."""
+        """Free the device memory of the graph, the KV cache and all swapped-out copies."""
         executor, self._executor = self._executor, None
         self._resident_ref = self._latest = None
         for contents in list(self._registered):
@@ -179,7 +179,7 @@ class Engine:
         executor = self.executor
         executor.ready()
         chosen = (sampling, rows, executor.live)
-        if chosen == self._chosen_by:  # mostly they are those of the step before
+        if chosen == self._chosen_by:  # the usual case: unchanged since the step before
             return
         self._chosen_by = ()
         for symint, value in _values(self._made, sampling, rows).items():
@@ -188,7 +188,7 @@ class Engine:
 
 
 def _values(made: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymInt, Any]:
-    """The live numbers of the sampling operator."""
+    """The live scalars of the sampling operator and their values."""
     settings = made.settings
     if sampling is None:
         return {made.rows: rows, settings["active"]: False}
@@ -197,18 +197,18 @@ def _values(made: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymI
 
 
 def token_of(pending: Pending) -> int:
-    """The token that a run chose, once the device is done."""
+    """The sampled token of a run; waits for the device."""
     return int(pending.result()[0].item())
 
 
 def logits_of(pending: Pending, rows: int) -> Any:
-    """The logits that a run brought along for each token that it chose, [rows, V]; None if it brought none."""
+    """The logits of each sampled token of a run, [rows, V]; None if the run did not ask for them."""
     _, *brought = pending.result()
     return brought[0].reshape(-1, brought[0].shape[-1])[-rows:] if brought else None
 
 
 def tokens_of(pending: Pending) -> list[int]:
-    """The tokens that a run chose, one after each of its last rows."""
+    """The sampled tokens of a run, one per row."""
     chosen: list[int] = pending.result()[0].reshape(-1).tolist()
     return chosen
 

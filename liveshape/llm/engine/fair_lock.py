@@ -1,10 +1,10 @@
-"""One after the other: threads that share a model take turns at it, in the order in which they came.
+"""Fair, reentrant, interrupt-safe lock (a FIFO ticket lock) for the threads that share a model.
 
-The line itself says whose turn it is: its first ticket. So there is nothing that an interrupt could leave half done: a
-ticket is put in and taken out by one call each, and whatever happens in between, it is taken out.
+The head of the queue owns the lock, and there is no other state that an interrupt could leave inconsistent: a ticket is
+appended and removed by one call each, and removed whatever happens in between.
 
-A finalizer must not wait for a turn: the collector runs it in any thread, between any two lines, and whoever has the
-turn may be waiting for that thread, or be that thread. What it has to do is left to whoever has the turn next.
+A finalizer must not wait for the lock: the garbage collector runs it in any thread, between any two lines, and the
+owner may be waiting for that thread, or be that thread. Its work is deferred to the next owner.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from liveshape.errors import InputError, LiveshapeError
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
-_LOOK = 0.05  # seconds until a waiting thread looks for itself: whoever should wake it may have been interrupted
+_LOOK = 0.05  # seconds between polls of a waiting thread: the one that should wake it may have been interrupted
 
 
 class _Ticket:
-    """A place in the line. Who has to wait has a gate, which opens when the one before it has left."""
+    """A place in the queue. A waiting thread blocks on `gate`, which its predecessor releases."""
 
     __slots__ = ("gate", "thread")
 
@@ -35,22 +35,22 @@ class _Ticket:
         self.gate: threading.Lock | None = None
 
     def wait(self, line: deque[_Ticket]) -> None:
-        """Wait until this ticket is the first of its line."""
+        """Block until this ticket is the head of the queue."""
         self.gate = gate = threading.Lock()
         gate.acquire()
-        # Whoever left before there was a gate did so before this is asked.
+        # No lost wakeup: an owner that released before the gate existed did so before this check.
         while line[0] is not self:
             gate.acquire(timeout=_LOOK)
 
     def wake(self) -> None:
-        """Let the thread that waits look whether it is first."""
+        """Wake the waiting thread, to check whether it is the head."""
         if self.gate is not None:
-            with contextlib.suppress(RuntimeError):  # it is open already
+            with contextlib.suppress(RuntimeError):  # released already
                 self.gate.release()
 
 
 class FairLock:
-    """A lock that is fair, that a thread may take again while it has it, and that survives Ctrl-C at any moment.
+    """A fair (FIFO), reentrant lock that survives Ctrl-C at any moment.
 
     It has no `with`: an interrupt at the beginning of a method `__exit__` would leave it locked for good.
 
@@ -60,12 +60,12 @@ class FairLock:
 
     def __init__(self) -> None:
         self._line: deque[_Ticket] = deque()
-        self._left: deque[Callable[[], object]] = deque()  # calls for whoever has the turn next
+        self._left: deque[Callable[[], object]] = deque()  # deferred calls, for the next owner
 
     def leave(self, function: Callable[[], object]) -> None:
-        """Have a function called in a turn without waiting for one: at once if nobody has it, or else by its owner.
+        """Defer a call to the lock's owner, without blocking; call it now if the lock is free.
 
-        It may be called twice, where an interrupt comes in between.
+        An interrupt may cause it to be called twice.
 
         Example: `model.turn.leave(stream.forget)`.
         """
@@ -73,7 +73,7 @@ class FairLock:
         line = self._line
         if line or in_device_thread():
             return
-        # A ticket as any other, but it does not wait: whoever is first calls what is left.
+        # An ordinary ticket that does not wait: whoever is the head runs the deferred calls.
         ticket = _Ticket(threading.get_ident())
         try:
             line.append(ticket)
@@ -87,7 +87,7 @@ class FairLock:
             self._wake_first()
 
     def run(self, function: Callable[Arguments, Result], *args: Arguments.args, **named: Arguments.kwargs) -> Result:
-        """Call a function when it is this thread's turn.
+        """Acquire the lock, call a function, release the lock.
 
         Example: `model.turn.run(lambda: (model.reset(), model.prefill(ids)))`.
         """
@@ -114,16 +114,16 @@ class FairLock:
                 self._call_what_was_left()
             return result
         finally:
-            # Nothing may stand before this call, not even `suppress`: an interrupt must not skip it.
+            # First, and without `suppress`: an interrupt must not skip it.
             try:  # noqa: SIM105
                 line.remove(ticket)
-            except ValueError:  # interrupted before it was in the line
+            except ValueError:  # interrupted before it was in the queue
                 pass
             self._wake_first()
 
     def run_or_leave(self, function: Callable[[], object]) -> None:
-        """Run a function, as `run` does, or leave it where waiting would have no end: in a finalizer that interrupts a
-        thread of the device, or one that waits in this line.
+        """`run`, or `leave` where waiting would deadlock: in a finalizer that interrupts a thread of the device, or one
+        that waits for this lock.
 
         Example: `model.turn.run_or_leave(model.free)`.
         """
@@ -134,18 +134,19 @@ class FairLock:
             self.run(function)
 
     def _waits(self, thread: int, besides: _Ticket | None) -> bool:
-        """Whether a thread has a ticket in the line already."""
+        """Whether a thread is in the queue already."""
         return any(ticket.thread == thread for ticket in list(self._line) if ticket is not besides)
 
     def _call_what_was_left(self) -> None:
-        """Removed when it is done: an interrupt must not lose it, and a finalizer in between may have done it, too."""
+        """Run the deferred calls. Each is removed only when done, so that an interrupt does not lose it; a finalizer in
+        between may have run it, too."""
         left = self._left
         while left:
             try:
                 function = left[0]
             except IndexError:
                 return
-            with contextlib.suppress(LiveshapeError):  # whoever left it is gone
+            with contextlib.suppress(LiveshapeError):  # there is no caller left to tell
                 function()
             with contextlib.suppress(ValueError):
                 left.remove(function)
@@ -159,12 +160,12 @@ class FairLock:
         line = self._line
         try:
             return line[0] if line else None
-        except IndexError:  # it left between the two questions
+        except IndexError:  # removed between the two reads
             return None
 
 
 class HasTurn(Protocol):
-    """What is used by one thread at a time."""
+    """An object guarded by a FairLock."""
 
     @property
     def turn(self) -> FairLock: ...
@@ -176,7 +177,7 @@ Owner = TypeVar("Owner", bound=HasTurn)
 def in_turn(
     method: Callable[Concatenate[Owner, Arguments], Result],
 ) -> Callable[Concatenate[Owner, Arguments], Result]:
-    """A method that waits for its object's turn.
+    """Decorator: run a method while holding its object's lock.
 
     Example: `@in_turn` above `def prefill(self, ids): ...`.
     """

@@ -1,7 +1,7 @@
-"""The state of a model between calls, as the graph describes it: on the device, in copies beside it, and on the host.
+"""The KV cache: state tensors that outlive a call, on the device, swapped out to copies, and saved to the host.
 
-Where every state is rows at positions, nothing behind the present position is ever read: fewer tokens are a prefix of
-more, and going back needs no work. Other state is one whole: it can be copied and begun anew, not cut.
+In a positional cache (one row per token) no row past the current position is ever read, so truncating it costs nothing.
+Other state (recurrent, ring buffers) can be copied and reset, not truncated.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from liveshape.run.executor import Executor
 from liveshape.run.results import Staging
 from liveshape.run.upload import stream
 
-_PIECE = 4 << 20  # bytes of zeros that are written at a time
+_PIECE = 4 << 20  # bytes of zeros per write
 
 
 class Contents:
-    """What a cache may hold: tokens, copies of their state while another's is in it, and what is known of both."""
+    """One sequence of a KV cache: its tokens, its copies while it is swapped out, and whether both are valid."""
 
     __slots__ = ("__weakref__", "copies", "known", "logits_at", "tokens")
 
     def __init__(self, tokens: Sequence[int] = (), copies: Sequence[Buffer] = ()) -> None:
         self.tokens = list(tokens)
         self.copies = list(copies)
-        self.known = True  # False while, and after, something may have changed the state without being in the tokens
-        self.logits_at = -1  # the number of tokens whose logits lie on the device
+        self.known = True  # False while, and after, the state may have changed without the tokens
+        self.logits_at = -1  # the number of tokens whose logits are on the device
 
     def free(self, device: Device) -> None:
-        """Give the memory of the copies back at once."""
+        """Free the swapped-out copies."""
         copies, self.copies = self.copies, []
         device.free(copies)
 
 
 class Cache:
-    """The states of one executor."""
+    """The state tensors of one executor: copy, swap in, truncate, read and upload."""
 
     def __init__(self, executor: Executor, states: Sequence[State]) -> None:
         self._executor = executor
@@ -50,7 +50,7 @@ class Cache:
         self.positional = all(state.axis is not None for state in self._states)
 
     def clear(self) -> None:
-        """What the program began with, for states that are more than rows at positions."""
+        """Reset states that are not positional to their initial values."""
         for state in self._states:
             if state.axis is None:
                 stream(self._executor.device, self._executor.buffer_of(state.tensor), self._beginning(state.tensor))
@@ -67,7 +67,7 @@ class Cache:
     # On the device
 
     def copy(self, length: int, into: Sequence[Buffer] = ()) -> list[Buffer]:
-        """Copies of the states as far as they hold `length` tokens; buffers that are large enough serve again."""
+        """Copy the first `length` tokens of the states to other buffers; those that are large enough are reused."""
         rows, copies, made = [], list(into), list[Buffer]()
         room = self._prefixes(self._roomy(length))
         try:
@@ -84,7 +84,7 @@ class Cache:
         return copies
 
     def swap_in(self, copies: Sequence[Buffer], length: int) -> None:
-        """The other way: the states from copies of them."""
+        """Copy the states back from their copies."""
         rows = [
             (copy, self._words(tensor, shape), self._executor.buffer_of(tensor))
             for copy, (tensor, shape) in zip(copies, self._prefixes(length), strict=True)
@@ -95,12 +95,12 @@ class Cache:
         return self._executor.device.buffer(padded(self._bytes(tensor, shape)), f"copy of {tensor.name}")
 
     def _roomy(self, length: int) -> int:
-        """Twice as long: a text will grow."""
+        """Twice the length, so that a growing sequence reuses its buffers."""
         sizes = [state.tensor.max_shape[state.axis] for state in self._states if state.axis is not None]
         return min(2 * length, *sizes) if sizes else length
 
     def _prefixes(self, length: int) -> list[tuple[Tensor, Shape]]:
-        """What of each state holds `length` tokens, as the shape of its beginning in memory."""
+        """The prefix of each state that holds `length` tokens, as the shape of the first bytes of its buffer."""
         if length == 0:
             return []
         rows = [
@@ -117,13 +117,13 @@ class Cache:
     # On the host
 
     def layout(self, length: int) -> Layout:
-        """The dtype and the shape of each state, cut to `length` positions."""
+        """The dtype and shape of each state, truncated to `length` positions."""
         return tuple((state.tensor.dtype, _cut(state, length)) for state in self._states)
 
     def read(self, length: int) -> tuple[Any, ...]:
-        """The contents of each state, cut to `length` positions."""
+        """Read the states back to the host, truncated to `length` positions."""
         executor = self._executor
-        # Through memory of its own: what the executor keeps for results is much smaller and stays.
+        # Its own staging buffer, freed afterwards: the executor's for results is much smaller.
         staging = Staging(executor.device, executor.plan.limits.half)
         found = []
         try:
@@ -136,7 +136,7 @@ class Cache:
         return tuple(found)
 
     def upload(self, arrays: Sequence[Any], length: int) -> list[Buffer]:
-        """New copies on the device of what `read` gave for `length` tokens."""
+        """Upload what `read` returned for `length` tokens, as swapped-out copies."""
         half, copies = self._executor.plan.limits.half, list[Buffer]()
         try:
             for state, array in zip(self._states, arrays, strict=True):
@@ -154,11 +154,11 @@ class Cache:
 
 
 def _cut(state: State, length: int) -> Shape:
-    """The shape of a state with `length` rows, where it has rows."""
+    """The shape of a state truncated to `length` rows, if it is positional."""
     shape = state.tensor.max_shape
     return shape if state.axis is None else (*shape[: state.axis], length, *shape[state.axis + 1 :])
 
 
 def _leads(state: State) -> bool:
-    """Whether the first rows of a state are the first bytes of its memory."""
+    """Whether the first rows of a state are contiguous at the start of its buffer."""
     return state.axis is not None and prod(state.tensor.max_shape[: state.axis]) == 1

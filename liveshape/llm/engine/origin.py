@@ -1,4 +1,4 @@
-"""Where a model comes from: all bytes that were loaded, and how it runs. Saved caches carry a checksum and that."""
+"""Identity of a loaded model, which saved KV caches carry: checksum of its bytes, activations, RoPE scaling."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from liveshape.errors import InputError
 from liveshape.formats.source import Source
 from liveshape.graph.constants import pieces
 
-_PIECE = 4 << 20  # bytes of a file that are hashed at a time
+_PIECE = 4 << 20  # bytes hashed at a time
 
 
 class Origin:
-    """Where a model comes from: the name of its file, the bytes that were loaded, until it is closed, and how it runs.
+    """The identity of a model: the name of its file, its bytes until it is closed, and how it runs.
 
-    `rotation` is given where positions turn otherwise than in the file's own context: caches of both do not mix.
+    `rotation` is set where RoPE scaling depends on the context and differs from the file's: the KV caches are
+    incompatible.
 
     Example: `Origin("model.pte", Source("model.pte")).checksum`.
     """
@@ -35,7 +36,7 @@ class Origin:
 
     @functools.cached_property
     def checksum(self) -> str:
-        """Of all bytes of the program that was loaded, and of the data that came beside it."""
+        """Checksum of the program that was loaded and its external data."""
         if self._source is None:
             raise InputError(f"{self.name} has no file, and so no checksum that a saved cache could name")
         digest = hashlib.blake2b(digest_size=16)
@@ -48,7 +49,7 @@ class Origin:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Let go of the bytes."""
+        """Release the memory-mapped bytes."""
         self._data = {}
         if self._source is not None:
             self._source.close()

@@ -1,8 +1,8 @@
-"""A text in the making: its tokens, whether their logits lie on the device, and the step that runs ahead of it.
+"""A session: one sequence of an engine, its tokens, whether their logits are on the device, and the steps ahead of it.
 
-What an interrupt or an error leaves behind follows from one rule: tokens count when they are in the list. Rows at
-positions behind it are never read, so a step that did not end is simply not there. State that is no rows at positions
-has no such place to end: after a step that did not end it is unknown, and the session says so until it begins anew.
+What an interrupt or an error leaves behind follows from one rule: tokens count when they are in the list. Rows of the
+KV cache past its end are never read, so a step that did not end needs no rollback. State that is not positional
+(recurrent) is unknown after such a step, and the session raises until it is reset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from liveshape.run.executor import Pending
 
 
 class Session:
-    """One text of an engine. Its methods are for whoever has the `turn`.
+    """One sequence of an engine: prefill, decode, verify, truncate, fork. Callers hold the lock (`turn`).
 
     Example: `session.append([1, 2, 3], None); session.turn.run(session.logits)`.
     """
@@ -36,21 +36,21 @@ class Session:
 
     @property
     def turn(self) -> FairLock:
-        """The turn at the engine, which all its sessions share."""
+        """The lock of the engine, shared by all its sessions."""
         return self.engine.turn
 
     @property
     def description(self) -> Description:
-        """The numbers of the model."""
+        """Context length, vocabulary size and special tokens of the model."""
         return self.engine.description
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens in the cache."""
+        """The tokens in the KV cache, as a copy."""
         return tuple(self._contents.tokens)
 
     def tokens_from(self, length: int) -> list[int]:
-        """Those behind the first `length`.
+        """The tokens after the first `length`.
 
         Example: `session.tokens_from(session.position - 1)`.
         """
@@ -58,21 +58,21 @@ class Session:
 
     @property
     def text(self) -> Sequence[int]:
-        """The tokens in the cache as they are kept: to be read, and only now."""
+        """The tokens in the KV cache, not copied: read it now, do not keep it."""
         return self._contents.tokens
 
     @property
     def position(self) -> int:
-        """How many there are."""
+        """The number of tokens in the KV cache."""
         return len(self._contents.tokens)
 
     @property
     def mark(self) -> object:
-        """Another object whenever somebody but a stream moves the text."""
+        """Version of the sequence: a new object whenever anything but a stream changes it."""
         return self._mark
 
     def check_open(self) -> None:
-        """An InputError once the session, or the model that it is of, is closed.
+        """Raise an InputError once the session or its engine is closed.
 
         Example: `session.check_open()`.
         """
@@ -83,9 +83,9 @@ class Session:
     # Steps
 
     def append(self, tokens: Sequence[int], sampling: Sampling | None) -> Pending | None:
-        """Run tokens chunk by chunk; the last chunk chooses the token after it if there is a sampling.
+        """Prefill tokens in chunks; with `sampling`, the last chunk samples the next token.
 
-        All of them become part of the text, or none.
+        All tokens are appended, or none.
 
         Example: `token_of(session.append(ids, Sampling()))`.
         """
@@ -103,7 +103,7 @@ class Session:
         return pending
 
     def evaluate(self, chunk: Sequence[int]) -> Any:
-        """Append tokens, as many as one call takes, and give the logits after each, [tokens, vocabulary].
+        """Append at most one chunk of tokens and return the logits after each, [tokens, vocabulary].
 
         Example: `session.evaluate(ids[: session.evaluated_at_once])`.
         """
@@ -118,11 +118,11 @@ class Session:
 
     @property
     def evaluated_at_once(self) -> int:
-        """The most tokens of `evaluate`: one, if the program gives the logits of its last token alone."""
+        """The most tokens of `evaluate`: one, if the program computes only the last token's logits."""
         return self.description.logit_rows
 
     def choose(self, sampling: Sampling) -> Pending:
-        """Choose what may follow the text; it does not become part of it.
+        """Sample the next token; it is not appended.
 
         Example: `token_of(session.choose(Sampling()))`.
         """
@@ -130,30 +130,30 @@ class Session:
         return self.engine.choose(sampling)
 
     def logits(self) -> Any:
-        """The logits of what may follow, [vocabulary].
+        """The logits of the next token, [vocabulary].
 
         Example: `session.logits().argmax()`.
         """
         self._need_logits()
         return self.engine.last_logits()
 
-    # Looking ahead
+    # Steps ahead and speculative decoding
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether a step may be undone, so that it can be submitted before it is known to be wanted."""
+        """Whether steps can be rolled back, so that they may be submitted speculatively."""
         return self.engine.cache.positional
 
     @property
     def steps_ahead(self) -> int:
-        """How many steps may be under way behind the one whose token is read."""
+        """How many decode steps may be in flight after the one whose token is read."""
         return self.engine.device.steps_ahead
 
     def follow(self, pending: Pending, sampling: Sampling, logits: bool = False, behind: int = 0) -> Pending:
-        """Submit the token of a step that may still be under way; `accept` makes it part of the text.
+        """Submit the next decode step, with the token of a step that may still be in flight; `accept` appends it.
 
-        It is the token after `behind` others of such steps. With `logits`, those that the token after it is chosen from
-        come along with it.
+        `behind` steps in flight come before it. With `logits`, the logits of the token that it samples are an output,
+        too.
 
         Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
         """
@@ -162,9 +162,9 @@ class Session:
         return self._submit(contents, tokens, sampling, 1, logits, behind)
 
     def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
-        """Submit a token and draft tokens of what follows it, and choose a token after each of them.
+        """Verify draft tokens: submit a token and its draft in one call, and sample a token after each of them.
 
-        Each that turns out to be right is made part of the text by `accept`, in order. The others are not there.
+        `accept` appends the accepted ones in order; the rejected ones need no rollback.
 
         Example: `tokens_of(session.verify([token, *draft], sampling))`.
         """
@@ -172,18 +172,18 @@ class Session:
 
     @property
     def verified_at_once(self) -> int:
-        """The most tokens of `verify`; one if there can be no draft."""
+        """The most tokens of `verify`; one if draft tokens cannot be verified."""
         return self.description.chosen_rows if self.looks_ahead else 1
 
     def holds(self, pending: Pending) -> bool:
-        """Whether all that a step wrote is still in memory: nothing has run since, and no other text was swapped in.
+        """Whether what a step wrote is still on the device: nothing ran since, and no other sequence was swapped in.
 
         Example: `session.holds(pending)`.
         """
         return self.engine.holds(self._contents, pending)
 
     def accept(self, token: int, *, last: bool = True) -> None:
-        """A token of the step that was submitted last is part of the text; its logits are there if it is the last one.
+        """Append a token of the step that was submitted last; its logits are on the device if it is the `last` one.
 
         Example: see `follow`.
         """
@@ -193,7 +193,7 @@ class Session:
         contents.logits_at = len(contents.tokens) if last else -1
 
     def back_to(self, position: int) -> None:
-        """Undo a step that was accepted, but whose token reached nobody: the caller was interrupted in between.
+        """Roll back a step that was accepted, but whose token the caller never got because of an interrupt.
 
         Example: `session.back_to(position_of_the_last_token_that_was_read)`.
         """
@@ -204,7 +204,7 @@ class Session:
     # The cache
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on; to forget all of them is possible at any time.
+        """Truncate the KV cache to `length` tokens; 0 works for every kind of state.
 
         Example: `session.truncate(0)`.
         """
@@ -223,7 +223,7 @@ class Session:
             self._exchange(self.engine.register(Contents()))
 
     def fork(self) -> Session:
-        """Another session whose text begins with this one.
+        """Copy the sequence to another session.
 
         Example: `other = session.fork()`.
         """
@@ -233,7 +233,7 @@ class Session:
         return Session(self.engine, Contents(contents.tokens, copies))
 
     def saved(self, program: str, activations: str) -> Saved:
-        """The tokens and the states on the host, as those of a program with this checksum, run with these activations.
+        """The tokens and states on the host, to be saved with the program's checksum and its activations.
 
         Example: `save(path, session.saved(checksum, "float32"))`.
         """
@@ -243,7 +243,7 @@ class Session:
         return Saved(program, activations, tokens, cache.layout(len(tokens)), cache.read(len(tokens)))
 
     def expected(self, program: str, activations: str) -> Expected:
-        """What a saved cache must be like to become this session's.
+        """What a saved KV cache must match to be restored here.
 
         Example: `session.replace(load(path, session.expected(checksum, "float32")))`.
         """
@@ -252,7 +252,7 @@ class Session:
         return Expected(program, activations, description.vocab_size, description.max_context, layout)
 
     def replace(self, saved: Saved) -> None:
-        """Take the tokens and the states of a saved cache, all at once: until then the text is what it was.
+        """Restore a saved KV cache, atomically: if the upload fails, the sequence is unchanged.
 
         Example: see `expected`.
         """
@@ -263,7 +263,7 @@ class Session:
         self._exchange(contents)
 
     def close(self) -> None:
-        """Give the memory of this session's copies back at once.
+        """Free this session's swapped-out copies.
 
         Example: `session.fork().close()`.
         """
@@ -274,7 +274,7 @@ class Session:
     # Inside
 
     def _ready(self) -> Contents:
-        """The contents, if they can go on."""
+        """The contents, if the session is open and its state valid."""
         self.check_open()
         if not self._contents.known:
             raise InputError(
@@ -293,7 +293,7 @@ class Session:
     def _submit(
         self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, behind: int = 0
     ) -> Pending:
-        """Run tokens behind the text, and so many others, without making them part of it."""
+        """Run tokens after the sequence and `behind` others, without appending them."""
         self.engine.swap_in(contents)
         contents.logits_at = -1
         contents.known = self.engine.cache.positional
@@ -318,14 +318,14 @@ class Session:
         return pending
 
     def _take_back(self, contents: Contents, length: int) -> None:
-        """Cut the tokens. State that cannot be cut is unknown, unless there is nothing to cut."""
+        """Truncate the tokens. State that is not positional becomes unknown, unless nothing is cut."""
         contents.logits_at = -1
         if len(contents.tokens) > length and not self.engine.cache.positional:
             contents.known = False
         del contents.tokens[length:]
 
     def _need_logits(self) -> None:
-        """Run the last token again if its logits are gone: after a cut, a swap or a restored cache."""
+        """Run the last token again if its logits are gone: after a truncate, a swap or a restore."""
         contents = self._ready()
         self.engine.swap_in(contents)
         length = len(contents.tokens)

@@ -1,19 +1,18 @@
-"""Speculative decoding: draft tokens that may follow a text are verified, all in one call, by the model that writes it.
+"""Speculative decoding: draft tokens are verified by the target model, all in one call.
 
-The model samples a token after every draft token as it would have without any, with the same draw at the same position,
-and a draft token is accepted if it is what was sampled. So text, seed and distribution are those of plain decoding,
-whatever the draft is, up to the rounding of logits; only the number of calls is another.
+The target model samples a token after every draft token as in plain decoding, with the same random draw at the same
+position, and a draft token is accepted if it is the one sampled. So the output and its distribution are those of plain
+decoding, whatever the draft is, up to the rounding of logits; only the number of calls differs.
 
-That rounding is the limit of it. Kernels for several rows sum in another order than those for one, as they do for a
-prompt in other chunks: where two tokens are nearer to each other than that, the other one may be chosen. With float32
-that is some 1e-6 of the largest logit, and texts are the same but for ties. With int8 activations a last bit now and
-then turns a whole step of a row over, which later layers multiply: on the shipped model logits of rows that are
-verified together differ by up to 0.2 from those of one row, and two texts of four go apart within 60 tokens, each as
-likely as the other.
+Rounding: kernels for several rows sum in another order than those for one (as prefill in other chunk sizes does), so
+where two logits are closer than that the other token may be sampled. With float32 this is about 1e-6 of the largest
+logit, and outputs are equal but for ties. With int8 activations a last bit now and then moves a value to the next
+quantization step, which later layers amplify: on the shipped model, logits of rows verified together differ by up to
+0.2 from those of one row, and two outputs of four diverge within 60 tokens, each as likely as the other.
 
-Draft tokens come from the text itself (prompt lookup), where its last n-gram was there before, or from a smaller draft
-model (draft_model.py), which draws with the same numbers as the large one: where the two agree on what is likely, they
-draw the same token.
+Draft tokens come from the sequence itself (prompt lookup: what followed an earlier occurrence of the last n-gram) or
+from a smaller draft model (draft_model.py), which samples with the same random draws as the target model: where their
+distributions agree, they sample the same token.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from liveshape.llm.engine.session import Session
 
 NGRAM = "ngram"
 
-_SIZES = (4, 3, 2)  # of what is looked up, in this order
-_FAILURES = 3  # in a row, until nothing is drafted for a while
+_SIZES = (4, 3, 2)  # n of the n-grams, the longest match first
+_FAILURES = 3  # drafts in a row with nothing accepted, until drafting pauses
 _PAUSE, _LONGEST_PAUSE = 8, 64  # tokens
 
 
 class Drafter(Protocol):
-    """Proposes draft tokens after a text and one more token that is not yet part of it."""
+    """Proposes draft tokens after a sequence and one more token that is not yet part of it."""
 
     def expects(self, text: Sequence[int]) -> bool:
-        """Whether there may be draft tokens behind the next token."""
+        """Whether there may be draft tokens after the next token."""
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
-        """At most so many draft tokens."""
+        """Up to `most` draft tokens."""
 
 
 class Ngrams:
-    """What followed the last tokens when they were there before. Every token is put into the index once.
+    """Prompt lookup decoding: drafts what followed the last n-gram before. Each token is indexed once.
 
     >>> Ngrams().draft([5, 6, 7, 8, 9, 5], 6, 3)
     [7, 8, 9]
@@ -51,15 +50,15 @@ class Ngrams:
 
     def __init__(self) -> None:
         self._text: list[int] = []
-        self._next: dict[tuple[int, ...], int] = {}  # where what followed these tokens begins, when they came last
+        self._next: dict[tuple[int, ...], int] = {}  # n-gram to the index after its last occurrence
 
     def expects(self, text: Sequence[int]) -> bool:
-        """Whether the text is somewhere where it was before."""
+        """Whether the last n-gram occurred before."""
         self._see(text)
         return self._place() is not None
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
-        """What followed then, and if that reaches to the end of the text, itself once more."""
+        """The tokens after the earlier occurrence, repeated cyclically where they reach the end of the sequence."""
         self._see(text)
         self._put(token)
         begin, end = self._place(), len(self._text)
@@ -71,7 +70,7 @@ class Ngrams:
         return found
 
     def _see(self, text: Sequence[int]) -> None:
-        # A text that was taken back leaves places in the index that only draft worse.
+        # After a truncate the index is stale, which costs acceptance, not correctness.
         del self._text[len(text) :]
         for token in text[len(self._text) :]:
             self._put(token)
@@ -90,9 +89,9 @@ class Ngrams:
 
 
 class Lookahead:
-    """The length of the next draft, when to draft none, and the acceptance so far.
+    """Adaptive draft length, pauses in drafting, and the acceptance counts.
 
-    All accepted: twice as long next time. None accepted: half as long, and after some failures none for a while.
+    All accepted: the next draft is twice as long. None accepted: half as long, and after some failures a pause.
     """
 
     def __init__(self, drafter: Drafter, most: int) -> None:
@@ -103,16 +102,16 @@ class Lookahead:
         self.proposed = self.accepted = 0
 
     def expects(self, text: Sequence[int]) -> bool:
-        """Whether it is worth to wait for the next token, so as to draft what follows it."""
+        """Whether to wait for the next token, so as to draft what follows it."""
         return len(text) >= self._resume and self._drafter.expects(text)
 
     def draft(self, text: Sequence[int], token: int, room: int) -> tuple[int, ...]:
-        """Draft tokens after the text and a token, where there is room for so many."""
+        """Up to `room` draft tokens after the sequence and a token."""
         most = min(self._length, room) if len(text) >= self._resume else 0
         return tuple(self._drafter.draft(text, token, most)) if most > 0 else ()
 
     def judge(self, position: int, proposed: int, accepted: int) -> None:
-        """Learn how many draft tokens behind a position were accepted; once, even if an interrupt has it told again."""
+        """Record the acceptance of a draft at a position; once, even if an interrupt causes a second call."""
         if position == self._judged:
             return
         self._judged = position
@@ -132,7 +131,7 @@ class Lookahead:
 
 
 def most_draft_tokens(session: Session, wanted: Any) -> int:
-    """How many draft tokens at a time a model verifies, if so many are wanted; an error where it can verify none.
+    """The most draft tokens per call, up to `wanted`; raises if the model cannot verify any.
 
     Example: `most_draft_tokens(session, 7)`.
     """

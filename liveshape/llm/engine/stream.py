@@ -1,7 +1,7 @@
-"""Token after token without waiting: each step is submitted with the token of the one before it still on the device,
-and so are some after it where the device is a GPU and steps are short: it has work however late the host is.
+"""The decode loop, asynchronous: each step is submitted while the sampled token of the previous one is still on the
+device. On a GPU with short steps several are in flight, so that it has work however late the host is.
 
-In speculative decoding a step that draft tokens may follow waits for its token instead, and verifies them with it.
+In speculative decoding a step that may have draft tokens waits for its token instead, and verifies them with it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.run.executor import Pending
 
-AHEAD_SECONDS = 0.005  # of steps that may be under way for nothing when a text ends
+AHEAD_SECONDS = 0.005  # of steps in flight that are wasted when a sequence ends
 
 
 class _Next(NamedTuple):
-    """The step whose token comes next, how many may come, and how long the text is without it.
+    """The step whose token is read next, how many tokens are left, and the length of the sequence without it.
 
-    A step with a draft has several tokens: one after each row, of which `row` is next. One without may have others
-    `behind` it already.
+    A step with draft tokens samples one token per row, of which `row` is next. One without may have steps in flight
+    `behind` it.
     """
 
     pending: Pending
@@ -38,10 +38,10 @@ class _Next(NamedTuple):
 
 
 class Stream(Iterator[int]):
-    """The tokens after a text. The token that ends it comes, too, and with it the reason: "stop" or "length".
+    """Iterator of generated tokens. The stop token is included; `finish_reason` is "stop" or "length".
 
-    A token is in the cache when it comes, but for the last one. If an interrupt kept it from its reader, then it comes
-    again, or it is in the cache already.
+    A yielded token is in the KV cache, but for the last one. After an interrupt the token is yielded again, or it is in
+    the KV cache already.
 
     Example: `for token in model.stream(ids, Sampling(), max_tokens=50): print(token)`.
     """
@@ -63,14 +63,14 @@ class Stream(Iterator[int]):
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
         self._closed = False
-        self._last: float | None = None  # when a token came
-        self._period: float | None = None  # between two of them
-        self.logits: Any = None  # that the last token was chosen from, [V], if the first ones are given
+        self._last: float | None = None  # time of the last token
+        self._period: float | None = None  # seconds per token
+        self.logits: Any = None  # of the last token, [V], if `first_logits` is given
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
     @property
     def turn(self) -> FairLock:
-        """The turn at the model."""
+        """The lock of the engine."""
         return self._session.turn
 
     @in_turn
@@ -87,7 +87,7 @@ class Stream(Iterator[int]):
         goes_on = self._has_room(step)
         ahead: tuple[Pending, ...] = ()
         if goes_on and session.looks_ahead and not step.draft and not self._expects(left):
-            # The next steps are on their way before this token is read, so that the device never waits for the host.
+            # Submitted before this token is read, so that the device never waits for the host.
             ahead = self._run_ahead(step)
         chosen = tokens_of(step.pending)
         self._note_time()
@@ -112,14 +112,14 @@ class Stream(Iterator[int]):
                 ahead = (session.verify([token, *draft], self._sampling, self._with_logits),)
             ahead = ahead or (session.follow(step.pending, self._sampling, self._with_logits),)
             session.accept(token, last=not draft and len(ahead) == 1)
-            # Last, and at once: a step that ends before this line has not been.
+            # Last, and one assignment: if interrupted before it, the step is run again.
             self._next = _Next(ahead[0], left, step.position + 1, draft, behind=ahead[1:])
         return token
 
     def _run_ahead(self, step: _Next) -> tuple[Pending, ...]:
-        """The steps behind one whose token is to be read, as many as the device wants."""
+        """Submit steps ahead of the one whose token is read, up to the device's limit."""
         session = self._session
-        # They are no part of the text: who used the model since has taken their place.
+        # They are not in the sequence: another use of the model may have overwritten their rows.
         ahead = step.behind if step.behind and session.holds(step.behind[-1]) else ()
         most = session.steps_ahead if self._lookahead is None else 1
         if self._period is not None:
@@ -130,23 +130,23 @@ class Stream(Iterator[int]):
         return ahead
 
     def _note_time(self) -> None:
-        """How long a token takes: less as soon as it is seen, more only little by little."""
+        """Estimate the time per token: it falls at once, and at most doubles with each."""
         before, self._last = self._last, time.perf_counter()
         if before is not None:
             passed = self._last - before
             self._period = passed if self._period is None else min(passed, 2 * self._period)
 
     def _has_room(self, step: _Next, behind: int = 0) -> bool:
-        """Whether the token of a step, or of one so many behind it, is followed by another."""
+        """Whether another token may follow that of a step, or of the one `behind` steps after it."""
         left = step.left is None or step.left > 1 + behind
         return left and step.position + behind < self._session.description.max_context
 
     def _expects(self, left: int | None) -> bool:
-        """Whether the next step may have a draft, and so has to wait for its token."""
+        """Whether the next step may have draft tokens, and so has to wait for its token."""
         return self._lookahead is not None and left != 1 and self._lookahead.expects(self._session.text)
 
     def _draft(self, token: int, left: int | None) -> tuple[int, ...]:
-        """Draft tokens after the text and a token, as far as there is room for them and somebody wants them."""
+        """Draft tokens after the sequence and a token, limited by the context and `max_tokens`."""
         if self._lookahead is None:
             return ()
         session = self._session
@@ -155,12 +155,12 @@ class Stream(Iterator[int]):
 
     @property
     def proposed(self) -> int:
-        """How many draft tokens were verified."""
+        """The number of draft tokens proposed."""
         return 0 if self._lookahead is None else self._lookahead.proposed
 
     @property
     def accepted(self) -> int:
-        """How many of them were accepted."""
+        """The number of draft tokens accepted."""
         return 0 if self._lookahead is None else self._lookahead.accepted
 
     def _finish(self, reason: Literal["stop", "length"]) -> None:
@@ -168,7 +168,7 @@ class Stream(Iterator[int]):
         self._next = None
 
     def close(self) -> None:
-        """End here: the step that was ahead is forgotten. It never waits, since a finalizer may call it anywhere."""
+        """Stop the stream and discard steps ahead. Never blocks, since a finalizer may call it anywhere."""
         self._closed = True
         self.turn.leave(self._forget)
 
