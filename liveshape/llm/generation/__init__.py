@@ -1,1 +1,1 @@
-"""From a prompt to its answer, token by token."""
+"""Text generation: prompts, the generation loop, stop strings, constrained decoding, logprobs, chat."""

@@ -1,6 +1,6 @@
-"""Text of a given form: tokens that would leave a JSON schema or a regular expression are never chosen.
+"""Constrained decoding (structured output): the logits of tokens that violate a JSON schema or a regex are masked.
 
-llguidance says which tokens may come next; it is the extra `constrain`.
+The token mask comes from llguidance, the extra `constrain`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from liveshape.packages import need
 if TYPE_CHECKING:
     from liveshape.llm.text.tokenizer import Tokenizer
 
-_SPACE = r"[ \n]?"  # between the words of JSON
+_SPACE = r"[ \n]?"  # between JSON tokens
 
-_made: WeakKeyDictionary[Tokenizer, dict[Any, Any]] = (
-    WeakKeyDictionary()
-)  # their vocabularies, as the library keeps them
+_made: WeakKeyDictionary[Tokenizer, dict[Any, Any]] = WeakKeyDictionary()  # LLTokenizers, built once per vocabulary
 
 
 def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
-    """What the library makes of a schema, as a text or an object, or of an expression; None if neither is given.
+    """The llguidance grammar of a JSON schema (text or object) or of a regex; None if neither is given.
 
     Example: `grammar_of(json_schema={"type": "object"})`.
     """
@@ -43,7 +41,7 @@ def grammar_of(json_schema: Any = None, regex: Any = None) -> str | None:
         name, grammar = "regex", LLMatcher.grammar_from_regex(text_of(regex, "regex"))
     else:
         schema = _schema_text(json_schema)
-        # What a schema says about its spaces counts; else a model that likes them would write nothing else.
+        # Unless the schema sets its own whitespace, limit it: a model may otherwise write nothing else.
         spaces = {} if '"x-guidance"' in schema or schema == "false" else {"overrides": {"whitespace_pattern": _SPACE}}
         name, grammar = "json_schema", LLMatcher.grammar_from_json_schema(schema, **spaces)
     problem = LLMatcher.validate_grammar(grammar)
@@ -64,7 +62,7 @@ def _schema_text(schema: Any) -> str:
 
 
 class Constraint:
-    """Where a text is within its grammar, and what may follow.
+    """The state of a grammar matcher, and the token mask of the next token.
 
     Example: `Constraint(tokenizer, grammar_of(regex="yes|no"), 49152, {2}).mask(logits)`.
     """
@@ -74,13 +72,13 @@ class Constraint:
 
         self._ends = frozenset(ends)
         known = _vocabulary(tokenizer, vocabulary, self._ends)
-        # Where nothing ends a text, the library has a token of its own choice for that: it must not be chosen.
+        # Without stop tokens llguidance picks an EOS token itself: it must never be sampled.
         self._never = [] if ends else list(known.eos_tokens)
         self._matcher = LLMatcher(known, grammar, log_level=0)
         self._check()
 
     def mask(self, logits: Logits) -> Logits:
-        """The logits with those of tokens that may not follow at -inf."""
+        """The logits with disallowed tokens at -inf."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         allowed = np.unpackbits(bits, bitorder="little")[: logits.size] == 1
@@ -90,14 +88,14 @@ class Constraint:
         return np.where(allowed, logits, np.float32(-np.inf))
 
     def put(self, token: int) -> None:
-        """A token was chosen."""
+        """Advance the grammar by a sampled token."""
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token)
             self._check()
 
     @property
     def complete(self) -> bool:
-        """Whether nothing can follow any more."""
+        """Whether the grammar allows no further token."""
         return bool(self._matcher.is_stopped())
 
     def _check(self) -> None:
@@ -107,7 +105,7 @@ class Constraint:
 
 
 def _vocabulary(tokenizer: Tokenizer, vocabulary: int, ends: frozenset[int]) -> Any:
-    """The tokens of a tokenizer and those that end a text, as the library takes them; made once."""
+    """The LLTokenizer of a tokenizer and its stop tokens, cached."""
     from llguidance import LLTokenizer
 
     found = _made.setdefault(tokenizer, {})
@@ -116,6 +114,6 @@ def _vocabulary(tokenizer: Tokenizer, vocabulary: int, ends: frozenset[int]) -> 
         known = sorted(end for end in ends if end < size)
         try:
             found[vocabulary, ends] = LLTokenizer(tokenizer.to_json(), n_vocab=size, eos_token=known or None)
-        except Exception as error:  # of a library that says only that it is a ValueError
+        except Exception as error:  # llguidance has no error class of its own
             raise InputError(f"this tokenizer cannot be constrained: {error}") from error
     return found[vocabulary, ends]

@@ -1,4 +1,4 @@
-"""A conversation: every turn is rendered as a whole, and only what the model's cache does not hold yet is computed."""
+"""Multi-turn chat: the whole conversation is rendered each time, and prefix reuse computes only what is new."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
 
 _OPENING = ("system", "developer")
-_ROOM = 4  # a question leaves this part of the context to its answer, if there is something to drop
+_ROOM = 4  # 1/4 of the context is reserved for the answer, while there are turns to drop
 
 
 def without_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages behind those that open a conversation.
+    """The messages after the leading system and developer messages.
 
     >>> without_system([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
     [{'role': 'user', 'content': 'Hi'}]
@@ -30,10 +30,10 @@ def without_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
 
 
 class Conversation:
-    """Messages, and what of them the cache holds. A conversation that is too long is an error, or, with `drop_oldest`,
-    goes on without its oldest turns: `dropped` says how many messages the last question cost, the system prompt stays.
+    """Chat history with prefix reuse. One longer than the context is an error, or, with `drop_oldest`, loses its oldest
+    turns but for the system prompt: `dropped` is the number of messages that the last question removed.
 
-    A model without a chat template continues the text of all messages instead.
+    A model without a chat template continues the concatenated text of all messages.
 
     Example: `chat = Conversation(model, tokenizer, system="Be brief."); print(chat.reply("Hi"))`.
     """
@@ -58,12 +58,12 @@ class Conversation:
         self._drop_oldest = drop_oldest
         self.dropped = 0
         self.messages: list[Mapping[str, Any]] = list(self._system)
-        self.context_used = 0  # tokens of the conversation so far, as of the last answer
+        self.context_used = 0  # tokens, as of the last answer
 
     def ask(self, text: str, **options: Unpack[GenerationOptions]) -> Generator[GenerationResponse, None, None]:
-        """Stream the answer to a text; the options are those of `stream_generate`.
+        """Stream the answer to a user message; the options are those of `stream_generate`.
 
-        An answer that is not read to its end is part of the conversation as far as it was read.
+        An answer that is not read to its end stays in the history as far as it was read.
 
         Example: `for response in chat.ask("Hi", max_tokens=50): print(response.text, end="")`.
         """
@@ -75,20 +75,20 @@ class Conversation:
         return self._answer(kept, responses)
 
     def reply(self, text: str, **options: Unpack[GenerationOptions]) -> str:
-        """The whole answer to a text.
+        """The whole answer to a user message.
 
         Example: `chat.reply("What is the capital of France?")`.
         """
         return "".join(response.text for response in self.ask(text, **options))
 
     def reset(self) -> None:
-        """Forget every message but the system prompt; what the cache holds of it is still of use."""
+        """Clear the history but for the system prompt, whose KV cache is still reused."""
         self.messages = list(self._system)
 
     def _fitting(
         self, messages: list[Mapping[str, Any]], max_tokens: int | None
     ) -> tuple[list[int], list[Mapping[str, Any]]]:
-        """The ids of the messages that fit, with room for an answer, and these messages; at least the last one."""
+        """The token ids of the messages that fit, with room for an answer, and these messages: at least the last."""
         context = self.model.max_context
         room = min(max_tokens or context, context // _ROOM)
         while len(ids := self._render(messages)) + room > context and self._drop_oldest:

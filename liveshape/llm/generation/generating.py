@@ -1,4 +1,4 @@
-"""Text from a prompt: `generate` gives it whole, `stream_generate` token by token, with the names of mlx-lm.
+"""Text generation: `generate` returns the whole text, `stream_generate` streams it by token, as in mlx-lm.
 
 from liveshape.llm import load, stream_generate
 
@@ -47,16 +47,16 @@ def load(
     max_context: int | None = None,
     cache: bool = True,
 ) -> tuple[LanguageModel, Tokenizer]:
-    """A model and its tokenizer: a folder or a `.pte` with a tokenizer beside it, or a model that is converted first.
+    """Load a model and its tokenizer, from a folder or a `.pte` with a tokenizer beside it, or from a checkpoint.
 
-    That is a GGUF file, a Hugging Face folder, or the name of one on the Hub (owner/name). What is made of it is kept
-    for the next time, in LIVESHAPE_CACHE or where the system keeps such things; without `cache` it is not.
-    `quant` says how it is converted, as of `liveshape export`.
-    `max_context` is how many tokens the cache holds: of what is converted 2048 or what the model was trained for if
-    that is less, and else what the file says. No other copy of the weights is made for another one.
-    `progress(done, total)` is told the bytes that are written, if they are, and then those that are uploaded.
-    `half_cache` keeps a float32 cache as float16: half of its memory, a little less exact.
-    `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
+    A checkpoint (a GGUF file, a Hugging Face folder, or owner/name on the Hub) is converted first. The result is cached
+    in LIVESHAPE_CACHE or in the system's cache folder, unless `cache` is False. `quant` is its quantization, as in
+    `liveshape export`.
+    `max_context` is the size of the KV cache in tokens: by default 2048 or the trained context if that is less for a
+    checkpoint, and else what the file says. Another value needs no other copy of the weights.
+    `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
+    `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
+    `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
 
     Example: `model, tokenizer = load("SmolLM2-135M-Instruct.Q4_1.gguf", max_context=4096)`.
     """
@@ -67,7 +67,7 @@ def load(
     conversion = Conversion(quant, max_context, cache)
     told = progress or (lambda done, total: None)
     with runnable(str(path_of(path)), conversion, told, check=tokenizer_of) as folder:
-        tokenizer = Tokenizer.load(folder)  # first: it is cheap, and fails without any weight uploaded
+        tokenizer = Tokenizer.load(folder)  # first: cheap, and fails before weights are uploaded
         return LanguageModel.load(
             folder,
             device=device,
@@ -108,9 +108,9 @@ def generate(
     verbose: bool = False,
     **options: Unpack[GenerationOptions],
 ) -> str | list[str]:
-    """The whole answer to a prompt; the options are those of `stream_generate`, `verbose` prints as it comes.
+    """Generate the whole text for a prompt; the options are those of `stream_generate`, `verbose` prints as it streams.
 
-    Of a list of prompts, a list of texts: one after the other, with the same options, and none before all are checked.
+    A list of prompts gives a list of texts: run one after the other with the same options, after all are validated.
 
     Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
     """
@@ -128,7 +128,7 @@ def generate(
 
     prompts: Sequence[Any] = prompt if are_several(prompt) else [prompt]
     streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
-    # Each in one turn: threads that share a model get a whole text each.
+    # The lock is held for a whole text: threads that share a model do not interleave theirs.
     texts = [model.turn.run(text, stream) for stream in streams]
     return texts if are_several(prompt) else texts[0]
 
@@ -158,25 +158,24 @@ def stream_generate(
     regex: str | None = None,
     raw: bool = False,
 ) -> Generator[GenerationResponse, None, None]:
-    """The answer to a prompt, a response for each token. A prompt is a text, ids, or messages.
+    """Stream the generated text of a prompt, a response per token. A prompt is a text, token ids, or messages.
 
-    A text is what a user says, where the model has a chat template; with `raw`, or without a template, it is what the
-    model goes on from, control tokens that are spelled out in it included. ids are taken as they are.
+    A text is a user message, where the model has a chat template; with `raw`, or without a template, the model
+    continues it, and special tokens that are spelled out in it are encoded as such. Token ids are used as they are.
 
-    What is None is as the model's generation_config.json recommends; `max_tokens=None` goes on while there is context.
-    With `keep_prefix` the tokens that this prompt and the last one begin with alike are not computed again.
-    `lookahead` is speculative decoding: up to `lookahead_tokens` draft tokens are verified in one call, and text comes
-    sooner. "ngram" drafts from the text itself, a smaller model of the same tokenizer what it would write. The text is
-    that without a draft, but where two tokens are as likely as each other up to rounding: last bits with float32, much
-    more with `activations="int8"`, where texts may go apart. What `load` gives for the smaller model is checked against
-    the tokenizer; of the model alone, only the number of its tokens can be.
-    `logprobs=N` gives each response the log-probability of its token and of the N likeliest, by the model's own logits:
-    no setting, sampler or processor has touched them.
-    `json_schema` or `regex` gives the text a form (the extra `constrain`): tokens that would leave it are not chosen,
-    which is done on the host. Where nothing can follow any more, the finish reason is "grammar"; a text that "length"
-    ends is not of the form yet.
-    `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` see the logits of every step
-    on the host, which is slow. What cannot work is an error here, not at the first token.
+    Options that are None come from the model's generation_config.json; `max_tokens=None` generates up to the context.
+    `keep_prefix` reuses the KV cache of the prefix that this prompt shares with the last one.
+    `lookahead` is speculative decoding: up to `lookahead_tokens` draft tokens are verified in one call. "ngram" is
+    prompt lookup, a smaller model with the same tokenizer a draft model. The text is that of plain decoding, but where
+    two logits are equal up to rounding: last bits with float32, much more with `activations="int8"`, where texts may
+    diverge. For a model and tokenizer as `load` returns them the vocabularies are compared; for a model alone, only
+    their sizes.
+    `logprobs=N` adds the log-probabilities of the sampled token and of the top N to each response, from the raw logits:
+    before temperature, filters, samplers and processors.
+    `json_schema` or `regex` is constrained decoding (the extra `constrain`), with sampling on the host. The finish
+    reason is "grammar" where nothing more can follow; a text with the reason "length" is not complete.
+    `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` get the logits of every step
+    on the host, which is slow. Invalid options raise here, not at the first token.
 
     Example: `for response in stream_generate(model, tokenizer, "Once", stop="\\n\\n"): print(response.text, end="")`.
     """
@@ -224,7 +223,7 @@ def _check_listeners(stats: Any, streamer: Any) -> None:
 def _prompt(
     model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, most: int | None, raw: bool, stats: Stats
 ) -> tuple[list[int], int]:
-    """The ids of a prompt, all of them known and few enough, and how many tokens may follow them."""
+    """The token ids of a prompt, checked against vocabulary and context, and how many tokens may follow."""
     stats.inference_start_ms = now_ms()
     ids = prompt_ids(tokenizer, prompt, model.bos_id, raw=raw)
     stats.token_encode_end_ms = now_ms()
@@ -238,7 +237,7 @@ def _prompt(
 def _lookahead_options(
     model: LanguageModel, tokenizer: Tokenizer, lookahead: Any, draft_tokens: int, on_host: bool
 ) -> dict[str, Any]:
-    """The options of a stream for speculative decoding, checked; none without it."""
+    """The options of `LanguageModel.stream` for speculative decoding, checked; empty without it."""
     if lookahead is None:
         return {}
     if on_host:
@@ -252,7 +251,7 @@ def _lookahead_options(
 
 
 def _drafter(tokenizer: Tokenizer, lookahead: Any) -> Any:
-    """What drafts, after a look at its tokenizer where there is one."""
+    """The drafter, "ngram" or a draft model, whose tokenizer is compared if it is given."""
     if not isinstance(lookahead, tuple):
         return lookahead
     if len(lookahead) != 2 or not isinstance(lookahead[1], Tokenizer):

@@ -1,5 +1,5 @@
-"""Sampling on the host, for logits that callables of the user have changed: the settings mean what they do on the GPU,
-the draws are others."""
+"""Sampling on the host, for logits that the user's callables or a grammar changed. The settings mean the same as on the
+GPU; the random draws differ."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from liveshape.errors import InputError
 from liveshape.llm.sampling_settings import Sampling
 
 Logits = npt.NDArray[np.float32]  # (vocabulary,)
-_HIGHEST = 3e38  # as on the device: what is infinitely likely is as likely as can be
-Tokens = npt.NDArray[np.int64]  # all so far, those of the prompt included
+_HIGHEST = 3e38  # as on the device: +inf is clamped to the largest float32
+Tokens = npt.NDArray[np.int64]  # all so far, with the prompt
 
 
 def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
-    """A function of the tokens so far and the logits of the next that draws it.
+    """A function that samples the next token from the tokens so far and its logits.
 
     >>> host_sampler(Sampling())(np.array([0]), np.array([0.5, 2.0, 1.0], np.float32))
     1
@@ -34,7 +34,7 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
         if sampling.greedy:
             return int(np.argmax(scores))
-        # As on the device, no draw gives what is no number.
+        # As on the device, a NaN is never sampled.
         scores = np.where(np.isnan(scores), -np.inf, np.minimum(scores, _HIGHEST))
         if not np.isfinite(scores).any():
             raise InputError("no token can be drawn: every logit is -inf or NaN; look at the logits_processors")
@@ -42,7 +42,7 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
         order = order[: sampling.top_k] if sampling.top_k else order
         ranked = np.exp((scores[order] - scores[order[0]]) / sampling.temperature)
         ranked /= ranked.sum()
-        # A token is within top-p if those before it do not reach it already, so the first always is.
+        # top-p: a token is kept if the cumulative probability before it is below p, so the first always is.
         kept = np.concatenate(([0.0], np.cumsum(ranked)[:-1])) < sampling.top_p
         ranked = np.where(kept & (ranked >= sampling.min_p * ranked[0]), ranked, 0)
         return int(order[random.choice(len(order), p=ranked / ranked.sum())])
@@ -51,7 +51,7 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
 
 
 def checked_logits(given: Any, count: int) -> Logits:
-    """What a processor of the user gave, as the logits of every token.
+    """Validate the logits that a logits processor returned.
 
     >>> checked_logits([1, 2], 2)
     array([1., 2.], dtype=float32)
@@ -66,7 +66,7 @@ def checked_logits(given: Any, count: int) -> Logits:
 
 
 def checked_token(given: Any, count: int) -> int:
-    """What a sampler of the user gave, as a token.
+    """Validate the token that a sampler returned.
 
     >>> checked_token(np.array([3]), 10)
     3

@@ -1,4 +1,4 @@
-"""A stream of tokens that the host chooses, for callables that see the logits of every step, and for text of a form."""
+"""The decode loop with sampling on the host, for custom samplers, logits processors and constrained decoding."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class HostStream(Iterator[int]):
-    """Tokens chosen by callables, one whole step after the other, behind a prompt that is in the cache.
+    """Iterator of tokens sampled on the host, one synchronous step each, after a prompt that is in the KV cache.
 
-    `logits` are those of the model that the last token was chosen from.
+    `logits` are the model's own logits of the last token, before processors.
 
     Example: `next(HostStream(model, ids, lambda tokens, logits: int(logits.argmax())))`.
     """
@@ -34,7 +34,7 @@ class HostStream(Iterator[int]):
         self._model, self._choose, self._processors = model, choose, processors
         self._constraint = constraint
         self._tokens = list(ids)
-        self._held = len(self._tokens)  # of these, so many are in the cache
+        self._held = len(self._tokens)  # how many of them are in the KV cache
         self.logits: Logits | None = None
 
     def __next__(self) -> int:
@@ -43,7 +43,7 @@ class HostStream(Iterator[int]):
         tokens = np.asarray(self._tokens, np.int64)
         for process in self._processors:
             row = checked_logits(process(tokens, row), row.size)
-        # Last: whatever callables wish for, the form is kept.
+        # After the processors, so that none of them can undo the mask.
         row = row if self._constraint is None else self._constraint.mask(row)
         token = checked_token(self._choose(tokens, row), row.size)
         if self._constraint is not None:
@@ -55,7 +55,7 @@ class HostStream(Iterator[int]):
 
     @property
     def complete(self) -> bool:
-        """Whether the form that was asked for lets nothing follow."""
+        """Whether the grammar allows no further token."""
         return self._constraint is not None and self._constraint.complete
 
     def _logits(self) -> Any:

@@ -1,4 +1,4 @@
-"""How likely tokens were: log-probabilities of the model's own logits, before any setting of a choice."""
+"""Log-probabilities (logprobs) of sampled and top tokens, from the raw logits: before temperature and filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from liveshape.errors import InputError
 
 @dataclass(frozen=True)
 class Logprobs:
-    """Of the token that was chosen, and of the likeliest ones, the likeliest first: (token, log-probability).
+    """Log-probability of the sampled token, and the top tokens in descending order: (token, log-probability).
 
     Example: `math.exp(response.logprobs.chosen)`.
     """
@@ -23,7 +23,7 @@ class Logprobs:
 
 
 def logprobs_of(logits: Any, token: int, count: int) -> Logprobs:
-    """The log-probabilities of a token and of the `count` likeliest.
+    """The log-probabilities of a token and of the top `count` tokens (log-softmax).
 
     >>> logprobs_of(np.log([0.5, 0.25, 0.25]), 2, 1).top
     ((0, -0.6931471805599453),)
@@ -32,13 +32,13 @@ def logprobs_of(logits: Any, token: int, count: int) -> Logprobs:
     highest = scores.max()
     found = scores - highest - np.log(np.exp(scores - highest).sum())
     likeliest = np.argpartition(-found, count - 1)[:count] if 0 < count < found.size else np.arange(found.size)[:count]
-    # Of tokens that are as likely the one with the lower number comes first.
+    # Ties: the lower token id first.
     order = likeliest[np.lexsort((likeliest, -found[likeliest]))]
     return Logprobs(float(found[token]), tuple((int(each), float(found[each])) for each in order))
 
 
 def logprob_count(given: Any, vocabulary: int) -> int | None:
-    """How many of the likeliest tokens a caller wants to know; None if not even the chosen one.
+    """Validate `logprobs`: the number of top tokens to report; None for no logprobs at all.
 
     >>> logprob_count(5, 100), logprob_count(None, 100)
     (5, None)

@@ -1,4 +1,4 @@
-"""What may be asked of a generation: prompts, callables of the caller, and the options by their names."""
+"""Types of generation: prompts, samplers, logits processors, streamers, and the generation options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LogitsProcessor = Callable[[Tokens, Logits], Logits]
 
 
 class Streamer(Protocol):
-    """What transformers' streamers are: first the ids of the prompt are put, then those of each token."""
+    """The streamer protocol of transformers: `put` gets the prompt's token ids first, then those of each token."""
 
     def put(self, value: Any) -> None: ...
 
@@ -36,7 +36,7 @@ class Streamer(Protocol):
 
 
 class GenerationOptions(TypedDict, total=False):
-    """The options of `stream_generate`, for whoever hands them on.
+    """The keyword arguments of `stream_generate`, for wrappers that pass them on.
 
     Example: `def say(text: str, **options: Unpack[GenerationOptions]) -> str: ...`.
     """

@@ -1,4 +1,4 @@
-"""What a prompt may be (a text, token ids, messages), its ids, and whether they fit the context."""
+"""Prompts: a text, token ids or messages to token ids, and the check against the context length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ContextError(InputError):
-    """A prompt is longer than the context of the model; both numbers are in the message and here.
+    """A prompt exceeds the context length of the model; `tokens` and `context` are both lengths.
 
     Example: `except ContextError as error: print(error.tokens, error.context)`.
     """
@@ -32,9 +32,9 @@ class ContextError(InputError):
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *, raw: bool = False) -> list[int]:
-    """The ids of a prompt: messages go through the chat template, and so does a text unless it is `raw`.
+    """The token ids of a prompt: messages are rendered by the chat template, and so is a text unless it is `raw`.
 
-    One that is empty is the token that begins a text: the tokenizer's, or else `begin`.
+    An empty prompt becomes the BOS token: the tokenizer's, or else `begin`.
 
     Example: `prompt_ids(tokenizer, [{"role": "user", "content": "Hi"}])`.
     """
@@ -66,7 +66,7 @@ def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
 
 
 def are_several(prompt: Any) -> TypeGuard[Prompts]:
-    """Whether each item of a list is a prompt of its own: a text, ids, or messages.
+    """Whether a list is several prompts (texts, token ids, or messages) and not one.
 
     >>> are_several(["Once", "There"]), are_several([1, 2, 3])
     (True, False)
@@ -77,7 +77,7 @@ def are_several(prompt: Any) -> TypeGuard[Prompts]:
 
 
 def room_behind(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
-    """How many tokens may follow the prompt; the last of them needs no place of its own in the cache.
+    """How many tokens may follow the prompt; the last one needs no row in the KV cache.
 
     Example: `room_behind(len(ids), model, 256)`.
     """

@@ -1,4 +1,4 @@
-"""The generation loop: tokens become responses, with their text, the reason of the end, and how fast they came."""
+"""The generation loop: tokens are detokenized into responses, with finish reason and tokens per second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a model, checked; `tokens(cached)` starts it behind what the cache holds."""
+    """A validated generation request; `tokens(cached)` starts decoding after the reused prefix."""
 
     ids: list[int]
     limit: int
@@ -31,13 +31,13 @@ class Request:
     watch: StopWatch
     keep_prefix: bool
     tokens: Callable[[int], Iterator[int]]
-    logprobs: int | None  # how many of the likeliest tokens to tell of
+    logprobs: int | None  # the number of top tokens to report
 
 
 def responses(
     model: LanguageModel, tokenizer: Tokenizer, request: Request, streamer: Streamer | None, stats: Stats
 ) -> Generator[GenerationResponse, None, None]:
-    """A response for each token of a request, and one at the end if no token brings the reason.
+    """Yield a response per token, and a last one if the stream ended without a finish reason.
 
     Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
     """
@@ -47,7 +47,7 @@ def responses(
     start = first = time.perf_counter()
     stats.num_prompt_tokens = len(ids)
     _tell(streamer, ids)
-    # In one turn: nobody else's text may come between what is cut and what is added.
+    # Under one lock: no other thread may use the cache between the truncate and the prefill.
     cached, source = model.turn.run(_begin, model, request)
     said: list[int] = []
     reason: str | None = None
@@ -82,7 +82,7 @@ def responses(
                 logprobs=logprobs,
             )
     finally:
-        # A stream that nobody reads on must not run ahead on the device.
+        # Discard the steps ahead on the device if the reader stops early.
         close = getattr(source, "close", None)
         if close is not None:
             close()
@@ -91,7 +91,7 @@ def responses(
 
 
 def _begin(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
-    """How much of the prompt the cache holds, and the tokens behind it."""
+    """Prefix reuse: the number of prompt tokens that are in the KV cache, and the stream after them."""
     if not request.keep_prefix:
         model.reset()
     cached = cut_to_prefix(model, request.ids) if request.keep_prefix else 0
@@ -99,7 +99,7 @@ def _begin(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
 
 
 def _reason_to_end(request: Request, source: Iterator[int], token: int, count: int) -> str | None:
-    """Why a text ends with its `count`th token, if it does."""
+    """The finish reason after the `count`th token, or None."""
     if token in request.ends or request.watch.matched is not None:
         return "stop"
     if getattr(source, "complete", False):

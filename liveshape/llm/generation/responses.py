@@ -1,4 +1,4 @@
-"""What generating gives: a response for each token, and how fast it went, in words."""
+"""Generation responses, one per token, and the tokens per second as text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from liveshape.llm.generation.stats import Stats
 
 @dataclass(frozen=True)
 class GenerationResponse:
-    """One token and the text that it completed, which is empty while a character or a stop string is unfinished.
+    """One token and the text that it completed, which is empty while a character or a stop string is incomplete.
 
-    Tokens per second are of the prompt that had to be computed, and of what came after the first token;
-    `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop", "length", or "grammar".
-    `logprobs` are there if they are asked for.
+    `prompt_tps` is prefill without the reused prefix, `generation_tps` is decode after the first token, both in
+    tokens/s; `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop", "length", or
+    "grammar".
     """
 
     text: str
@@ -30,7 +30,7 @@ class GenerationResponse:
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
-    """How fast it went, in a line each for the prompt, the text and, with stats, the draft tokens if there were any.
+    """Tokens per second of prefill and decode, a line each, and with stats the acceptance of draft tokens.
 
     Example: `print(speed_text(last), file=sys.stderr)`.
     """
@@ -42,7 +42,7 @@ def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
 
 
 def acceptance_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:
-    """How many draft tokens were accepted; nothing if there were none.
+    """The acceptance of draft tokens as text; empty if there were none.
 
     >>> acceptance_text(Stats(num_proposed_tokens=40, num_accepted_tokens=30), "; ")
     '; 30 of 40 draft tokens accepted'

@@ -1,4 +1,4 @@
-"""What a prompt and the cache of a model begin with alike need not be computed again."""
+"""Prefix reuse (prompt caching): the common prefix of a prompt and the KV cache is not computed again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
-    """Cut the cache to what it shares with a prompt, and give that length; the last id is left, for its logits.
+    """Truncate the KV cache to the prefix it shares with a prompt; returns its length. The last token is left out: its
+    logits are needed.
 
     Example: `model.prefill(ids[cut_to_prefix(model, ids):])`.
     """
@@ -22,7 +23,7 @@ def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
         length = min(common_prefix(model.tokens, ids), len(ids) - 1)
         try:
             model.truncate(length)
-        except UnsupportedError:  # state that cannot go back to a position can still go back to the start
+        except UnsupportedError:  # state that is not positional can still be reset
             length = 0
             model.reset()
         return length

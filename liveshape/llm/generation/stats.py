@@ -1,4 +1,4 @@
-"""When each part of a generation began and ended, under the names that ExecuTorch's runners use."""
+"""Timestamps and token counts of a generation, with the field names of ExecuTorch's runners."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def now_ms() -> int:
-    """Milliseconds of the wall clock, as ExecuTorch counts them."""
+    """Wall clock in milliseconds since 1970, as in ExecuTorch."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass
 class Stats:
-    """Times in milliseconds since 1970 and counts of tokens; 0 is what has not happened.
+    """Timestamps in milliseconds since 1970 and token counts; 0 if it has not happened.
 
     Example: `stats = Stats(); text = generate(model, tokenizer, "Hi", stats=stats); print(stats.as_dict())`.
     """
@@ -29,9 +29,9 @@ class Stats:
     inference_end_ms: int = 0
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
-    num_proposed_tokens: int = 0  # by lookahead
+    num_proposed_tokens: int = 0  # draft tokens
     num_accepted_tokens: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """The fields as a dict, for JSON."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Stop strings: text passes until one of them appears, and what might become one waits."""
+"""Stop strings: text is passed on until one appears; a suffix that may begin one is held back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from liveshape.llm.arguments import stop_strings
 
 
 class StopWatch:
-    """Lets text through up to the first stop string, which may begin in one piece and end in another.
+    """Streams text up to the first stop string, which may span several pieces.
 
     >>> watch = StopWatch(["\\nUser:"])
     >>> watch.put("Hello.\\nUs"), watch.put("er: Hi"), watch.matched
@@ -21,7 +21,7 @@ class StopWatch:
         self.matched: str | None = None
 
     def put(self, text: str) -> str:
-        """What may be said after one more piece; nothing any more once a stop string was found."""
+        """The text that can be emitted after one more piece; empty once a stop string was found."""
         if self.matched is not None:
             return ""
         text = self._held + text
@@ -35,12 +35,12 @@ class StopWatch:
         return text[: len(text) - held]
 
     def end(self) -> str:
-        """What waited for a stop string that did not come."""
+        """The text held back for a stop string that did not come."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How long the longest end of the text is that a stop string begins with."""
+    """The length of the longest suffix of the text that is a prefix of a stop string."""
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)
