@@ -1,1 +1,1 @@
-"""The graph of a language model's file, changed for how it is to run."""
+"""Graph transformations of a language model: sampling tail, context length, RoPE tables, float16 KV cache."""

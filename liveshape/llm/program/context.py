@@ -1,8 +1,8 @@
-"""The context as a choice of the run: the same graph with caches for more tokens or fewer than its file was made for.
+"""Context length at load time: resize the KV cache of a graph to more or fewer tokens than it was exported with.
 
-Growing must be proved, node by node: what depends on the position may only meet operators that work alike at every
-size, caches whose rows are at positions, and rotary tables that the file says how to make. Where that cannot be seen a
-larger context is refused; a smaller one is always right, and takes less memory where it can.
+A larger context must be proved correct, node by node: values that depend on the position may only reach operators that
+are size-independent, KV caches with a row per position, and RoPE tables that can be recomputed from the file's
+parameters. Otherwise it is refused. A smaller context is always correct, and takes less memory where it can.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_ELEMENTS = 1 << 32
 
 
 def checked_context(context: Any) -> int | None:
-    """A context that somebody asks for, as a number; None is the one of the file.
+    """Validate `max_context`; None is the context length of the file.
 
     >>> checked_context(4096), checked_context(None)
     (4096, None)
@@ -43,7 +43,7 @@ def checked_context(context: Any) -> int | None:
 
 
 def larger_context(trained: int | None, tokens: int) -> str:
-    """What to do about a context that is too short for so many tokens, as the end of a message.
+    """Advice for an error: how to load the model with a context for that many tokens.
 
     >>> larger_context(8192, 3000)
     'load the model with --max-context 4096 (load(max_context=4096)): it was trained for 8,192 tokens'
@@ -58,7 +58,7 @@ def larger_context(trained: int | None, tokens: int) -> str:
 
 
 def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -> Graph:
-    """A program as it was lowered, with caches that hold `context` tokens, or as many as its file says.
+    """Resize the KV caches of a lowered graph to `context` tokens, or to what the file says.
 
     Example: `program.graph("forward", lambda graph: with_context(graph, constants_of(program), 8192))`.
     """
@@ -71,11 +71,11 @@ def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -
         return graph
     parameters = parameters_of(constants)
     try:
-        # A call of the most tokens is planned, whether the context lets it be or not; and one position must follow.
+        # The longest chunk is planned even where the context is shorter; and it needs one more position after it.
         return _Rows(graph, position, wanted, max(wanted, tokens.max_shape[1] + 1), parameters).graph_of_rows()
     except LiveshapeError as error:
         if wanted < now:
-            return graph  # as large as it is, and no more of it is used
+            return graph  # the caches keep their size, and the rest stays unused
         raise UnsupportedError(
             f"a context of {wanted:,} tokens: this program was made for {now:,}, and {error}; "
             f"export the model again, with --max-context {wanted}"
@@ -83,7 +83,7 @@ def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -
 
 
 class _Unbounded(LiveTensor):
-    """A tensor whose bound is looked for."""
+    """A live tensor without the check against max_shape, since its bound is being inferred."""
 
     __slots__ = ()
 
@@ -97,14 +97,14 @@ class _Unbounded(LiveTensor):
 
 
 class _Sizes:
-    """The live shapes and numbers of a graph, with the most tokens of a call from one position on."""
+    """Shape inference: the live shapes and scalars of a graph for the longest chunk at one position."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self._live: dict[Value, LiveTensor | LiveScalar] = {}
 
     def of(self, argument: Any) -> Any:
-        """An argument with its values live."""
+        """The live value of an argument."""
         if isinstance(argument, tuple):
             return tuple(self.of(item) for item in argument)
         if not isinstance(argument, Value):
@@ -116,7 +116,7 @@ class _Sizes:
         return self._live[argument]
 
     def run(self, node: Node) -> None:
-        """Let a node set what it gives."""
+        """Run a node's host function, which sets the live shapes of its outputs."""
         args = [_numbers(self.of(argument)) for argument in node.args[:-1]]
         try:
             generator = node.run(*args, self.of(node.args[-1]))
@@ -134,7 +134,7 @@ class _Sizes:
             return
         except LiveshapeError:
             raise
-        except Exception as error:  # as planning does: an operator met sizes that it was not written for
+        except Exception as error:  # as planning does: an operator failed at sizes that it was not written for
             raise PlanError(f"{node.label}: {type(error).__name__}: {error}") from error
 
 
@@ -146,7 +146,7 @@ def _numbers(argument: Any) -> Any:
 
 
 class _Rows:
-    """A graph whose caches get `rows` rows: what of it depends on the position, and how large that becomes."""
+    """Propagates new KV cache sizes (`rows`) through a graph: which values depend on the position, and their bounds."""
 
     def __init__(
         self, graph: Graph, position: Tensor, context: int, rows: int, parameters: ContextParameters | None
@@ -163,12 +163,12 @@ class _Rows:
         self.names |= longer_tables(graph, context, rows, parameters)
         self.graph = _named(graph, self.names)
         self.position = position
-        # At both ends of the context: what differs is as long as it.
+        # At the first and last position: dimensions that differ grow with the context.
         self.ends = _Sizes(0), _Sizes(rows - _most_tokens(graph))
         self.touched: set[Value] = {position}
 
     def graph_of_rows(self) -> Graph:
-        """The graph, or an error that says what is in the way."""
+        """The resized graph; raises with the node that prevents it."""
         for node in self.graph.nodes:
             known = any(value in self.touched or value in self.caches for value in node.inputs)
             if known or all(isinstance(value, SymInt) for value in node.written):
@@ -186,7 +186,7 @@ class _Rows:
         return _named(self.graph, longer)
 
     def _spread(self, node: Node) -> None:
-        """What a node gives that depends on the position, or an error where it may be right up to a bound alone."""
+        """Propagate position dependence to a node's outputs; raises where it may be correct only up to a bound."""
         read = [value for value in node.inputs if value in self.touched]
         if node.traits.any_size and not any(isinstance(value, Tensor) for value in node.outputs):
             self.touched.update(node.outputs)
@@ -213,7 +213,7 @@ class _Rows:
         return bool(near != far)
 
     def _bound(self, tensor: Tensor) -> Shape:
-        """Dimensions that are as long as the context have room for all of it."""
+        """max_shape with the dimensions that grow with the context set to all of it."""
         near, far = (end.of(tensor).shape for end in self.ends)
         shape = tuple(
             max(self.rows, more) if size != more else most
@@ -223,7 +223,7 @@ class _Rows:
         return shape
 
     def _check_constants(self, node: Node) -> None:
-        """A mask that is data of the file speaks of as many keys as it has."""
+        """Constant masks and tables must cover all positions."""
         known = set(self.names.values())
         for value in node.inputs:
             if isinstance(value, Tensor) and value.constant is not None and value not in known:
@@ -255,7 +255,7 @@ def _resized(state: State, rows: int) -> Tensor:
     assert axis is not None
     shape = (*tensor.max_shape[:axis], rows, *tensor.max_shape[axis + 1 :])
     _check_elements(tensor, shape)
-    # No row is read before it was written, so nothing needs to lie there.
+    # No row is read before it is written, so no initial value is needed.
     return replace(tensor, max_shape=shape, constant=None)
 
 

@@ -1,7 +1,7 @@
-"""The last rows of a call taken as early as can be.
+"""Select the last rows early: hoist `last_rows` above the row-wise operators before it.
 
-A program that gives the logits of its last tokens needs the last layer of these alone: what comes after attention does
-the same to every row. The rows are taken before that, and a long prompt is done with one layer less.
+For the logits of the last tokens, what follows the last attention (row-wise: projection, norm, MLP) is needed for these
+rows alone. Prefill of a long prompt saves most of one layer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAST_ROWS, _VIEW = ops.defined_by(last_rows), ops.defined_by(view_copy)
 
 
 def taken_early(graph: Graph) -> Graph:
-    """The same program with its last rows taken where the first operator begins that needs no others.
+    """The same graph with `last_rows` hoisted before the first operator that needs no other rows.
 
     Example: `taken_early(widened(graph, logits, rows, 16)[0])`.
     """
@@ -55,11 +55,11 @@ def taken_early(graph: Graph) -> Graph:
 
 
 def _moved(search: DefUse, select: Node) -> set[Node]:
-    """The nodes before `select` whose results nobody needs but for the rows that it takes."""
+    """The nodes before `select` of whose results only the selected rows are used."""
     needed: set[Node] = set()
     while True:
         moved = _moved_but_for(search, select, needed)
-        # What is written while one row is live, for layers of one row: the last of many was never there.
+        # Outputs written only while a single row is live (`for_one_row`): for a longer chunk they do not exist.
         kept = [node for node in search.graph.nodes if node.traits.for_one_row and node not in moved]
         single = {node.outputs[place] for node in kept for place in node.traits.for_one_row}
         lost = {node for node in moved if any(value in single for value in node.inputs)}
@@ -69,7 +69,7 @@ def _moved(search: DefUse, select: Node) -> set[Node]:
 
 
 def _moved_but_for(search: DefUse, select: Node, needed: set[Node]) -> set[Node]:
-    """The same, without nodes that are known to be needed whole."""
+    """The same, without the nodes in `needed`, whose other rows are used."""
     bound = select.args[0].max_shape[1]
     late = {select}
     for node in reversed(search.graph.nodes[: select.index]):
@@ -87,7 +87,7 @@ def _moved_but_for(search: DefUse, select: Node, needed: set[Node]) -> set[Node]
 
 
 def _by_rows(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) -> bool:
-    """Whether a node does the same to each row of (1, S, H), beside constants, and gives such rows."""
+    """Whether a node is row-wise over (1, S, H), with constants as its other inputs, and its outputs are such rows."""
     rows = _rows_in(node, bound)
     others = [value for value in node.inputs if value not in rows]
     steady = all(search.writes[value] == 1 and value not in search.graph.given for value in rows)
@@ -101,7 +101,7 @@ def _by_rows(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) ->
 
 
 def _rows_in(node: Node, bound: int) -> list[Tensor]:
-    """What a node reads of (1, S, H)."""
+    """The inputs of a node of shape (1, S, H)."""
     tensors = [value for value in dict.fromkeys(node.inputs) if isinstance(value, Tensor) and value.constant is None]
     return [value for value in tensors if value.rank == 3 and value.max_shape[:2] == (1, bound)]
 

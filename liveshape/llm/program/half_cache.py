@@ -1,4 +1,4 @@
-"""A cache of halves: half of its memory, half of what attention reads, and a little of its accuracy."""
+"""Float16 KV cache: half of the memory and of the bandwidth of attention, slightly less accurate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.lower.rewriting import renamed
 
 
 def halve_caches(graph: Graph) -> Graph:
-    """The same program with every float32 cache, that is state of rows at positions, as float16.
+    """The same graph with every float32 KV cache (positional state) as float16.
 
     Example: `halve_caches(lower(program.file, "forward", program.data))`.
     """

@@ -1,6 +1,6 @@
-"""Rotary tables of another length: the rows of the file, and more by the arithmetic that made them.
+"""RoPE tables (cos, sin) for another context length, recomputed from the RoPE scaling parameters in the file.
 
-A file says how its tables are made. That it says the truth is seen by making those that it has.
+The parameters are verified by recomputing the tables that the file has.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from liveshape.graph import Graph, Tensor, Value
 from liveshape.graph.constants import all_bytes
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-# How far the same cosine may be apart on two machines, as a share of the largest.
+# Tolerance for the same cosine computed on two machines, relative to the largest.
 _APART = {"float32": 1e-6, "float16": 1e-3}
 
 
 def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextParameters | None) -> dict[Value, Value]:
-    """The tables of a graph for a context, of so many rows, by the name of those that they replace.
+    """Replacements for the RoPE tables of a graph, with `rows` rows, for a context length.
 
-    Without parameters tables stay as they are, and must be long enough.
+    Without parameters the tables stay, and must be long enough.
 
     Example: `longer_tables(graph, 4096, 4096, parameters_of(constants))`.
     """
@@ -46,7 +46,7 @@ def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextPara
 
 
 def turned_otherwise(parameters: ContextParameters | None, own: int, context: int) -> bytes:
-    """What tells the rotation in a context from that in the file's own one; nothing where they are the same.
+    """The inverse frequencies for a context if they differ from those of the file's own; empty if they are equal.
 
     Example: `turned_otherwise(parameters_of(constants), 4096, 131072) == b""` but for longrope and dynamic scaling.
     """
@@ -59,7 +59,7 @@ def turned_otherwise(parameters: ContextParameters | None, own: int, context: in
 
 @contextmanager
 def _sound() -> Iterator[None]:
-    """Numbers of a file that no rotation has are its fault, not the arithmetic's."""
+    """Invalid RoPE parameters raise a FormatError, since they come from the file."""
     try:
         with np.errstate(all="ignore"):
             yield
@@ -73,14 +73,14 @@ def _is_table(graph: Graph, table: Any) -> bool:
 
 
 def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotation) -> Tensor | None:
-    """A table of cosines (place 0) or sines (1) for another context, if it is one of this rotation."""
+    """The table of cosines (place 0) or sines (1) for another context; None if it is not one of this rotation."""
     assert table.constant is not None
     length, width = table.max_shape
     if rotation.rotary_size != width or not length:
         return None
     dtype = _DTYPES[table.dtype]
     stored = np.frombuffer(all_bytes(table.constant), dtype).reshape(table.max_shape)
-    # A table is that of all layers, or of those with a window, which may turn otherwise.
+    # Layers with a sliding window may have a RoPE base of their own.
     for local in (False, True):
         with _sound():
             own = rotary_tables(rotation, length, local)[place].astype(dtype)
@@ -90,6 +90,6 @@ def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotati
             made = rotary_tables(rotation, context, local, rows)[place].astype(dtype)
         both = min(length, rows)
         if np.array_equal(made[:both], own[:both]):
-            made[:both] = stored[:both]  # the same angles: rows of the file stay what they are, to the last bit
+            made[:both] = stored[:both]  # same angles: keep the file's rows bit-exact
         return replace(table, max_shape=(rows, width), constant=memoryview(made.tobytes()))
     return None

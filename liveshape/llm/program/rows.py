@@ -1,8 +1,7 @@
-"""The logits of several tokens from a program that gives those of its last one alone.
+"""Logits of the last several tokens (for speculative decoding) from a graph that computes only the last token's.
 
-Such a program takes the last row of its tokens and computes the logits of it. Here the last rows are taken instead, as
-many as a live number says, and what follows, if it does the same to every row, has room for more of them. With the
-number at 1 the same kernels run as before.
+Such a graph selects the last row of its hidden states. Here the last `rows`, a live scalar, are selected instead, and
+the row-wise operators after it get a larger max_shape. With one row the same kernels run as before.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from liveshape.ops.sampling import last_rows
 
 
 def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Graph, Tensor]:
-    """The same program with the logits of the last `rows` tokens, at most `most`; itself where that cannot be seen.
+    """The same graph with the logits of the last `rows` tokens, at most `most`; unchanged where it is not row-wise.
 
     Example: `graph, logits = widened(graph, logits, SymInt("rows", 1), 16)`.
     """
@@ -26,7 +25,7 @@ def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Grap
     if select is None:
         return graph, logits
     wide: dict[Value, Value] = {}
-    axes: dict[Tensor, int] = {}  # of rows, in the tensors that get more of them
+    axes: dict[Tensor, int] = {}  # the axis of rows, in the widened tensors
     nodes = list(graph.nodes)
     for node in graph.nodes[select.index :]:
         if node is not select and not any(value in wide for value in node.inputs):
@@ -55,7 +54,7 @@ def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Grap
 
 
 def _last_row(graph: Graph, logits: Tensor) -> Node | None:
-    """The node that takes the last row of (1, S, H), if there is one and no jump goes around it."""
+    """The node that selects the last row of (1, S, H), if there is one and the graph has no control flow."""
     if graph.controls or logits.rank != 2:
         return None
     found = [node for node in graph.nodes if node.traits.role is Role.SELECT and _takes_last(node)]
@@ -69,8 +68,8 @@ def _takes_last(node: Node) -> bool:
 
 
 def _kept(node: Node, axes: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
-    """The rows of what a node gives; None where it may not do the same to each of them.
+    """The axis of rows in each output of a node; None where it may not be row-wise.
 
-    A live size is the count of rows that the file knows, which is one, so a node with one stays as it is.
+    A live size may be the exported number of rows, which is one: a node with such an argument is not widened.
     """
     return None if node.live else node.carried(axes)

@@ -1,6 +1,6 @@
-"""Masks of sliding windows that hide nothing: in a context that is no longer than the window, every key is seen.
+"""Remove sliding-window masks that mask nothing: those of a window at least as long as the context.
 
-They cost a tensor of queries times keys, so a graph for such a context goes without.
+They cost a tensor of queries times keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from liveshape.lower.rewriting import renamed, rewritten
 
 
 def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int) -> Graph:
-    """The same program for positions below `context`, without masks that let every key of these be seen.
+    """The same graph without the sliding-window masks that are all true at positions below `context`.
 
     Example: `without_windows(graph, tokens, position, 2048)`.
     """
@@ -43,14 +43,14 @@ def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int
 
 
 class _Distances:
-    """Which tensors hold how far keys lie before queries, told by the operators that make them."""
+    """Recognizes tensors of query-key distances by the operators that compute them."""
 
     def __init__(self, graph: Graph, tokens: Tensor, position: Tensor) -> None:
         self._tokens, self._position = tokens, position
         self._makers = {value: graph.nodes[writers[0]] for value, writers in graph.writers.items() if len(writers) == 1}
 
     def below_context(self, value: Any) -> bool:
-        """Whether every element is below the number of tokens so far."""
+        """Whether every element is below the sequence length."""
         node = self._makers.get(value)
         if node is None:
             return False
@@ -59,7 +59,7 @@ class _Distances:
         return self.below_context(node.args[0]) if node.name == VIEW else self._counted(value)
 
     def _counted(self, value: Any, start: int | None = None) -> bool:
-        """Whether elements are numbers one after the other, up to the last token of the call."""
+        """Whether a tensor is an arange with step 1 up to the last position of the call."""
         node = self._makers.get(value)
         if node is None or node.name != ARANGE:
             return False
@@ -67,7 +67,7 @@ class _Distances:
         return step == 1 and (begin == start or start is None) and self._is_end(end)
 
     def _is_end(self, value: Any) -> bool:
-        """Whether a number is the position of a call and its tokens together."""
+        """Whether a scalar is the position of the call plus its number of tokens."""
         node = self._makers.get(value) if isinstance(value, SymInt) else None
         if node is None or node.traits.role is not Role.SUM:
             return False
@@ -78,7 +78,7 @@ class _Distances:
 
 
 def _without_unread(graph: Graph, nodes: list[Node]) -> Graph:
-    """Without the nodes whose results nobody reads any more."""
+    """Dead code elimination: drop nodes whose results are not read any more."""
     kept: list[Node] = []
     read: set[Value] = {value for value in graph.outputs if isinstance(value, Value)}
     for node in reversed(nodes):

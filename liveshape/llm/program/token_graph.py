@@ -1,7 +1,7 @@
-"""What a language model's file says of itself, and its `forward` as a graph that chooses the next token, too.
+"""The graph of a language model's `forward` with sampling, and the metadata of its file.
 
-The graph gets a tail: a history of the tokens at their positions, and the sampling operator on the last logits, or on
-those of the last few tokens.
+A tail is appended: the token history by position (for the repetition penalty), and the sampling operator on the logits
+of the last token or the last few.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from liveshape.program.program import Program
 
 TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-MOST_ROWS = 16  # that a call chooses a token after
-CONTEXT = "get_max_context_len"  # the method that says how many tokens the caches hold
+MOST_ROWS = 16  # the most rows that a call samples after
+CONTEXT = "get_max_context_len"  # the method that returns the context length
 MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
@@ -35,25 +35,25 @@ _INTEGERS = ("int64", "int32")
 
 @dataclass(frozen=True)
 class Description:
-    """The numbers of a model: the longest chunk of one call, the context of its cache, and its special tokens."""
+    """Metadata of a model: longest chunk, context length, vocabulary size and special tokens."""
 
     max_seq_len: int
     max_context: int
-    trained_context: int | None  # that the model was trained for and this file can be loaded with, if it says so
+    trained_context: int | None  # trained context length, up to which this file can be loaded; None if unknown
     vocab_size: int
     eos_ids: tuple[int, ...]
     bos_id: int | None
-    logit_rows: int  # the most tokens of a call whose logits it gives: its last ones
-    chosen_rows: int  # the most of these that it chooses a token after
+    logit_rows: int  # the most tokens of a call, its last ones, that have logits
+    chosen_rows: int  # the most of these that are sampled after
 
 
 @dataclass(eq=False)
 class TokenGraph:
-    """`forward` with its tail; the settings are live scalars that nobody else sets.
+    """`forward` with the sampling tail; the sampling settings are live scalars of their own.
 
-    `choice` is the node that chooses a token. It may run again after a call, since all that it reads is still there:
-    the logits are an output, and the history outlives the call. The nodes before it read inputs, whose memory others
-    may have taken by then.
+    `choice` is the index of the sampling node. It can be resumed alone after a call, since its inputs are still valid:
+    the logits are an output, and the history is state. The nodes before it read graph inputs, whose memory may have
+    been reused by then.
     """
 
     graph: Graph
@@ -61,15 +61,15 @@ class TokenGraph:
     position: Tensor
     logits: Tensor
     history: Tensor
-    states: tuple[State, ...]  # what outlives a call; rows only where these are at the positions of the tokens
+    states: tuple[State, ...]  # what outlives a call; with an axis only where a row is at the position of its token
     settings: dict[str, SymInt]
-    rows: SymInt  # after how many tokens of a call, the last ones, one is chosen; it begins with 1
+    rows: SymInt  # how many of the last tokens are sampled after; 1 at first
     choice: int
     description: Description
 
 
 def constants_of(program: Program) -> dict[str, Any]:
-    """The values of all methods that only return one; a list where they return several.
+    """The metadata methods of a program (those that only return constants) and their values.
 
     Example: `constants_of(program)["get_max_seq_len"]`.
     """
@@ -84,7 +84,7 @@ def constants_of(program: Program) -> dict[str, Any]:
 
 
 def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
-    """Check that a graph is that of a language model with a cache, and give it its tail.
+    """Check that a graph is a language model with a KV cache, and append the sampling tail.
 
     Example: `token_graph(lower(program.file, "forward", program.data), constants_of(program))`.
     """
@@ -110,7 +110,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
         nodes.append(entry.bind(len(graph.nodes) + len(nodes), f"{entry.name} (after {graph.name})", args))
         return args[-1]
 
-    # With room for a call of the most tokens, which is planned even where the context is shorter.
+    # At least as long as the longest chunk, which is planned even where the context is shorter.
     history = keep(Tensor("history", "int32", (1, max(description.max_context, tokens.max_shape[1]))))
     settings = {name: keep(SymInt(name)) for name in SETTINGS}
     begin = add(symint.select_as_symint, position, 0, 0, keep(SymInt("position")))
@@ -138,7 +138,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
 
 
 def signature(graph: Graph, constants: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens, their positions and the logits, or an error that says what was expected and what is there.
+    """The tensors of tokens, positions and logits; raises if the signature is not that of a language model.
 
     Example: `tokens, position, logits = signature(graph, constants_of(program))`.
     """
@@ -171,9 +171,9 @@ def _text(value: Any) -> str:
 
 
 def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
-    """The states of a graph, with an axis only where their rows begin at the first element of `position`.
+    """The states of a graph, with an axis only where rows are written from `position[0]` on (positional).
 
-    Rows that begin elsewhere, as those of a ring do, are not where the tokens are: such a state is one whole.
+    Rows written elsewhere, as in a ring buffer, are not at the positions of their tokens: such a state is opaque.
 
     Example: `all(state.axis is not None for state in at_positions(graph, position))`.
     """
@@ -229,7 +229,7 @@ def _number(constants: dict[str, Any], name: str, otherwise: int) -> int:
 
 
 def parameters_of(constants: dict[str, Any]) -> ContextParameters | None:
-    """What a file says of other contexts than its own, if it does.
+    """The parameters for other context lengths (RoPE, windows), if the file has them.
 
     Example: `parameters_of(constants_of(program)).trained`.
     """
@@ -237,7 +237,7 @@ def parameters_of(constants: dict[str, Any]) -> ContextParameters | None:
 
 
 def context_of(constants: dict[str, Any], tokens: Tensor, states: Sequence[State]) -> int:
-    """The tokens that the caches of a program hold: as many as its file says, and no more than they have rows.
+    """The context length of a program: what its file says, at most the rows of its KV caches.
 
     Example: `context_of(constants_of(program), tokens, at_positions(graph, position))`.
     """
@@ -246,7 +246,8 @@ def context_of(constants: dict[str, Any], tokens: Tensor, states: Sequence[State
 
 
 def _context(states: Sequence[State], bound: int) -> int:
-    """Without a word of the file: the rows of its caches, or a size that all states have and that holds a chunk."""
+    """The context length if the file does not say: the rows of its KV caches, or a dimension that all states share and
+    that holds a chunk."""
     rows = [state.tensor.max_shape[state.axis] for state in states if state.axis is not None]
     sizes = [set(state.tensor.max_shape[:-1]) for state in states if state.tensor.rank >= 3]
     shared = set.intersection(*sizes) if sizes else set()
