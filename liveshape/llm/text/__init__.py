@@ -1,1 +1,1 @@
-"""Text to token ids and back: tokenizers, and messages through chat templates."""
+"""Tokenization: text to token ids and back, chat templates and their sandbox."""

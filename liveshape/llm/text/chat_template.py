@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text that a model was trained on, in the jinja dialect of transformers."""
+"""Chat templates: render messages to a prompt, in the jinja dialect of transformers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from liveshape.errors import FormatError, InputError, LiveshapeError
 from liveshape.packages import need
 
 Message = Mapping[str, Any]
-_LONGEST_REASON = 400  # characters of what a template says
+_LONGEST_REASON = 400  # characters of a template's error message
 
 
 class ChatTemplate:
-    """A template that turns messages into text. It runs in a sandbox: it comes with the weights, not with the code.
+    """A chat template. It is rendered in a sandbox: it comes with the weights, so it is untrusted.
 
     Example: `ChatTemplate(text).render([{"role": "user", "content": "Hi"}], add_generation_prompt=True)`.
     """
@@ -25,9 +25,9 @@ class ChatTemplate:
         self.source = source
 
     def render(self, messages: Sequence[Message], **variables: Any) -> str:
-        """The text for the messages; what the template itself refuses is an InputError with its words.
+        """Render messages to the prompt text; what the template raises is an InputError with its message.
 
-        A template that is broken, or that costs more than any prompt is worth, is a FormatError.
+        A template that does not compile, or that exceeds its budget, is a FormatError.
         """
         need("jinja2")
         from liveshape.llm.text.template_budget import limited
@@ -50,7 +50,7 @@ class ChatTemplate:
 
 
 def as_tables(messages: Any) -> list[dict[str, Any]]:
-    """Messages in Python's own types; what are none is an error.
+    """Validate messages and copy them to plain dicts, lists and scalars.
 
     >>> as_tables(({"role": "user", "content": "Hi"},))
     [{'role': 'user', 'content': 'Hi'}]
@@ -67,7 +67,7 @@ def as_tables(messages: Any) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any, what: str) -> Any:
-    """A value in Python's own types, all the way down: these are what a template may cost, and no others."""
+    """A deep copy in Python's built-in types: only these have a known cost in the template budget."""
     try:
         return _copied(value, what)
     except RecursionError:
@@ -94,7 +94,7 @@ def _copied(value: Any, what: str) -> Any:
 
 @contextmanager
 def _refusals(what: str, kind: type[LiveshapeError] = InputError) -> Iterator[None]:
-    """Whatever a template raises, in our words."""
+    """Translate whatever a template raises to a LiveshapeError."""
     from liveshape.llm.text.template_budget import LimitError
 
     try:

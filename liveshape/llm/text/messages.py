@@ -1,5 +1,5 @@
-"""Messages of a conversation: what is wrong with them is said before a template drops it in silence, and what they say
-stays text, even where it reads like a control token.
+"""Chat messages: validation, since templates drop what they do not know in silence, and protection against injected
+special tokens: text in a message is never encoded as a control token.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import tokenizers
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-# Unicode calls them no characters: texts have no use for them, and templates none either.
+# Unicode noncharacters: they occur neither in text nor in templates.
 _MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 
 
 def check_messages(messages: Sequence[Mapping[str, Any]], template: str) -> None:
-    """An error for messages that a template would drop, or render as something else.
+    """Raise for messages that a chat template would drop or misrender.
 
     Example: `check_messages([{"role": "user", "content": "Hi"}], source)`.
     """
@@ -45,8 +45,8 @@ def check_messages(messages: Sequence[Mapping[str, Any]], template: str) -> None
 
 
 class ControlTokens:
-    """Keeps what people wrote from becoming control tokens: in each that they spell out, a mark is put before it goes
-    through a template, and what has a mark afterwards is encoded as the letters it is.
+    """Keeps special tokens that are spelled out in messages from being encoded as such (prompt injection): a mark is
+    inserted in each before rendering, and text with a mark is encoded as plain text.
 
     Example: `tokens = ControlTokens(backend, ["<|im_end|>"]); mark = tokens.mark_for(messages)`.
     """
@@ -59,7 +59,7 @@ class ControlTokens:
         self._plain: tokenizers.Tokenizer | None = None
 
     def marked(self, *values: Any) -> tuple[str | None, list[Any]]:
-        """The mark and the values with it, or None and the values as they are: nothing in them is a control token."""
+        """The mark and the marked values; None and the values themselves if no special token is spelled out in them."""
         if self._pattern is None:
             return None, list(values)
         texts = list(_texts(values))
@@ -88,13 +88,13 @@ class ControlTokens:
         return put
 
     def encode(self, text: str, mark: str) -> list[int]:
-        """The ids of a rendered text: control tokens of the template, and letters where there is a mark.
+        """The token ids of a rendered prompt: control tokens of the template, and plain text where there is a mark.
 
-        Letters next to a mark are encoded as between control tokens, from one to the next.
+        Text around a mark is encoded as one run, from one control token to the next.
         """
         found = self._backend.encode(text, add_special_tokens=False)
         ids: list[int] = []
-        begin = first = 0  # of the run behind the last control token: its text, and its ids
+        begin = first = 0  # of the run after the last control token: in the text, and in the ids
         for place, token in enumerate([*found.ids, None]):
             if token is not None and token not in self._special:
                 continue
@@ -106,7 +106,7 @@ class ControlTokens:
         return ids
 
     def _letters(self, run: str, behind: bool) -> list[int]:
-        """A run without control tokens, as it is encoded behind one, or at the beginning of a text."""
+        """Encode a run without control tokens, as after one (`behind`) or at the beginning of a text."""
         anchor = _MARKS[0] * 3
         if self._plain is None:
             import tokenizers
@@ -132,7 +132,7 @@ def _texts(value: Any) -> Iterable[str]:
 
 
 def _changed(value: Any, change: Callable[[list[str]], list[str]]) -> Any:
-    """A copy in which texts are changed; those of a list of parts as one, since a template may put them together."""
+    """A copy with its texts changed; those of a list of parts together, since a template may concatenate them."""
     if isinstance(value, str):
         return change([value])[0]
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""What a chat template may cost, in units: a character that it makes or reads is one, an item of a list some more.
+"""Budget of a chat template's time and memory, in units: one per character written or read, more per list item.
 
-Every operation is charged before it is done, by what it can cost at most, so that a rendering ends after a number of
-units that no value, width or clock can change. A unit stands for at most four bytes and some nanoseconds.
+Every operation is charged its worst case before it runs, so that rendering ends within a number of units that no
+value, width or clock can change. A unit stands for at most four bytes and some nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 from jinja2.runtime import Undefined
 
 OPERATION = 32
-ITEM = 32  # of a list that is made: its place, and the text that it may be
-REFERENCE = 2  # to an item that is there already
-LONGEST_NAME = 200  # of an attribute, or of a form for the clock
+ITEM = 32  # of a new list: its slot, and the string object that it may be
+REFERENCE = 2  # to an existing item
+LONGEST_NAME = 200  # of an attribute, or of a strftime format
 _UNITS = 12 << 20
-_UNITS_PER_INPUT = 32  # a long conversation may cost more than a short one
-_ESCAPED = 10  # how much longer a character can be inside of a list that is printed
+_UNITS_PER_INPUT = 32  # so that a long conversation gets a larger budget
+_ESCAPED = 10  # the most characters that one becomes in the repr of a list
 MOST_BITS = 4096  # of an integer
-# str.find is of quadratic time below this length, and from the right at any.
+# str.find is quadratic below this length, and str.rfind at any.
 _QUADRATIC_BELOW = 30_000
 
 _SCALARS = (str, int, float, bool, type(None))
 
 
 class LimitError(Exception):
-    """A template costs more than any prompt is worth. It is no ValueError: some filters swallow those."""
+    """A template exceeds its budget. Not a ValueError: some filters swallow those."""
 
 
 class _Budget(threading.local):
-    """What is left for the rendering under way in this thread."""
+    """The remaining units of the current rendering, per thread."""
 
     units = 0
 
@@ -42,7 +42,7 @@ _BUDGET = _Budget()
 
 @contextmanager
 def limited(given: Any) -> Iterator[None]:
-    """Give what runs inside a fresh budget, for this input.
+    """Context manager: a new budget, sized by the input.
 
     Example: `with limited(messages): text = template.render(messages=messages)`.
     """
@@ -53,7 +53,7 @@ def limited(given: Any) -> Iterator[None]:
 
 
 def charge(units: int) -> None:
-    """Take so many units from the budget.
+    """Take units from the budget; raises a LimitError once it is spent.
 
     Example: `charge(OPERATION + len(text))`.
     """
@@ -63,7 +63,7 @@ def charge(units: int) -> None:
 
 
 def weigh(value: Any, times: int = 1) -> tuple[int, int]:
-    """Charge a value with everything inside of it, as often as it is there; how many items, and how deep they are.
+    """Charge a value and, recursively, its items, once per occurrence; returns the number of items and the depth.
 
     Example: `items, depth = weigh([1, [2, 3]])`.
     """
@@ -91,7 +91,7 @@ def weigh(value: Any, times: int = 1) -> tuple[int, int]:
 
 
 def text(value: Any) -> str:
-    """A value as a template prints it.
+    """A value as a template prints it (str), charged.
 
     Example: `text([1, "a"]) == "[1, 'a']"`.
     """
@@ -103,14 +103,14 @@ def text(value: Any) -> str:
 
 
 def hashed(value: Any) -> Any:
-    """A value that becomes a key: tuples are hashed with all that is inside."""
+    """Charge the hash of a key: that of a tuple visits all its items."""
     if type(value) not in _SCALARS:
         weigh(value)
     return value
 
 
 def search_cost(length: int, part: int, from_the_right: bool = False) -> int:
-    """What finding every occurrence of a part costs.
+    """The cost of finding every occurrence of a substring.
 
     >>> search_cost(1000, 8)
     2000
@@ -121,7 +121,7 @@ def search_cost(length: int, part: int, from_the_right: bool = False) -> int:
 
 
 def compare(left: Any, operator: str, right: Any) -> bool:
-    """One comparison, by the name that jinja has for its operator.
+    """One comparison, by jinja's name of the operator, charged.
 
     >>> with limited(None):
     ...     compare("a", "in", ["a", "b"])
@@ -159,7 +159,7 @@ def _contains(whole: Any, item: Any) -> bool:
 
 
 def calculate(operator: str, left: Any, right: Any) -> None:
-    """Charge an operator between two values before it is applied; what it is not for is a TypeError.
+    """Charge a binary operator before it is applied; a TypeError for unsupported operands.
 
     Example: `calculate("*", "ab", 3)`, before `"ab" * 3`.
     """
@@ -175,7 +175,7 @@ def calculate(operator: str, left: Any, right: Any) -> None:
         one, other = (right, left) if isinstance(left, int) else (left, right)
         if isinstance(one, (str, list, tuple)) and isinstance(other, int):
             charge(len(one) * max(other, 0) * (1 if isinstance(one, str) else REFERENCE))
-    # Undefined has words of its own for every operator.
+    # Undefined raises its own error for every operator.
     elif not isinstance(left, Undefined) and not isinstance(right, Undefined):
         kinds = f"{type(left).__name__} and {type(right).__name__}"
         raise TypeError(f"unsupported operand types for {operator}: {kinds}")

@@ -1,6 +1,6 @@
-"""The filters and tests of chat templates, each under the budget; there are no others.
+"""The allowed jinja filters and tests of chat templates, each charged to the budget.
 
-Those that only web pages need are left out. Whatever gives several items gives them as a list.
+Filters that only web pages need are left out. Filters return lists, never iterators.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _indent(s: Any, width: int | str = 4, first: bool = False, blank: bool = Fal
     size = len(width) if isinstance(width, str) else width
     if not isinstance(size, int) or size > WIDTH:
         raise LimitError(f"it indents by more than {WIDTH}")
-    # A line is indented where it ends, and the ends of lines are at most as many as characters.
+    # There are at most as many line ends as characters.
     charge((1 + ITEM) * len(made))
     charge((len(made.splitlines()) + 1) * max(size, 0))
     return str(JINJA_FILTERS["indent"](made, width, first, blank))
@@ -76,7 +76,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    # jinja's own filter escapes for HTML, which no model was trained on.
+    # jinja's own tojson escapes for HTML, which no model was trained on.
     size = len(indent) if isinstance(indent, str) else indent or 0
     if not isinstance(size, int) or size > WIDTH:
         raise LimitError(f"it indents JSON by more than {WIDTH}")
@@ -137,14 +137,14 @@ def _charged_text(method: str) -> Callable[[Any], str]:
 
 
 def _of_items(name: str) -> Callable[..., Any]:
-    """A filter of jinja that looks at one item after the other."""
+    """A jinja filter that visits each item once, charged."""
     used = JINJA_FILTERS[name]
 
     @functools.wraps(used)
     def checked(context: Any, value: Any, *args: Any, **named: Any) -> Any:
         items = Items(value)
         options = (*args, *named.values())
-        # A name such as a.b.c is looked up part by part.
+        # An attribute such as a.b.c is split and looked up part by part, for every item.
         charge(OPERATION + lengths(options) * (len(items) + 1))
         found = used(context, items, *args, **named)
         return list(found)
@@ -153,7 +153,7 @@ def _of_items(name: str) -> Callable[..., Any]:
 
 
 def _of_order(name: str) -> Callable[..., Any]:
-    """A filter of jinja that compares items with each other."""
+    """A jinja filter that compares items with each other (n log n), charged."""
     used = JINJA_FILTERS[name]
 
     @functools.wraps(used)

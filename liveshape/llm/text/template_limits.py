@@ -1,5 +1,5 @@
-"""The sandbox of chat templates. They come with the weights, not with the code: jinja compiles them, and every node,
-operator, attribute, call, filter and loop of theirs is one that is known here, and under a budget.
+"""The sandbox of chat templates, which come with the weights and are untrusted: a jinja environment with an allowlist
+of nodes, operators, attributes, calls and filters, all charged to a budget.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from liveshape.llm.text.template_budget import (
 from liveshape.llm.text.template_filters import FILTERS, TESTS
 from liveshape.llm.text.template_methods import ATTRIBUTES, FUNCTIONS, Items, call_method, percent
 
-_SOURCE = 1 << 16  # characters of a template: compiling them takes memory, too
-_TURN_PER_NODE = 12  # what each node in the body of a loop or macro costs when it is run
+_SOURCE = 1 << 16  # characters of a template: compiling takes memory, too
+_TURN_PER_NODE = 12  # units per node in the body of a loop or macro, per iteration or call
 _ALLOWED = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Const, nodes.Name, nodes.NSRef, nodes.Assign),
     *(nodes.AssignBlock, nodes.For, nodes.If, nodes.CondExpr, nodes.Macro, nodes.Call, nodes.CallBlock),
@@ -40,12 +40,12 @@ _ALLOWED = (
     *(nodes.Neg, nodes.Pos, nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow),
     *(nodes.Concat, nodes.Keyword, nodes.With, nodes.Scope, nodes.ExprStmt, nodes.Break, nodes.Continue),
 )
-# Filters of our own, by names that no template can write.
+# Internal filters: `%` is in no name that a template can write.
 _LOOPED, _TURN, _COMPARED, _SLICED, _JOINED, _KEY = "%loop", "%turn", "%compare", "%slice", "%join", "%key"
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the model writes, which only training needs: the inside is all that counts."""
+    """`{% generation %}` marks assistant tokens for training; here only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -56,7 +56,7 @@ class _Generation(Extension):
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox for one template, in the dialect of transformers.
+    """A jinja environment for one chat template, in the dialect of transformers.
 
     Example: `with limited(None): LimitedEnvironment().from_string("{{ 1 + 1 }}").render()`.
     """
@@ -91,13 +91,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return super()._parse(source, *args, **kwargs)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
-        """Put what jinja does not let us intercept into filters of our own."""
+        """Wrap what jinja cannot intercept in internal filters."""
         self._size = _count(source)
         return str(super()._generate(_guarded(source), *args, **kwargs))
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
-        """The pieces of a block as one text."""
+        """Join the pieces of a block."""
         held = list(pieces)
         charge(sum(map(len, held)))
         return "".join(held)
@@ -122,14 +122,14 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return attr in ATTRIBUTES.get(type(obj), ())
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        return None  # a method like any other: `call` knows what it costs
+        return None  # `call` charges it like any other method
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function, a macro or a method that is known."""
+        """Call an allowed function, macro or method."""
         charge(OPERATION + REFERENCE * (len(args) + len(kwargs)))
         kind, owner = type(__obj), getattr(__obj, "__self__", None)
         if kind is BuiltinMethodType and type(owner) in ATTRIBUTES:
-            # jinja adds the names of a loop or block, for functions that take the context.
+            # jinja adds these for functions that take the context.
             given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
             return call_method(owner, __obj.__name__, args, given)
         if kind is LoopContext:
@@ -144,13 +144,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         ):
             raise SecurityError(f"{kind.__name__} cannot be called")
         elif not isinstance(__obj, Macro):
-            # Functions may copy what they are given.
+            # Functions may copy their arguments.
             charge(REFERENCE * sum(len(each) for each in args if isinstance(each, (str, list, tuple, dict))))
         return super().call(__context, __obj, *args, **kwargs)
 
 
 def _count(node: nodes.Node) -> int:
-    """The nodes below one; what chat templates have no use for is an error."""
+    """The number of nodes of a template; raises for nodes that are not allowed."""
     for each in (node, *node.find_all(nodes.Node)):
         name = type(each).__name__
         if type(each) not in _ALLOWED or getattr(each, "dyn_args", None) or getattr(each, "dyn_kwargs", None):
@@ -163,7 +163,7 @@ def _size(node: nodes.Node) -> int:
 
 
 def _guarded(node: Any) -> Any:
-    """A tree with filters of our own around what must be charged."""
+    """The AST with internal filters around what must be charged."""
     size = _size(node) if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock)) else 0
     for field, value in list(node.iter_fields()):
         if isinstance(value, list):
@@ -198,7 +198,7 @@ def _turn(cost: int) -> str:
 
 
 def _compared(left: Any, *operands: Any) -> bool:
-    """`a < b`, or a chain of comparisons."""
+    """`a < b`, or chained comparisons."""
     for operator, right in zip(operands[::2], operands[1::2], strict=True):
         if not compare(left, operator, right):
             return False

@@ -1,6 +1,6 @@
-"""The methods and functions of chat templates, each under the budget; there are no others.
+"""The allowed methods and functions of chat templates, each charged to the budget.
 
-Whatever gives several items gives them as a list.
+They return lists, never iterators or views.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from liveshape.llm.text.template_budget import (
     weigh,
 )
 
-WIDTH = 1000  # the most that something is filled, indented or rounded by
-SLOW = 40  # units for a character that a regular expression looks at
+WIDTH = 1000  # the largest padding, indentation or precision
+SLOW = 40  # units per character that a regex visits
 _WIDE = re.compile(r"[0-9]{4}|\*")
 _CLOCK_WIDTH = re.compile(r"%[^a-zA-Z%]*[0-9]")
 
 
 class Items:
-    """What a loop goes through: each item is charged for the turn that it brings.
+    """The iterable of a loop: each item charges one iteration.
 
     Example: `for item in Items([1, 2], 100): ...`.
     """
@@ -54,11 +54,11 @@ class Items:
         return len(self._value)
 
 
-# Methods of texts
+# String methods
 
 
 def lengths(args: tuple[Any, ...]) -> int:
-    """The length of all texts among arguments, those in tuples too."""
+    """The total length of the strings among arguments, those in tuples included."""
     flat = [each for arg in args for each in (arg if isinstance(arg, tuple) else (arg,))]
     charge(REFERENCE * len(flat))
     return sum(len(each) for each in flat if isinstance(each, str))
@@ -117,7 +117,7 @@ def _charge_format(made: str, *args: Any, **named: Any) -> None:
 
 
 def percent(form: str, values: Any) -> str:
-    """`form % values`, where no width is of thousands, or told by a value.
+    """`form % values`; a width of four digits or `*` is refused.
 
     Example: `percent("%05.2f", 3.14159)`.
     """
@@ -198,7 +198,7 @@ ATTRIBUTES: dict[type, frozenset[str]] = {
 
 
 def call_method(owner: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a method of a text, a list or a table.
+    """Call an allowed method of a str, list, tuple or dict, charged.
 
     Example: `call_method("a,b", "split", (",",), {})`.
     """

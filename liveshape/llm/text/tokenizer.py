@@ -1,6 +1,6 @@
-"""Text to token ids and back: a thin wrapper over `tokenizers`, with the files and habits of transformers.
+"""Tokenizer: encode and decode, a thin wrapper over `tokenizers`, with the files and conventions of transformers.
 
-`StreamDecoder` gives the text of a growing row of tokens, piece by piece, and never half of a character.
+`StreamDecoder` is incremental detokenization: whole characters only.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     import tokenizers
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
-# A character is at most four bytes, so more tokens than this without an end are no character at all.
+# A UTF-8 character has at most four bytes: after this many tokens it is invalid, not incomplete.
 _PATIENCE = 16
-# How many tokens of the prompt tell whether the first one generated starts with a space.
+# Tokens of the prompt that are decoded along, to know whether the first generated one starts with a space.
 _CONTEXT = 8
-_MOST_IDS = 1 << 32  # that the library takes
+_MOST_IDS = 1 << 32  # the library takes 32 bits
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 _WISHES = ("add_bos_token", "add_eos_token")
 
 
 class Tokenizer:
-    """What tokenizer.json and the files beside it say.
+    """A tokenizer: tokenizer.json, tokenizer_config.json, the chat template and generation_config.json.
 
     Example: `Tokenizer.load("folder").encode("Once upon a time")`.
     """
@@ -52,7 +52,7 @@ class Tokenizer:
     ) -> None:
         self._backend = backend
         self._config = dict(config or {})
-        self._file: TokenizerFile | None = None  # of what was loaded
+        self._file: TokenizerFile | None = None  # None if it was not loaded from a file
         self._templates = {name: ChatTemplate(text) for name, text in (chat_templates or {}).items()}
         self.generation = generation or GenerationSettings()
         added = backend.get_added_tokens_decoder()
@@ -61,7 +61,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer of a folder, or the one beside a model file.
+        """Load the tokenizer of a folder, or the one beside a model file.
 
         Example: `Tokenizer.load("SmolLM2-135M-Instruct")`.
         """
@@ -79,10 +79,10 @@ class Tokenizer:
         checked = TokenizerFile.read(file)
         with _library(FormatError, f"{file}"):
             backend = tokenizers.Tokenizer.from_buffer(checked.content)
-            # Files are made for training too: neither must ever cut or fill a prompt.
+            # Files may have settings for training: a prompt must be neither truncated nor padded.
             backend.no_truncation()
             backend.no_padding()
-            # Some files that are read without a word fail, or panic, at the first text.
+            # Some invalid files load, and fail or panic at the first encode.
             backend.encode("", add_special_tokens=True)
         config = {
             **_special_tokens(home / "special_tokens_map.json"),
@@ -94,21 +94,21 @@ class Tokenizer:
         return made
 
     def to_json(self) -> str:
-        """What tokenizer.json says.
+        """tokenizer.json, serialized.
 
         Example: `json.loads(tokenizer.to_json())["model"]["type"]`.
         """
         return self._backend.to_str()
 
-    # Names and numbers
+    # Vocabulary and special tokens
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, added ones included."""
+        """The size of the vocabulary, added tokens included."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
     def same_tokens(self, other: Tokenizer) -> bool:
-        """Whether another tokenizer gives every token the same number.
+        """Whether another tokenizer has the same vocabulary, with the same ids.
 
         Example: `tokenizer.same_tokens(Tokenizer.load("a-smaller-model"))`.
         """
@@ -117,33 +117,33 @@ class Tokenizer:
 
     @property
     def bos_token(self) -> str | None:
-        """The token that begins a text."""
+        """The BOS token."""
         return self._names.get("bos_token")
 
     @property
     def eos_token(self) -> str | None:
-        """The token that ends a text."""
+        """The EOS token."""
         return self._names.get("eos_token")
 
     @property
     def bos_id(self) -> int | None:
-        """Its number, by the name in tokenizer_config.json, or else by generation_config.json."""
+        """The id of the BOS token, from tokenizer_config.json, or else generation_config.json."""
         found = self.token_id(self.bos_token)
         return self.generation.bos_id if found is None else found
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Every token that ends an answer: the one of the tokenizer and those of generation_config.json."""
+        """All stop token ids: the tokenizer's EOS token and those of generation_config.json."""
         own = self.token_id(self.eos_token)
         return frozenset(self.generation.eos_ids) | ({own} if own is not None else set())
 
     @property
     def chat_template(self) -> str | None:
-        """The template for messages, if the model has one."""
+        """The source of the chat template, if the model has one."""
         return self._templates["default"].source if "default" in self._templates else None
 
     def with_chat_template(self, source: str) -> Tokenizer:
-        """The same tokenizer with another template for messages.
+        """The same tokenizer with another chat template.
 
         Example: `tokenizer.with_chat_template(Path("chatml.jinja").read_text())`.
         """
@@ -152,14 +152,14 @@ class Tokenizer:
         return made
 
     def token_id(self, token: str | None) -> int | None:
-        """The number of a token by its text.
+        """The id of a token in the vocabulary.
 
         Example: `tokenizer.token_id("<|im_end|>")`.
         """
         return None if token is None else self._backend.token_to_id(text_of(token, "a token"))
 
     def token(self, index: int) -> str | None:
-        """The text of a token as the vocabulary writes it.
+        """The token of an id, as the vocabulary spells it.
 
         Example: `tokenizer.token(262) == "Ġthe"`.
         """
@@ -169,7 +169,7 @@ class Tokenizer:
     # Text
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a text; special tokens that are written out in it become their single ids.
+        """Encode a text to token ids; special tokens that are spelled out in it become their single ids.
 
         Example: `tokenizer.encode("Hi") == tokenizer.encode("<s>Hi", add_special_tokens=False)`.
         """
@@ -186,7 +186,7 @@ class Tokenizer:
         return ids[1:] if has_one and not wish else ids
 
     def encode_prompt(self, text: str) -> list[int]:
-        """The ids of a whole prompt: begun as the model wants it, but not twice if the text already is.
+        """Encode a prompt: with the BOS token if the model wants it, but not twice if the text begins with it.
 
         Example: `tokenizer.encode_prompt("<s>Hi") == tokenizer.encode_prompt("Hi")`.
         """
@@ -195,7 +195,7 @@ class Tokenizer:
         return ids or ([self.bos_id] if self.bos_id is not None else [])
 
     def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False, **_: Any) -> str:
-        """The text of ids.
+        """Decode token ids to text.
 
         Example: `tokenizer.decode([504, 3575]) == "The capital"`.
         """
@@ -236,10 +236,10 @@ class Tokenizer:
         chat_template: str | None = None,
         **variables: Any,
     ) -> list[int] | str:
-        """Messages as the prompt that the model was trained on; further arguments go to the template.
+        """Render messages with the chat template, and tokenize; further arguments are variables of the template.
 
-        A control token that is spelled out in a message or in tools stays the letters it is: only those of the template
-        become single ids. (`tokenize=False` gives the text, in which nobody can tell them apart any more.)
+        A control token that is spelled out in a message or in tools is encoded as plain text: only those of the
+        template become single ids. (`tokenize=False` returns the text, in which they cannot be told apart any more.)
 
         Example: `tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], enable_thinking=False)`.
         """
@@ -276,23 +276,23 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """The text of tokens as they come: whole characters only, and each space where `decode` has it.
+    """Incremental detokenizer: whole characters only, and spaces as `decode` has them.
 
-    `prompt` are the ids before the first: sentencepiece drops the space of a first word, not that of a later one.
+    `prompt` are the token ids before the first one: sentencepiece drops the space of a first word, not of a later one.
 
     Example: `decoder = StreamDecoder(tokenizer); print(decoder.put(token), end=""); print(decoder.end())`.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._window: list[int] = []  # the tokens of the last piece, then those whose text is not out yet
+        self._window: list[int] = []  # the tokens of the last piece, then those not emitted yet
         for token in prompt[-_CONTEXT:]:
             self._window = [] if token in tokenizer.special_ids else [*self._window, int(token)]
         self._settled = len(self._window)
         self._length = len(self._text())
 
     def put(self, token: int) -> str:
-        """What can be said after one more token: nothing, if it ends inside of a character."""
+        """The text that one more token completes: empty if it ends inside of a character."""
         if token in self._tokenizer.special_ids:
             return ""
         self._window.append(int(token))
@@ -301,13 +301,13 @@ class StreamDecoder:
         if text.endswith(_BROKEN) and waiting < _PATIENCE:
             return ""
         piece = text[self._length :]
-        # How a token decodes depends on what stands before it, so the last ones stay as its context.
+        # How a token decodes depends on the tokens before it, so the last piece stays as context.
         del self._window[: self._settled]
         self._settled, self._length = len(self._window), len(self._text())
         return piece
 
     def end(self) -> str:
-        """What is left: the beginning of a character that never came, as the replacement character."""
+        """The rest: an incomplete character, as U+FFFD."""
         piece = self._text()[self._length :]
         self._window, self._settled, self._length = [], 0, 0
         return piece
@@ -340,7 +340,7 @@ def _is_named_template(entry: Any) -> bool:
 
 
 def _special_tokens(path: Path) -> dict[str, Any]:
-    """The content of a file, once its special tokens are known to be texts and its wishes yes or no."""
+    """The JSON of a config file, with its special tokens and BOS/EOS flags validated."""
     config = read_json(path)
     for field in _TOKENS:
         token = config.get(field)
@@ -354,13 +354,13 @@ def _special_tokens(path: Path) -> dict[str, Any]:
 
 
 def _is_text(value: Any) -> bool:
-    # JSON can spell halves of characters, which no tokenizer takes.
+    # JSON can spell lone surrogates, which no tokenizer takes.
     return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 @contextmanager
 def _library(kind: type[LiveshapeError], what: str) -> Iterator[None]:
-    """The library raises Exception itself, and where it panics an exception that is none."""
+    """Translate errors of `tokenizers`: it raises plain Exception, and a panic is a BaseException."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -370,6 +370,6 @@ def _library(kind: type[LiveshapeError], what: str) -> Iterator[None]:
 
 
 def _content(token: Any) -> str | None:
-    """A token in tokenizer_config.json is a text, or an object with more about it."""
+    """The text of a token in tokenizer_config.json, which is a string or an AddedToken object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None

@@ -1,5 +1,5 @@
-"""What a tokenizer.json may ask for, checked before the library reads it: inside of it, an allocation that fails or a
-text that grows without end takes the whole process along.
+"""Validation of an untrusted tokenizer.json before the library loads it: a failed allocation or unbounded growth inside
+of the library aborts the whole process.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from liveshape.disk import open_file
 from liveshape.errors import FormatError
 
 _LARGEST_FILE = 1 << 28
-_LARGEST_GROWTH = 1 << 14  # of a text on its way to tokens
-_LARGEST_GROWTH_BACK = 64  # of tokens on their way to a text
-_LONGEST_TEXT = 1 << 27  # characters that a normalizer may give
+_LARGEST_GROWTH = 1 << 14  # of a text, by encoding
+_LARGEST_GROWTH_BACK = 64  # of a text, by decoding
+_LONGEST_TEXT = 1 << 27  # characters after normalization
 _PIECE = 1024
-_LONGEST_WORD = 1 << 12  # characters, of those whose pieces WordPiece tries one by one
-_MOST_STEPS = 64  # in one of the four chains
-_MOST_ADDED = 256  # tokens that are put around a text
-_MOST_REPEATS = 8  # quantifiers without an end in one alternative of a pattern
-# How many characters one can become, where Unicode says so.
+_LONGEST_WORD = 1 << 12  # characters: WordPiece takes quadratic time per word
+_MOST_STEPS = 64  # in one Sequence
+_MOST_ADDED = 256  # special tokens around a text
+_MOST_REPEATS = 8  # unbounded quantifiers in one alternative of a regex
+# The most characters that one becomes, by Unicode normalization or case mapping.
 _UNICODE_GROWTH = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 3, "Nmt": 1, "BertNormalizer": 12}
 _CHAINS = ("normalizers", "pretokenizers", "decoders", "processors")
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The bytes of a tokenizer.json that is safe to load, and by how much it can lengthen a text."""
+    """The bytes of a tokenizer.json that is safe to load, and its growth factor: output per input character."""
 
     content: bytes
     growth: int
 
     @classmethod
     def read(cls, path: Path) -> TokenizerFile:
-        """Read a file and check it.
+        """Read and validate a tokenizer.json.
 
         Example: `TokenizerFile.read(Path("folder/tokenizer.json")).growth`.
         """
@@ -62,7 +62,7 @@ class TokenizerFile:
             raise FormatError(f"{path}: it is no tokenizer.json: {error!r}") from error
 
     def fits(self, text: str, normalizer: Any) -> bool:
-        """Whether a text stays of a length that fits in memory; long ones are normalized in pieces first, and measured.
+        """Whether a text is short enough after normalization; long ones are normalized in pieces, to measure.
 
         Example: `file.fits(text, backend.normalizer)`.
         """
@@ -79,7 +79,7 @@ class TokenizerFile:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Which of two the library takes is its own affair: what is checked must be what is used.
+    # With duplicate keys, the library may use another one than was checked.
     made = dict(pairs)
     if len(made) != len(pairs):
         raise FormatError("a key is there twice in one object")
@@ -87,7 +87,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _checked(document: Any) -> int:
-    """By how much the tokenizer can lengthen a text."""
+    """Validate a tokenizer.json and return its growth factor."""
     if not isinstance(document, dict):
         raise FormatError(f"an object is expected, this is a {type(document).__name__}")
     growth = _growth(document.get("normalizer")) * _growth(document.get("pre_tokenizer"))
@@ -110,7 +110,7 @@ def _checked(document: Any) -> int:
 
 
 def _steps(part: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """The steps of a chain, those of chains inside of it too."""
+    """The steps of a Sequence, flattened."""
     if part is None:
         return
     if not isinstance(part, dict):
@@ -170,12 +170,13 @@ def _growth_of_replace(step: dict[str, Any]) -> int:
         raise FormatError("Replace has a pattern and a content")
     if isinstance(literal, str) and literal:
         return max(1, math.ceil(len(content) / len(literal)))
-    # An expression may match nothing at all, before every character.
+    # A regex may match the empty string before every character.
     return 1 + len(content)
 
 
 def _check_charsmap(encoded: Any) -> int:
-    """A trie behind its length, then texts with a zero after each: the longest is what a character can become."""
+    """The growth factor of a sentencepiece charsmap: a length, a trie, then NUL-terminated replacements, of which the
+    longest counts."""
     try:
         blob = base64.b64decode(encoded, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
@@ -191,18 +192,18 @@ def _check_charsmap(encoded: Any) -> int:
 
 
 def _check_regex(pattern: Any) -> None:
-    """Refuse expressions of exponential time: one that repeats a repetition, or that refers to what it has matched."""
+    """Refuse regexes with exponential backtracking: nested quantifiers, backreferences, recursion."""
     if not isinstance(pattern, str):
         raise FormatError(f"a Regex is a text, it has {pattern!r:.60}")
     bare = re.sub(r"\\[pPxu]\{[^}]*\}|\\x[0-9a-fA-F]{2}", "c", pattern)
     if re.search(r"\\[1-9kg]|\(\?[&PR(]|\(\?<?[0-9]", bare):
         raise FormatError(f"the pattern {pattern!r:.60} refers to itself")
     bare = re.sub(r"\\.", "c", bare, flags=re.DOTALL)
-    # Classes inside of classes, then those around them.
+    # Nested character classes, innermost first.
     for _ in range(3):
         bare = re.sub(r"\[\^?\]?[^\[\]]*\]", "c", bare)
     repeats = [0]
-    endless = [False]  # whether a group that is open has a repetition in it
+    endless = [False]  # whether each open group has an unbounded quantifier
     place = 0
     while place < len(bare):
         letter = bare[place]
@@ -216,7 +217,7 @@ def _check_regex(pattern: Any) -> None:
             inner = False
             if letter == ")":
                 if len(endless) == 1:
-                    return  # the library says what is wrong with it
+                    return  # unbalanced: the library reports it
                 inner = endless.pop()
                 inside = repeats.pop()
                 repeats[-1] += inside
@@ -235,7 +236,7 @@ def _check_regex(pattern: Any) -> None:
 
 
 def _check_templates(part: Any) -> None:
-    """A text goes in once, with few tokens around it."""
+    """Post-processing templates repeat a text a few times at most, with few special tokens around it."""
     added = sequences = 0
     for step in _steps(part):
         pieces = step.get("single")

@@ -1,4 +1,4 @@
-"""The tokenizer of a model that is not converted yet: what it cannot do is told before any weight is read."""
+"""The tokenizer of a checkpoint that is not converted yet, so that its errors come before any weight is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "tokenizer.json"
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer that the folder of a checkpoint will have.
+    """The tokenizer of a checkpoint, from the files that it carries.
 
     Example: `tokenizer_of(open_checkpoint("SmolLM2-135M-Instruct.Q4_1.gguf")).chat_template`.
     """
