@@ -1,4 +1,4 @@
-"""Language models: text in, text out, from one graph with its cache on the GPU.
+"""Language models: text generation from one graph with its KV cache on the GPU.
 
     from liveshape.llm import load, stream_generate
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The tokenizer is of use without the runtime, so the model comes along only when it is asked for.
+    # Imported lazily: the tokenizer is of use without the runtime.
     if name == "LanguageModel":
         from liveshape.llm.language_model import LanguageModel
 

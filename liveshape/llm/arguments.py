@@ -1,4 +1,4 @@
-"""What callers give, checked before anything is computed: numbers of numpy and torch count, guesses do not."""
+"""Argument validation before anything is computed: integers of numpy and torch are accepted, no guesses are made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from liveshape.errors import InputError
 
-LOOKAHEAD_TOKENS = 7  # draft tokens at a time, if nobody says otherwise: with the token before them, eight rows
+LOOKAHEAD_TOKENS = 7  # default draft tokens per call: eight rows with the token before them
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:
-    """An error unless these are a model and a tokenizer, in this order.
+    """Raise unless these are a model and a tokenizer, in this order.
 
     Example: `check_pair(*load("SmolLM2-135M-Instruct"))`.
     """
@@ -26,7 +26,7 @@ def check_pair(model: Any, tokenizer: Any) -> None:
 
 
 def token_ids(ids: Any) -> list[int]:
-    """Token ids as Python's integers, from any sequence or array of one dimension.
+    """Token ids as a list of int, from any sequence or 1-d array.
 
     >>> token_ids((1, 2, 3))
     [1, 2, 3]
@@ -34,10 +34,10 @@ def token_ids(ids: Any) -> list[int]:
     kind = type(ids).__name__
     if isinstance(ids, (str, bytes, bytearray, Mapping)):
         raise InputError(f"token ids are a list of integers, {kind} was given; `tokenizer.encode` makes them of text")
-    if hasattr(ids, "tolist"):  # arrays and tensors, whose elements are none of Python's numbers
+    if hasattr(ids, "tolist"):  # arrays and tensors, whose elements are not Python's int
         try:
             ids = ids.tolist()
-        except Exception as error:  # of a library that we do not know
+        except Exception as error:  # of any array library
             raise InputError(f"token ids are a list of integers, {kind} was given: {error}") from error
     if not isinstance(ids, Collection):
         raise InputError(f"token ids are a list of integers, {kind} was given; give a list")
@@ -50,7 +50,7 @@ def token_ids(ids: Any) -> list[int]:
 
 
 def token_limit(max_tokens: Any) -> int | None:
-    """The most tokens to generate; None and -1 mean as many as there is context.
+    """Validate `max_tokens`; None and -1 mean up to the context length.
 
     >>> token_limit(5), token_limit(-1)
     (5, None)
@@ -66,7 +66,7 @@ def token_limit(max_tokens: Any) -> int | None:
 
 
 def draft_limit(lookahead_tokens: Any) -> int:
-    """The most draft tokens at a time.
+    """Validate `lookahead_tokens`, the most draft tokens per call.
 
     >>> draft_limit(5)
     5
@@ -78,7 +78,7 @@ def draft_limit(lookahead_tokens: Any) -> int:
 
 
 def stop_strings(stop: Any) -> tuple[str, ...]:
-    """One stop string, several, or none.
+    """Validate stop strings: one, several, or none.
 
     >>> stop_strings("END"), stop_strings(None)
     (('END',), ())
@@ -95,7 +95,7 @@ def stop_strings(stop: Any) -> tuple[str, ...]:
 
 
 def text_of(value: Any, what: str) -> str:
-    """A text that has a form in UTF-8, as tokenizers need it.
+    """Validate a str that can be encoded as UTF-8, as tokenizers need it.
 
     >>> text_of("Hi", "the prompt")
     'Hi'
@@ -113,7 +113,7 @@ def text_of(value: Any, what: str) -> str:
 
 
 def path_of(path: Any) -> Path:
-    """A path that a file can have.
+    """Validate a path.
 
     >>> path_of("model.pte").name
     'model.pte'
@@ -126,7 +126,7 @@ def path_of(path: Any) -> Path:
 
 
 def callables(name: str, given: Any) -> tuple[Callable[..., Any], ...]:
-    """Functions of the caller: all of them can be called.
+    """Validate callables given by the user.
 
     >>> callables("logits_processors", [max])
     (<built-in function max>,)

@@ -1,11 +1,11 @@
-"""A language model: one graph for prompts of any length and for token after token, against the cache inside of it.
+"""A language model: one graph for prefill of any length and for decode, with the KV cache inside of it.
 
     model = LanguageModel.load("SmolLM2-135M-Instruct")
     for token in model.stream(ids, Sampling(temperature=0.7), max_tokens=100, stop_ids=model.eos_ids):
         ...
 
-Any number of threads may use a model and its forks: each call waits for its turn. A model has one text in its cache, so
-threads that each want a text of their own use a fork each, or `turn`.
+Thread-safe: each call takes the lock that a model shares with its forks. A model has one sequence in its KV cache, so
+threads with sequences of their own use a fork each, or hold the lock (`turn`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from liveshape.run.weights import Progress
 
 
 class LanguageModel:
-    """A text in the making: the tokens in the cache, and what may follow them.
+    """A language model and one sequence in its KV cache: prefill, sampling, logits, streaming, fork, save and restore.
 
     Example: `LanguageModel.load("model.pte").max_context`.
     """
@@ -66,18 +66,18 @@ class LanguageModel:
         activations: str = "float32",
         max_context: int | None = None,
     ) -> LanguageModel:
-        """A model from a `.pte`, or from a folder with a `model.pte` or with a single one of any name.
+        """Load a model from a `.pte`, or from a folder with a `model.pte` or with a single `.pte` of any name.
 
-        `max_context` is how many tokens its cache holds, where that is not what the file says.
-        `progress(done, total)` is told the bytes of weights uploaded. `half_cache` keeps a float32 cache as float16.
-        `activations="int8"` rounds the rows of 4-bit layers to integers: faster on a GPU, and less exact.
+        `max_context` is the size of the KV cache in tokens, if it is not that of the file.
+        `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
+        `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
         context = checked_context(max_context)
         file = program_file(Path(path))
         target = CompileTarget(device, activations=activations)
-        # Opened here and not by the program: a checksum must be of these bytes, whatever the path leads to later.
+        # Opened here and not by the program: the checksum must be of these bytes, even if the file is replaced later.
         source = Source(file)
         program: Program | None = None
         try:
@@ -102,11 +102,11 @@ class LanguageModel:
             _close(program, source)
             raise
 
-    # What it is
+    # Metadata and state
 
     @property
     def turn(self) -> FairLock:
-        """The turn at this model and its forks: `turn.run(function)` calls a function while no other thread uses them.
+        """The lock of this model and its forks: `turn.run(function)` calls a function while holding it.
 
         Example: `model.turn.run(lambda: (model.reset(), model.evaluate(ids)))`.
         """
@@ -114,65 +114,65 @@ class LanguageModel:
 
     @property
     def max_seq_len(self) -> int:
-        """The most tokens of one call; longer texts are given in chunks."""
+        """The most tokens of one call; longer prompts are prefilled in chunks."""
         return self._engine.description.max_seq_len
 
     @property
     def max_context(self) -> int:
-        """The most tokens that the cache holds."""
+        """The context length: the most tokens that the KV cache holds."""
         return self._engine.description.max_context
 
     @property
     def trained_context(self) -> int | None:
-        """The context that the model was trained for, where its file says so: `max_context` may go up to there."""
+        """The context length that the model was trained for, if its file says: `max_context` can be raised up to it."""
         return self._engine.description.trained_context
 
     @property
     def vocab_size(self) -> int:
-        """Tokens are below this."""
+        """The size of the vocabulary."""
         return self._engine.description.vocab_size
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The tokens that end a text, as the file names them."""
+        """The EOS tokens, as the file lists them."""
         return self._engine.description.eos_ids
 
     @property
     def bos_id(self) -> int | None:
-        """The token that begins a text, if there is one."""
+        """The BOS token, if there is one."""
         return self._engine.description.bos_id
 
     @property
     def engine(self) -> Engine:
-        """The graph with its weights, for those who look inside."""
+        """The engine: graph, weights and KV cache; for inspection."""
         return self._engine
 
     @property
     def device(self) -> Device:
-        """The device that it runs on."""
+        """The device that the model runs on."""
         return self._engine.device
 
     @property
     def memory(self) -> Memory:
-        """The GPU memory of the model and its cache, in bytes; forks have copies of the cache beside it."""
+        """The GPU memory of the model and its KV cache, in bytes; the copies of forks are not included."""
         return self._engine.memory
 
     @property
     def position(self) -> int:
-        """How many tokens are in the cache."""
+        """The number of tokens in the KV cache."""
         return self._session.position
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens in the cache."""
+        """The tokens in the KV cache."""
         return self._session.tokens
 
-    # A text
+    # Prefill and decode
 
     @in_turn
     def prefill(self, ids: Sequence[int]) -> None:
-        """Append tokens to the cache, in chunks where they are many: all of them, or none. It does not wait for the
-        device.
+        """Prefill: append tokens to the KV cache, in chunks of `max_seq_len`; all of them, or none. Does not wait for
+        the device.
 
         Example: `model.prefill([1, 2, 3])`.
         """
@@ -180,7 +180,7 @@ class LanguageModel:
 
     @in_turn
     def next_token(self, sampling: Sampling | None = None) -> int:
-        """The token that may follow; it is not in the cache until it is given to `prefill`.
+        """Sample the next token; it is not in the KV cache until it is given to `prefill`.
 
         Example: `model.prefill(ids); token = model.next_token(Sampling(temperature=0.7))`.
         """
@@ -188,7 +188,7 @@ class LanguageModel:
 
     @in_turn
     def logits(self) -> Any:
-        """The logits of what may follow, [vocabulary].
+        """The logits of the next token, [vocabulary].
 
         Example: `model.prefill(ids); model.logits().argmax()`.
         """
@@ -196,7 +196,7 @@ class LanguageModel:
 
     @in_turn
     def evaluate(self, ids: Sequence[int]) -> Any:
-        """Append tokens and give the logits after each of them, [tokens, vocabulary].
+        """Append tokens and return the logits after each of them, [tokens, vocabulary].
 
         Example: `logits = model.evaluate(ids)[:-1]`, which predict `ids[1:]`.
         """
@@ -205,9 +205,9 @@ class LanguageModel:
 
     @in_turn
     def evaluate_chunks(self, ids: Sequence[int]) -> Iterator[Any]:
-        """The same in pieces, for long texts; one token at a time if the program gives the last logits alone.
+        """`evaluate` as an iterator of chunks; one token each if the program computes only the last token's logits.
 
-        Others may use the model between two pieces, and then there is no next one but an error.
+        If another thread uses the model between two chunks, the next one raises.
 
         Example: `for logits in model.evaluate_chunks(ids): ...`.
         """
@@ -217,7 +217,7 @@ class LanguageModel:
         size, mark = self._session.evaluated_at_once, None
         for start in range(0, len(ids), size):
             if mark is None:
-                self.turn.run(self._checked, ids)  # again: the text may have grown since
+                self.turn.run(self._checked, ids)  # again: the sequence may have grown since
             rows, mark = self._evaluate(ids[start : start + size], mark)
             yield rows
 
@@ -238,11 +238,11 @@ class LanguageModel:
         lookahead_tokens: int = LOOKAHEAD_TOKENS,
         logits: bool = False,
     ) -> Stream:
-        """Append tokens and generate what follows, until one of `stop_ids`, `max_tokens` or the end of the context.
+        """Append tokens and stream the generated ones, until one of `stop_ids`, `max_tokens` or the end of the context.
 
-        The prompt is on its way when this returns. Without ids it goes on from what is in the cache. With `lookahead`,
-        "ngram" or a smaller model of the same tokens, what follows is drafted, and several tokens are verified at once.
-        With `logits`, the stream has those that its last token was chosen from, too.
+        Prefill is submitted when this returns. Without ids it continues from the KV cache. `lookahead` is speculative
+        decoding: "ngram" (prompt lookup) or a draft model with the same vocabulary. With `logits`, the stream has the
+        logits of its last token, too.
 
         Example: `list(model.stream(ids, Sampling(), max_tokens=20, stop_ids=model.eos_ids))`.
         """
@@ -261,7 +261,7 @@ class LanguageModel:
         return Stream(self._session, first, chosen, max_tokens, stops, ahead, logits_now)
 
     def check_lookahead(self, lookahead: str | LanguageModel, lookahead_tokens: int = LOOKAHEAD_TOKENS) -> None:
-        """An error where a stream with this lookahead would be one.
+        """Raise where `stream` with this lookahead would.
 
         Example: `model.check_lookahead("ngram")`.
         """
@@ -276,15 +276,15 @@ class LanguageModel:
         check_draft(self._session, lookahead._session)
         return Lookahead(DraftModel(lookahead._session, sampling), most)
 
-    # The cache
+    # The KV cache
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear the KV cache."""
         self.truncate(0)
 
     @in_turn
     def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on, as if they had never been there.
+        """Truncate the KV cache to its first `length` tokens.
 
         Example: `model.truncate(len(system_prompt))`.
         """
@@ -297,25 +297,25 @@ class LanguageModel:
 
     @in_turn
     def fork(self) -> LanguageModel:
-        """Another text that begins with this one. Weights are shared; the two go on independently.
+        """Fork the sequence: a model that shares the weights and has a copy of the KV cache.
 
-        One of them at a time is in the graph's own cache, and using the other swaps them: two copies on the device.
+        One sequence at a time is resident in the KV cache; using another swaps them, with two copies on the device.
 
         Example: `other = model.fork(); other.prefill(ids)`.
         """
         return LanguageModel(self._engine, self._origin, self._session.fork())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokens and the cache to a file, whole or not at all.
+        """Save the tokens and the KV cache to a file, atomically.
 
         Example: `model.save("system-prompt.cache")`.
         """
-        place_of(path, "a saved cache")  # before all is read from the device
+        place_of(path, "a saved cache")  # before the cache is read back from the device
         cache_file.save(path, self.turn.run(self._session.saved, self.checksum, self._origin.activations))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take the tokens and the cache of a file that this same program saved, with the same `activations`; a refused
-        file changes nothing.
+        """Restore the tokens and the KV cache from a file saved by the same program with the same `activations`; a file
+        that is refused changes nothing.
 
         Example: `model.restore("system-prompt.cache")`.
         """
@@ -325,13 +325,13 @@ class LanguageModel:
 
     @property
     def checksum(self) -> str:
-        """Of all bytes of the program that was loaded; saved caches carry it. Computed when it is first asked for."""
+        """Checksum of the program that was loaded, which saved KV caches carry. Computed lazily."""
         return self._origin.checksum
 
     def close(self) -> None:
-        """Give the GPU memory back at once: of the model and of all its forks, which are of no more use then.
+        """Free the GPU memory of the model and of all its forks, which cannot be used any more.
 
-        Closing a fork frees what is its own: the copies of its text.
+        Closing a fork frees its swapped-out copies alone.
 
         Example: `with LanguageModel.load("model.pte") as model: ...`.
         """
@@ -355,7 +355,7 @@ class LanguageModel:
         return f"LanguageModel({self._origin.name}: {self._session.position} of {self.max_context} tokens)"
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        """Tokens as numbers, all of them known and few enough, before anything is computed."""
+        """Validate token ids against the vocabulary and the context."""
         tokens, held = _numbers(ids, "tokens"), self._session.position
         if held + len(tokens) > self.max_context:
             there = f"{held:,} in the cache and " if held else ""
@@ -370,7 +370,7 @@ class LanguageModel:
 
 
 def _numbers(given: Any, what: str) -> list[int]:
-    """Whole numbers of any kind as Python's own."""
+    """Integers of any type as Python's int."""
     try:
         return [operator.index(each) for each in given]
     except TypeError as error:
@@ -390,7 +390,7 @@ def _sampling(given: Sampling | None) -> Sampling:
 
 
 def _rotation(constants: dict[str, Any], context: int) -> bytes:
-    """What tells the rotation in a context from that of the file."""
+    """Bytes that identify RoPE scaling for a context, if it differs from the file's; for the checksum."""
     parameters, own = parameters_of(constants), constants.get(CONTEXT)
     return turned_otherwise(parameters, own, context) if isinstance(own, int) else b""
 

@@ -1,4 +1,5 @@
-"""How the next token is chosen. The choice itself is made on the GPU, by the operator `liveshape.sample`."""
+"""Sampling settings: temperature, top-k, top-p, min-p, repetition penalty, seed. Sampling itself runs on the GPU
+(operator `liveshape.sample`)."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from liveshape.errors import InputError
 
 _SEEDS = 1 << 32
 _MOST_LOGITS = 1 << 31
-# Scores are float32 on the device: divided by less than this, different logits would become the same infinity.
+# Logits are float32 on the device: divided by less than this, different ones would overflow to the same infinity.
 _COLDEST, _HOTTEST = 1e-30, 3e38
 _PENALTIES = 1e-6, 1e6
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings with the meaning and the order of Hugging Face: penalty, temperature, top-k, top-p, min-p.
+    """Sampling settings, with the meaning and order of Hugging Face: penalty, temperature, top-k, top-p, min-p.
 
-    A temperature of 0 takes the likeliest token, and the filters do not matter; one that differs from 0 by less than
-    can be computed with is 0. Numbers of numpy are as good as Python's. `top_k=0`, `top_p=1`, `min_p=0` and
-    `repetition_penalty=1` are off. The same seed at the same position of the same text draws the same token.
+    A temperature of 0 is greedy: the filters do not matter; one below what float32 can divide by is 0, too. `top_k=0`,
+    `top_p=1`, `min_p=0` and `repetition_penalty=1` are off. The same seed at the same position of the same sequence
+    samples the same token.
 
     Example: `Sampling(temperature=0.7, top_p=0.9, seed=1)`.
     """
@@ -58,7 +59,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is taken.
+        """Whether decoding is greedy (argmax).
 
         >>> Sampling().greedy, Sampling(temperature=0.8).greedy
         (True, False)
@@ -69,7 +70,7 @@ class Sampling:
 def _finite(name: str, value: object) -> float:
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # an integer beyond the range of float
         number = math.inf
     if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, {str(value)[:40]!r} was given")

@@ -1,4 +1,4 @@
-"""What the makers of a model recommend for generating: generation_config.json, under what the caller asks for."""
+"""generation_config.json: the model's default sampling settings and EOS tokens, which the caller's options override."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from liveshape.errors import FormatError, InputError
 from liveshape.llm.sampling_settings import Sampling
 
 _MOST_IDS = 1 << 31
-# What transformers samples with where a file says only `do_sample`.
+# The defaults of transformers where a file has only `do_sample`.
 _SAMPLED = {"temperature": 1.0, "top_k": 50}
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Recommended sampling and the ids that end an answer; without a file, the most likely token each time.
+    """Default sampling settings and EOS ids of a model; greedy without a file.
 
     Example: `GenerationSettings.read(Path("folder/generation_config.json")).sampling(temperature=0.7)`.
     """
@@ -35,7 +35,7 @@ class GenerationSettings:
 
     @classmethod
     def read(cls, path: Path) -> GenerationSettings:
-        """The settings of a file, or those without one. Its temperature counts only where it says `do_sample`."""
+        """Read generation_config.json, if it exists. Its temperature counts only with `do_sample`."""
         document = read_json(path)
         ends = document.get("eos_token_id")
         values: dict[str, Any] = {
@@ -69,9 +69,9 @@ class GenerationSettings:
         repetition_penalty: float | None = None,
         seed: int | None = None,
     ) -> Sampling:
-        """What to sample with: each value as given, or else as recommended. A seed of None or -1 is drawn anew.
+        """The sampling settings: each as given, or else the model's default. A seed of None or -1 is random.
 
-        Who asks for top-k, top-p or min-p wants chance: the temperature is then 1 where nothing says otherwise.
+        top-k, top-p or min-p imply sampling: the temperature is then 1 where nothing else sets it.
 
         Example: `settings.sampling(top_p=0.9).temperature == 1.0`.
         """
@@ -90,7 +90,7 @@ class GenerationSettings:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object from a file; an empty one where there is no file.
+    """Read a JSON object from a file; empty if there is no file.
 
     Example: `read_json(folder / "tokenizer_config.json").get("bos_token")`.
     """
@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
     stored = read_bytes(path)
     try:
         document = json.loads(stored.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or brackets in brackets without end
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deep
         raise FormatError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path}: an object is expected, this is a {type(document).__name__}")
