@@ -28,7 +28,7 @@ class DraftModel:
         return len(text) + 1 < self._session.description.max_context
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
-        """Up to `most` draft tokens, without stop tokens."""
+        """Up to `most` draft tokens; stop tokens do not end a draft."""
         return self._session.turn.run(self._draft, text, token, most)
 
     def _draft(self, text: Sequence[int], token: int, most: int) -> list[int]:

@@ -52,8 +52,8 @@ def load(
     A checkpoint (a GGUF file, a Hugging Face folder, or owner/name on the Hub) is converted first. The result is cached
     in LIVESHAPE_CACHE or in the system's cache folder, unless `cache` is False. `quant` is its quantization, as in
     `liveshape export`.
-    `max_context` is the size of the KV cache in tokens: by default 2048 or the trained context if that is less for a
-    checkpoint, and else what the file says. Another value needs no other copy of the weights.
+    `max_context` is the size of the KV cache in tokens: for a checkpoint the trained context, at most 2048, by
+    default, and else what the file says. Another value needs no other copy of the weights.
     `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
     `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
@@ -173,7 +173,7 @@ def stream_generate(
     `logprobs=N` adds the log-probabilities of the sampled token and of the top N to each response, from the raw logits:
     before temperature, filters, samplers and processors.
     `json_schema` or `regex` is constrained decoding (the extra `constrain`), with sampling on the host. The finish
-    reason is "grammar" where nothing more can follow; a text with the reason "length" is not complete.
+    reason is "grammar" where nothing more can follow; with "length" the text does not match yet.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` get the logits of every step
     on the host, which is slow. Invalid options raise here, not at the first token.
 
