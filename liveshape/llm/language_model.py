@@ -207,7 +207,7 @@ class LanguageModel:
     def evaluate_chunks(self, ids: Sequence[int]) -> Iterator[Any]:
         """`evaluate` as an iterator of chunks; one token each if the program computes only the last token's logits.
 
-        If another thread uses the model between two chunks, the next one raises.
+        If the model is used otherwise between two chunks, the next one raises.
 
         Example: `for logits in model.evaluate_chunks(ids): ...`.
         """

@@ -32,7 +32,7 @@ class Session:
         self._closed = False
         self._mark = object()
 
-    # What it is
+    # Metadata and state
 
     @property
     def turn(self) -> FairLock:
@@ -80,7 +80,7 @@ class Session:
             raise InputError("this text was closed; fork the model again, or load it")
         _ = self.engine.executor
 
-    # Steps
+    # Prefill and sampling
 
     def append(self, tokens: Sequence[int], sampling: Sampling | None) -> Pending | None:
         """Prefill tokens in chunks; with `sampling`, the last chunk samples the next token.
@@ -201,7 +201,7 @@ class Session:
         if len(contents.tokens) > position:
             self._take_back(contents, position)
 
-    # The cache
+    # The KV cache
 
     def truncate(self, length: int) -> None:
         """Truncate the KV cache to `length` tokens; 0 works for every kind of state.
@@ -271,7 +271,7 @@ class Session:
         contents, self._contents = self._contents, Contents()
         contents.free(self.engine.device)
 
-    # Inside
+    # Internals
 
     def _ready(self) -> Contents:
         """The contents, if the session is open and its state valid."""

@@ -14,7 +14,7 @@ from liveshape.errors import InputError
 from liveshape.llm.sampling_settings import Sampling
 
 Logits = npt.NDArray[np.float32]  # (vocabulary,)
-_HIGHEST = 3e38  # as on the device: +inf is clamped to the largest float32
+_HIGHEST = 3e38  # as on the device: +inf is clamped to a finite float32
 Tokens = npt.NDArray[np.int64]  # all so far, with the prompt
 
 
