@@ -1,1 +1,1 @@
-"""A decoder as operators, in the form that fuses."""
+"""The graph of a decoder-only transformer, written in the operator patterns that lowering fuses."""

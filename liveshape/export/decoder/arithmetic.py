@@ -1,4 +1,4 @@
-"""The small steps between the layers of a decoder: sums, products, views, numbers that everything is scaled by."""
+"""Elementwise operators, activations, softmax, views and scalar constants of a decoder's graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.export.weights.matrices import Tensors
 
 @dataclass
 class Arithmetic:
-    """Operators on tensors of one graph.
+    """Emits elementwise operators, views and scalar constants into one graph.
 
     Example: `Arithmetic(graph, tensors).scaled(x, 0.5)`.
     """
@@ -36,16 +36,16 @@ class Arithmetic:
         return self.graph.call("aten.permute_copy.default", x, order, shape=tuple(x.shape[axis] for axis in order))
 
     def scaled(self, x: BlobTensor, factor: float) -> BlobTensor:
-        """Every element times a number; by 1 there is nothing to do."""
+        """Multiply by a scalar; no operator for a factor of 1."""
         return x if factor == 1.0 else self.mul(x, self.number(factor))
 
     def capped(self, x: BlobTensor, cap: float, scale: float = 1.0) -> BlobTensor:
-        """Every element times a scale, pressed into -cap to cap."""
+        """Soft cap (Gemma's logit softcapping): cap * tanh(x * scale / cap)."""
         pressed = self.scaled(x, scale / cap)
         return self.scaled(self.graph.call("aten.tanh.default", pressed, shape=x.shape), cap)
 
     def activated(self, x: BlobTensor, activation: Activation) -> BlobTensor:
-        """Every element through the activation of a feed-forward."""
+        """The activation function of an MLP: SiLU, ReLU or GELU."""
         if activation == "silu":
             return self.mul(x, self.graph.call("aten.sigmoid.default", x, shape=x.shape))
         if activation == "relu":
@@ -54,18 +54,18 @@ class Arithmetic:
         return self.graph.call("aten.gelu.default", x, approximate, shape=x.shape)
 
     def clamped_gate(self, gate: BlobTensor, up: BlobTensor, limit: float, gain: float) -> BlobTensor:
-        """A gate below a limit, with a sigmoid that is steeper by a gain, times one more than what it lets through."""
+        """Clamped SwiGLU of gpt-oss: gate * sigmoid(gain * gate) * (up + 1), gate and up clamped to the limit."""
         gate = self.graph.call("aten.clamp.default", gate, None, limit, shape=gate.shape)
         up = self.graph.call("aten.clamp.default", up, -limit, limit, shape=up.shape)
         share = self.graph.call("aten.sigmoid.default", self.scaled(gate, gain), shape=gate.shape)
         return self.mul(self.mul(gate, share), self.add(up, self.number(1.0)))
 
     def softmax(self, x: BlobTensor) -> BlobTensor:
-        """Along the last dim."""
+        """Softmax along the last dim."""
         return self.graph.call("aten._softmax.default", x, -1, False, shape=x.shape)
 
     def number(self, value: float) -> BlobTensor:
-        """A number as a tensor of one element, the same one each time."""
+        """A scalar as a constant tensor of one element; equal scalars share one."""
         if value not in self._numbers:
             assert not math.isnan(value)
             constant = self.tensors.computed(f"number.{value!r}", (1,), lambda: np.array([value], np.float32))

@@ -1,8 +1,8 @@
-"""Attention of a decoder against its caches: one operator where that says it all, spelled out where scores are capped
-or share with a sink.
+"""Attention against the KV cache: one fused SDPA operator, or unfused (matmul, softmax, matmul) for models with
+attention logit softcapping or attention sinks.
 
-A sliding window is a mask beside the causal one. It is as wide as the context is at this moment, so that no row of a
-cache that was never written counts.
+Sliding-window attention adds a mask to the causal one. The mask covers the live context only, so no cache row that was
+never written is attended to.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from liveshape.export.decoder.arithmetic import Arithmetic
 from liveshape.export.file.delegate_blob import BlobTensor, LiveInt
 from liveshape.export.model.config import ModelConfig
 
-# Below every score, and within float16 when it is stored as such.
+# The masked score: below every other, and finite in float16.
 _HIDDEN = -60000.0
 
 
 @dataclass
 class Attention:
-    """The attention of all layers of one graph; `context` is what the caches hold, windows below `masked` have masks.
+    """Attention of all layers of one graph. `context` is the KV cache's length; windows below `masked` have masks.
 
     Example: `Attention(config, arithmetic, 2048, length, position, 8192).mixed(query, key, value, near=False)`.
     """
@@ -40,13 +40,13 @@ class Attention:
     def mixed(
         self, query: BlobTensor, key: BlobTensor, value: BlobTensor, near: bool, sinks: BlobTensor | None = None
     ) -> BlobTensor:
-        """(1, S, heads, size) like the queries; `near` layers look through the window; `sinks` are scores (heads,)."""
+        """Attention output (1, S, heads, head size); `near`: sliding-window layer; `sinks`: sink logits (heads,)."""
         near = near and self.config.window is not None and self.config.window < self.masked
         caches = self._cache(), self._cache()
         if self.config.attention_cap is not None or sinks is not None:
             return self._spelled_out(query, key, value, caches, near, sinks)
         mask = self._mask(near, causal=False) if near else None
-        # The live length, no dropout, causal.
+        # Dropout 0.0, causal.
         rest = self.position, self.length, mask, 0.0, True, self.config.attention_scale
         return self.arithmetic.graph.call(
             "sdpa_with_kv_cache.default", query, key, value, *caches, *rest, shape=query.shape
@@ -67,7 +67,7 @@ class Attention:
         near: bool,
         sinks: BlobTensor | None,
     ) -> BlobTensor:
-        """Scores of the heads that share keys, all at once; a head of keys is a batch."""
+        """Unfused grouped-query attention: one batched matmul, with the query heads of a KV head as its rows."""
         config, arithmetic, graph = self.config, self.arithmetic, self.arithmetic.graph
         pairs, heads, size, group = config.kv_heads, config.heads, config.head_size, config.heads // config.kv_heads
         rows = graph.live("mul", self.length, group, bound=self.length.bound * group)
@@ -91,13 +91,13 @@ class Attention:
         return arithmetic.permuted(arithmetic.view(mixed, (1, heads, self.length, size)), (0, 2, 1, 3))
 
     def _left_by_sinks(self, scores: BlobTensor, shares: BlobTensor, sinks: BlobTensor) -> BlobTensor:
-        """What a sink leaves of attention, (heads, S, 1): sigmoid(log-sum-exp of the scores - sink)."""
+        """Attention weight left beside the sink, (heads, S, 1): sigmoid(log-sum-exp of the scores - sink)."""
         arithmetic, graph = self.arithmetic, self.arithmetic.graph
         column = (*scores.shape[:2], 1)
         highest, its_share = (
             graph.call("aten.amax.default", each, (-1,), True, shape=column) for each in (scores, shares)
         )
-        # The share of the highest score is exp(score - log-sum-exp).
+        # The softmax of the highest score is exp(score - log-sum-exp).
         logarithm = graph.call("aten.log10.default", its_share, shape=column)
         total = graph.call("aten.sub.Tensor", highest, arithmetic.scaled(logarithm, math.log(10)), 1, shape=column)
         sinks = arithmetic.view(sinks, (scores.shape[0], 1, 1))
@@ -105,22 +105,22 @@ class Attention:
         return graph.call("aten.sigmoid.default", above, shape=column)
 
     def _written(self, new: BlobTensor, cache: BlobTensor) -> BlobTensor:
-        """All rows of a cache so far, the new ones among them: (1, context of now, heads, size)."""
+        """Write new keys or values into the cache; returns its valid rows (1, live context, KV heads, head size)."""
         graph = self.arithmetic.graph
         graph.call("update_cache.default", new, cache, self.position, shape=(1,))
-        # By the rows of this very tensor: so anybody can see that no row behind them is read.
+        # By the size of this very tensor, which proves to a reader of the graph that no later row is read.
         count = graph.live("sym_size.int", new, 1, bound=self.length.bound)
         end = graph.live("add", self.position, count, bound=self.context)
         return graph.call("aten.slice_copy.Tensor", cache, 1, 0, end, 1, shape=(1, end, *cache.shape[2:]))
 
     def _until(self) -> LiveInt:
-        """The first position behind the new tokens."""
+        """The live context length: position plus new tokens."""
         if self._end is None:
             self._end = self.arithmetic.graph.live("add", self.position, self.length, bound=self.context)
         return self._end
 
     def _mask(self, near: bool, causal: bool) -> BlobTensor:
-        """Which keys a query sees, (S, context of now), as far as the window and what was written before it say."""
+        """The boolean attention mask (S, live context): sliding window, causal, or both."""
         if (near, causal) not in self._visible:
             graph, far = self.arithmetic.graph, self._far()
             seen: list[BlobTensor] = []
@@ -134,7 +134,7 @@ class Attention:
         return self._visible[near, causal]
 
     def _far(self) -> BlobTensor:
-        """How many tokens each key lies before each query, (S, context of now)."""
+        """Distance of each key before each query in tokens, (S, live context)."""
         if self._distances is None:
             graph, end = self.arithmetic.graph, self._until()
             queries = self.counted(self.position, self.length)
@@ -147,8 +147,8 @@ class Attention:
         return self._distances
 
     def counted(self, start: LiveInt | int, length: LiveInt) -> BlobTensor:
-        """Positions from one on up to the end."""
-        # As the data says, strided, on the device, not pinned.
+        """Position ids from `start` to the end of the live context (arange)."""
+        # dtype, layout, device, pin_memory.
         rest = None, None, None, None
         arguments = start, self._until(), 1, *rest
         return self.arithmetic.graph.call("aten.arange.start_step", *arguments, shape=(length,), dtype="int32")

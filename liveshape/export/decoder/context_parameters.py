@@ -1,7 +1,7 @@
-"""What a file says of the contexts that it can be loaded with, beside the one that it was written for.
+"""Metadata of a `.pte` for loading it with a longer context than it was exported for.
 
-Its rotary tables end at the context of the file; here is what more rows of them are made of. It is stored as JSON, the
-result of a method, so that the file stays one that any runner takes.
+The RoPE tables in the file end at its own context length; these are the parameters to compute more rows. Stored as
+JSON, the result of a constant method, so that other runners still load the file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MOST_TEXT = 1 << 20  # characters; the largest heads have a few hundred factors
 
 @dataclass(frozen=True)
 class ContextParameters:
-    """The context that a model was trained for, how it turns positions, and the context that its graph is right up to.
+    """The trained context length, the RoPE parameters, and the largest context at which the graph is correct.
 
-    `largest` is the sliding window of a model whose graph was written without masks for it; None is no bound.
+    `largest` is the sliding window of a model whose graph was exported without masks for it; None is no bound.
 
     Example: `ContextParameters.of(config, 2048).trained`.
     """
@@ -35,14 +35,14 @@ class ContextParameters:
 
     @classmethod
     def of(cls, config: ModelConfig, masked: int) -> ContextParameters:
-        """Those of a model with masks for the windows that are shorter than the context `masked`."""
+        """The parameters of a model whose graph has masks for sliding windows shorter than the context `masked`."""
         windows = [config.window for layer in range(config.layers) if config.has_window(layer)]
         largest = min((each for each in windows if each is not None and each >= masked), default=None)
         return cls(config.context, Rotation.of(config), largest)
 
     @classmethod
     def read(cls, text: Any) -> ContextParameters:
-        """The same from what `text()` gave; a FormatError for anything else."""
+        """Parse and validate the JSON of `text()`; a FormatError for anything else."""
         try:
             if not isinstance(text, str) or len(text) > _MOST_TEXT:
                 raise ValueError("no JSON text")
@@ -63,11 +63,11 @@ class ContextParameters:
 
     @property
     def reach(self) -> int:
-        """The context up to which the model was trained and the graph is right."""
+        """The largest context for which the model was trained and the graph is correct."""
         return self.trained if self.largest is None else min(self.trained, self.largest)
 
     def text(self) -> str:
-        """As a file keeps it."""
+        """Serialize to JSON."""
         return json.dumps(asdict(self))
 
 
@@ -80,7 +80,7 @@ def _scaling(fields: Any) -> RopeScaling:
 
 
 def _check_lengths(rotation: Rotation) -> None:
-    """Divisors of frequencies are as many as there are."""
+    """Check that there is one RoPE frequency factor per rotated pair of a head."""
     given = [rotation.rope_factors, *(vars(rotation.rope_scaling).values() if rotation.rope_scaling else ())]
     if _size(rotation.rotary_size) > _LARGEST_HEAD:
         raise ValueError(f"a head of {rotation.rotary_size} elements")
@@ -91,7 +91,7 @@ def _check_lengths(rotation: Rotation) -> None:
 
 
 def _number(value: Any) -> Any:
-    """A number within reason, a tuple of such, or None."""
+    """A finite number, a tuple of such, or None."""
     if isinstance(value, list):
         return tuple(_number(each) for each in value)
     if value is None or isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""A decoder as operators, in the form that fuses; what families do differently is in the config.
+"""The graph of a decoder-only transformer, in operator patterns that lowering fuses; families differ by config alone.
 
-Activations keep the layout (1, S, heads, head size), so there are no transposes, and the caches live in the graph.
+Activations keep the layout (1, S, heads, head size), so there are no transposes; the KV cache is state of the graph.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ _POSITION = InputSignature("input_pos", (Size(1, 1),))
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest piece of a prompt that one call takes, and the tokens that the caches hold.
+    """Upper bounds of the graph: `piece`, the longest prefill chunk; `context`, the KV cache's length in tokens.
 
-    `reach` is the context that the graph is to be right up to where whoever loads it asks for more: sliding windows
-    that are shorter have masks.
+    `reach` is the largest context that the file may be loaded with: sliding windows that are shorter get masks.
     """
 
     piece: int
@@ -39,14 +38,14 @@ class Bounds:
 
     @property
     def masked(self) -> int:
-        """Windows below this have masks."""
+        """Sliding windows below this have masks."""
         return max(self.context, self.reach)
 
 
 def decoder_program(
     config: ModelConfig, storage: WeightStorage, bounds: Bounds, half: bool, full_logits: bool, rounds_rows: bool
 ) -> ProgramSpec:
-    """The program of a decoder: tokens (1, S) at a position (1,) to the logits of the last one, or of all.
+    """The program of a decoder: token ids (1, S) at input_pos (1,) to the logits of the last token, or of all.
 
     Example: `write_program(decoder_program(config, storage, Bounds(512, 2048), False, False, False), path)`.
     """
@@ -63,7 +62,7 @@ def decoder_program(
 
 
 def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
-    """What runners ask a program before they run it."""
+    """Constant methods with the metadata that ExecuTorch's LLM runners query before running."""
     methods: dict[str, Result] = {
         "get_max_seq_len": bounds.piece,
         "get_max_context_len": bounds.context,
@@ -74,7 +73,7 @@ def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
         "enable_dynamic_shape": True,
         METHOD: ContextParameters.of(config, bounds.masked).text(),
     }
-    # Runners ask the tokenizer for what is not here.
+    # Without these, runners take the BOS and EOS ids from the tokenizer.
     if config.begin is not None:
         methods["get_bos_id"] = config.begin
     if config.ends:
@@ -83,10 +82,10 @@ def runner_methods(config: ModelConfig, bounds: Bounds) -> dict[str, Result]:
 
 
 class Decoder:
-    """The operators of one decoder; every method adds a part of it to the graph."""
+    """Builds the graph of one decoder: embedding, transformer layers, final norm, LM head."""
 
-    length: LiveInt  # of the piece that a call brings
-    position: LiveInt  # of its first token
+    length: LiveInt  # S, the tokens of a call
+    position: LiveInt  # of the first of them
     attention: Attention
 
     def __init__(
@@ -97,12 +96,11 @@ class Decoder:
         self.arithmetic = Arithmetic(graph, tensors)
 
     def logits(self, tokens: BlobTensor, position: BlobTensor, full: bool) -> BlobTensor:
-        """(1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
+        """Logits (1, vocabulary) of the last token, or (1, S, vocabulary) of all."""
         config, bounds = self.config, self.bounds
         tables = self._tables("rope", local=False) if any(config.rotated) else None
         near_tables = tables if config.local_theta is None else self._tables("rope.local", local=True)
         self.length = self.graph.live("sym_size.int", tokens, 1, bound=bounds.piece)
-        # Of the one number, element 0 along dim 0.
         self.position = self.graph.live("et_vk.select_as_symint.default", position, 0, 0, bound=bounds.context - 1)
         self.attention = Attention(config, self.arithmetic, bounds.context, self.length, self.position, bounds.masked)
         ids = BlobTensor(tokens.id, (1, self.length), tokens.dtype)
@@ -121,7 +119,7 @@ class Decoder:
         return x if config.logit_cap is None else self.arithmetic.capped(x, config.logit_cap)
 
     def _tables(self, name: str, local: bool) -> tuple[BlobTensor, BlobTensor]:
-        """Cosines and sines of all positions."""
+        """RoPE cos and sin tables, (context, rotary size)."""
         shape = self.bounds.context, self.config.rotary_size
 
         def made(which: int) -> BlobTensor:
@@ -134,7 +132,7 @@ class Decoder:
         return made(0), made(1)
 
     def _layer(self, x: BlobTensor, index: int, tables: tuple[BlobTensor, BlobTensor] | None) -> BlobTensor:
-        """Attention and feed-forward, each between norms and beside a residual."""
+        """A transformer layer: attention and feed-forward (or MoE), each with norms and a residual connection."""
         name, norms = f"model.layers.{index}", self.config.norms
         normed = self._normed(x, name, norms.into_attention)
         inner = self._attention(normed, index, tables)
@@ -151,12 +149,12 @@ class Decoder:
         return self.arithmetic.add(x, self.arithmetic.scaled(inner, self.config.residual_scale))
 
     def _attention(self, x: BlobTensor, index: int, tables: tuple[BlobTensor, BlobTensor] | None) -> BlobTensor:
-        """Grouped-query attention against the caches of this layer."""
+        """Grouped-query attention with QK norm and RoPE, against the KV cache of this layer."""
         config, name = self.config, f"model.layers.{index}.self_attn"
         query = self._heads(x, f"{name}.q_proj", config.heads, whole=config.joint_qk_norm)
         key = self._heads(x, f"{name}.k_proj", config.kv_heads, whole=config.joint_qk_norm)
         value = self._heads(x, f"{name}.v_proj", config.kv_heads)
-        # Behind all three, which run as one where they lie side by side.
+        # After all three projections: adjacent ones are fused into one.
         if config.qk_norm:
             query, key = self._norm(query, f"{name}.q_norm"), self._norm(key, f"{name}.k_norm")
         if config.joint_qk_norm:
@@ -174,14 +172,14 @@ class Decoder:
         return self.projections.linear(joined, f"{name}.o_proj")
 
     def _heads(self, x: BlobTensor, name: str, heads: int, whole: bool = False) -> BlobTensor:
-        """(1, S, heads, size), or (1, S, heads * size) as a whole."""
+        """A Q, K or V projection (1, S, heads, head size), or (1, S, heads * head size) if `whole`."""
         return self.projections.linear(x, name, apart=None if whole else (heads, self.config.head_size))
 
     def _apart(self, x: BlobTensor, heads: int) -> BlobTensor:
         return self.arithmetic.view(x, (*x.shape[:-1], heads, self.config.head_size))
 
     def _feed_forward(self, x: BlobTensor, name: str) -> BlobTensor:
-        """A gate with an activation, times what it lets through; or an activation alone."""
+        """Gated MLP (SwiGLU, GeGLU), or a plain two-layer MLP."""
         config, arithmetic = self.config, self.arithmetic
         if config.clamp is not None:
             gate, up = (self.projections.linear(x, f"{name}.{each}_proj") for each in ("gate", "up"))
@@ -194,12 +192,12 @@ class Decoder:
         return self.projections.linear(inner, f"{name}.down_proj")
 
     def _normed(self, x: BlobTensor, layer: str, norm: str | None) -> BlobTensor:
-        """Through a norm of a layer, where the family has one."""
+        """A norm of a layer, where the family has one."""
         return x if norm is None else self._norm(x, f"{layer}.{norm}")
 
     def _norm(self, x: BlobTensor, name: str) -> BlobTensor:
-        """The scaled inverse root mean square, or that of what is left without the mean."""
-        # As the number that the kernels compute with.
+        """RMSNorm, or LayerNorm if the config says so."""
+        # Rounded to float32, as the kernels compute with it.
         eps = float(np.float32(self.config.norm_eps))
         weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
         if not self.config.layer_norm:
@@ -211,7 +209,7 @@ class Decoder:
         )[0]
 
     def _norm_bias(self, name: str, width: int) -> BlobTensor:
-        """That of the checkpoint, or zeros, which every runtime takes."""
+        """The checkpoint's LayerNorm bias, or zeros: not every runtime takes None."""
         if self.tensors.has(f"{name}.bias"):
             return self.graph.constant(self.tensors.plain(f"{name}.bias"))
         return self.graph.constant(

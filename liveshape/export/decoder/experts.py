@@ -1,5 +1,5 @@
-"""Mixtures of experts in a graph that never changes: every expert computes every token, and those that a token did not
-choose count nothing. Exact, but as much work as all experts together.
+"""Mixture of experts (MoE) in a static graph: every expert computes every token, and the routing weight of those
+outside of the top-k is 0. Exact, but as much work as all experts together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def mixture(
     arithmetic: Arithmetic,
     feed_forward: Callable[[BlobTensor, str], BlobTensor],
 ) -> BlobTensor:
-    """The experts of a layer on rows (1, S, hidden), each weighed by its share.
+    """MoE feed-forward of x (1, S, hidden): the experts' outputs, weighted by the router.
 
     Example: `mixture(x, "model.layers.0.mlp", config.experts, projections, arithmetic, feed_forward)`.
     """
@@ -37,7 +37,7 @@ def mixture(
 
 
 def _shares(scores: BlobTensor, experts: Experts, arithmetic: Arithmetic) -> BlobTensor:
-    """The share of each expert in each token, (1, S, experts): zero for those that are not among the best."""
+    """Routing weights (1, S, experts) from router logits: softmax, top-k, zero for the other experts."""
     graph = arithmetic.graph
     likely = arithmetic.softmax(scores)
     best = (*scores.shape[:2], experts.used)

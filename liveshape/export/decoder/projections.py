@@ -1,4 +1,4 @@
-"""Weight matrices at work: multiplied by rows or looked up by row, as the operators that each form of storage has."""
+"""Linear layers and embedding lookups: the operators for float, 8-bit and 4-bit group-quantized weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BYTE = (-128, 127)
 
 @dataclass
 class Projections:
-    """Linear layers and tables in a graph; `rounds_rows` gives 4-bit layers rows of 8 bits (8da4w).
+    """Emits linear layers and embeddings; `rounds_rows`: dynamic 8-bit activations for 4-bit weights (8da4w).
 
-    What several layers need of the same rows is computed once.
+    Activation scales and group sums that several layers need of the same input are computed once.
 
     Example: `Projections(graph, tensors, rounds_rows=False).linear(x, "model.layers.0.self_attn.q_proj")`.
     """
@@ -28,7 +28,7 @@ class Projections:
     _sums: dict[tuple[int, int], BlobTensor] = field(default_factory=dict)
 
     def linear(self, x: BlobTensor, name: str, apart: tuple[int, int] | None = None) -> BlobTensor:
-        """Rows (..., K) to rows (..., N), with a bias if the checkpoint has one; N may be taken apart in two dims."""
+        """Linear layer (..., K) -> (..., N), with the checkpoint's bias if any; `apart` splits N into two dims."""
         weight = f"{name}.weight"
         count = self.tensors.storage.shapes[weight][0]
         matrix = self.tensors.matrix(weight)
@@ -46,18 +46,18 @@ class Projections:
         return self._shaped(out, (*x.shape[:-1], *(apart or (count,))))
 
     def exact_linear(self, x: BlobTensor, name: str) -> BlobTensor:
-        """The same with floats, however others are stored: for matrices that are small and decide much."""
+        """An unquantized linear layer, whatever the recipe: for small, sensitive weights such as an MoE router."""
         weight = self.graph.constant(self.tensors.plain(f"{name}.weight"))
         count = self.tensors.storage.shapes[f"{name}.weight"][0]
         return self._shaped(self._plain_linear(x, weight, self._bias(name, count)), (*x.shape[:-1], count))
 
     def exact_rows(self, ids: BlobTensor, name: str) -> BlobTensor:
-        """Rows of a table of floats, however others are stored, (..., K)."""
+        """Lookup (..., K) in an unquantized embedding table, whatever the recipe."""
         table = self.graph.constant(self.tensors.plain(f"{name}.weight"))
         return self._rows_of(table, ids, table.width)
 
     def embedding(self, tokens: BlobTensor, name: str) -> BlobTensor:
-        """The row of each token, (..., K)."""
+        """Token embedding lookup (..., K), dequantized."""
         weight = f"{name}.weight"
         matrix = self.tensors.matrix(weight, lookup=True)
         width = self.tensors.storage.shapes[weight][1]
@@ -81,7 +81,7 @@ class Projections:
         return self.graph.constant(constant)
 
     def _plain_linear(self, x: BlobTensor, weight: BlobTensor, bias: BlobTensor | None) -> BlobTensor:
-        """On rows of two dims, which is what every runtime takes."""
+        """aten.linear on a 2-D input, which is what every runtime takes."""
         rows = self._flattened(x)
         shape = (rows.shape[0], weight.shape[0])
         return self.graph.call("aten.linear.default", rows, weight, bias, shape=shape)
@@ -105,7 +105,7 @@ class Projections:
         return self.graph.call("et_vk.linear_dq8ca_q4gsw.default", *arguments, shape=shape)
 
     def _row_scales(self, x: BlobTensor) -> tuple[BlobTensor, BlobTensor]:
-        """The scale and the zero point that round each row to 8 bits."""
+        """Scale and zero point of each row for dynamic 8-bit activation quantization."""
         if x.id not in self._rounded:
             block = (*(1 for _ in x.shape[:-1]), x.width)
             arguments = x, "ASYMMETRIC", block, None, *_BYTE, None, None, None, False
@@ -117,13 +117,13 @@ class Projections:
         return self._rounded[x.id]
 
     def _dequantized(self, matrix: GroupedMatrix) -> BlobTensor:
-        """Codes of 8 bits as floats; liveshape makes one operator of this and the one behind it."""
+        """Dequantize 8-bit weights; liveshape fuses it into the linear or embedding that follows."""
         codes, scales = self.graph.constant(matrix.codes), self.graph.constant(matrix.scales)
         arguments = codes, (1, matrix.layout.group), scales, None, None, *_BYTE, None
         return self.graph.call("torchao.dequantize_affine.default", *arguments, shape=codes.shape)
 
     def _of_minima(self, x: BlobTensor, matrix: GroupedMatrix) -> BlobTensor:
-        """The part of a product that the minima make: theirs with the sums of the groups of a row."""
+        """The minima's contribution to an asymmetric linear: the activations' group sums times the minima."""
         minima = self.graph.constant(matrix.minima)
         shape = (*x.shape[:-1], matrix.rows)
         return self.graph.call("aten.linear.default", self._group_sums(x, matrix), minima, None, shape=shape)
@@ -138,7 +138,7 @@ class Projections:
         return self._sums[x.id, group]
 
     def _with_minima(self, rows: BlobTensor, tokens: BlobTensor, matrix: GroupedMatrix) -> BlobTensor:
-        """Looked up rows with the minimum of each group added to all of it."""
+        """Add the minimum of each group to rows of an asymmetric embedding."""
         minima = self._rows_of(self.graph.constant(matrix.minima), tokens, matrix.groups)
         column = self._view(minima, (*minima.shape, 1))
         spread: Shape = (*minima.shape, matrix.layout.group)
@@ -159,6 +159,6 @@ class Projections:
         return self.graph.call("aten.view_copy.default", x, shape, shape=shape)
 
     def _first(self, x: BlobTensor, count: int) -> BlobTensor:
-        """Without the outputs that were added to fill up the rows."""
+        """Drop the padding outputs."""
         last = len(x.shape) - 1
         return self.graph.call("aten.slice_copy.Tensor", x, last, 0, count, 1, shape=(*x.shape[:-1], count))

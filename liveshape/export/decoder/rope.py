@@ -1,4 +1,4 @@
-"""The tables of the rotary embedding: which angle each pair of a head turns by at each position."""
+"""RoPE cos and sin tables, with linear, dynamic NTK, Llama 3, YaRN and LongRoPE scaling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Rotation:
-    """The numbers of a model that its rotary tables are made of, by the names of `ModelConfig`.
+    """The RoPE parameters of a model, by the names of `ModelConfig`.
 
     Example: `rotary_tables(Rotation.of(config), 2048)`.
     """
@@ -28,16 +28,16 @@ class Rotation:
 
     @classmethod
     def of(cls, config: ModelConfig) -> Rotation:
-        """That of a model."""
+        """The RoPE parameters of a config."""
         return cls(**{each.name: getattr(config, each.name) for each in fields(cls)})
 
 
 def rotary_tables(
     config: Rotation | ModelConfig, length: int, local: bool = False, rows: int | None = None
 ) -> tuple[Array, Array]:
-    """Cosines and sines, each (length, rotary size): a pair of a head finds its angle in both halves of a row.
+    """RoPE cos and sin, each (length, rotary size), in Hugging Face's layout: both halves of a row are the same.
 
-    With `local`, those of layers with a sliding window. `rows` is how many there are, where that is not the length.
+    `local`: the tables of sliding-window layers. `rows` is the number of positions, if other than the length.
 
     Example: `cos, sin = rotary_tables(config, 2048)`.
     """
@@ -52,14 +52,14 @@ def rotary_tables(
 
 
 def _local(config: Rotation | ModelConfig) -> Rotation | ModelConfig:
-    """The model as layers with a window turn: by a base of their own, if it has one, and not stretched."""
+    """The RoPE of sliding-window layers: the local base, if the model has one, and no scaling."""
     if config.local_theta is None:
         return config
     return replace(config, rope_theta=config.local_theta, rope_scaling=None, rope_factors=None)
 
 
 def inverse_frequencies(config: Rotation | ModelConfig, length: int = 0) -> Array:
-    """The angle of each pair at position 1, (rotary size / 2), in a context of this length.
+    """Inverse frequencies (rotary size / 2), after RoPE scaling for a context of this length.
 
     Example: `inverse_frequencies(config)[0] == 1.0` for a model without scaling.
     """
@@ -85,7 +85,7 @@ def inverse_frequencies(config: Rotation | ModelConfig, length: int = 0) -> Arra
 
 
 def _dynamic_theta(theta: float, size: int, scaling: RopeScaling, length: int) -> float:
-    """The base for texts that fill a context of this length; up to the original one it is the model's own."""
+    """The dynamic NTK base for a context of this length; up to the original one it is the model's own."""
     if length <= scaling.original_context:
         return theta
     stretch = scaling.factor * length / scaling.original_context - (scaling.factor - 1)
@@ -93,11 +93,11 @@ def _dynamic_theta(theta: float, size: int, scaling: RopeScaling, length: int) -
 
 
 def _yarn(frequencies: Array, config: Rotation | ModelConfig, scaling: RopeScaling) -> Array:
-    """Pairs that turn often within the original context are kept, slow ones stretched, a ramp over pairs between."""
+    """YaRN: high frequencies are kept, low ones interpolated by the factor, with a linear ramp over pairs between."""
     size = config.rotary_size
 
     def pair_that_turns(times: float) -> float:
-        """The pair, as a fraction, that makes this many turns within the original context."""
+        """The (fractional) pair that makes this many rotations within the original context."""
         return size * math.log(scaling.original_context / (times * 2 * math.pi)) / (2 * math.log(config.rope_theta))
 
     first, last = pair_that_turns(scaling.high_frequency), pair_that_turns(scaling.low_frequency)
@@ -111,7 +111,7 @@ def _yarn(frequencies: Array, config: Rotation | ModelConfig, scaling: RopeScali
 
 
 def _llama3(frequencies: Array, scaling: RopeScaling) -> Array:
-    """Slow pairs are stretched by the factor, fast ones kept, those in between blended."""
+    """Llama 3: low frequencies are interpolated by the factor, high ones kept, those in between blended."""
     wavelengths = 2 * math.pi / frequencies
     turns = scaling.original_context / wavelengths
     blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
