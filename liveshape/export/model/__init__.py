@@ -1,1 +1,1 @@
-"""What a decoder is, whatever file it comes from: its config, its family, its tensors."""
+"""The model config, the table of architectures and the checkpoint interface, for any source format."""

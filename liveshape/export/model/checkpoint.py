@@ -1,4 +1,4 @@
-"""A model on disk, whatever its format: the config, tensors under Hugging Face's names, and the files to take along."""
+"""A checkpoint of any format: its config, its tensors by Hugging Face's names, and its tokenizer files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from liveshape.export.model.config import ModelConfig
 from liveshape.export.model.layout import Grouped, Layout
 
 _SHOWN = 8
-# Of older checkpoints: tables that are computed from the config.
+# Buffers in older checkpoints that are computed from the config.
 _COMPUTED = ("rotary_emb.inv_freq", "attn.bias", "attn.masked_bias")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """See the module. `shapes` names every tensor; `read` brings one as float32; `files` are name and content.
+    """A checkpoint. `shapes` has every tensor; `read` loads one as float32; `files` maps file names to contents.
 
-    `rows` brings some rows of a tensor where that costs less than all of them. `stored` says in which whole numbers a
-    matrix is stored, None if it is floats, and `grouped` brings rows of it as these.
+    `rows` loads some rows of a tensor where that is cheaper than all of them. `stored` is the quantization layout of a
+    matrix in the source, None if it is floats, and `grouped` loads its rows without dequantizing.
 
     Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
     """
@@ -38,12 +38,12 @@ class Checkpoint:
     grouped: Callable[[str, slice], Grouped] | None = None
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
-        """Rows of a tensor, float32."""
+        """Load rows of a tensor as float32."""
         return self.read(name)[rows] if self.rows is None else self.rows(name, rows)
 
 
 def expected_tensors(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every tensor that a decoder of this config needs, with its shape.
+    """Name and shape of every tensor that a decoder of this config needs; biases are optional.
 
     Example: `dict(expected_tensors(config))["model.norm.weight"]`.
     """
@@ -83,11 +83,11 @@ def _feed_forward(config: ModelConfig, name: str, width: int) -> Iterator[tuple[
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint that lacks a tensor, has one of another shape, or has one that nothing would use.
+    """Validate a checkpoint against its config: missing tensors, wrong shapes, unused tensors.
 
     Example: `check_tensors(open_checkpoint("model.gguf"))`.
     """
-    # Before every tensor of every layer is given a name.
+    # First: a config may claim billions of layers, and below every tensor of each is listed.
     mixture, layers, experts = checkpoint.config.experts, checkpoint.config.layers, 0
     if mixture is not None:
         experts = mixture.count * max(layers // mixture.every - len(set(mixture.plain)), 1)
@@ -97,7 +97,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
                 f"the checkpoint does not fit its config: {count} {what}, {len(checkpoint.shapes)} tensors"
             )
     expected = dict(expected_tensors(checkpoint.config))
-    # Linear layers may have a bias, and norms that subtract the mean.
+    # Linear layers and LayerNorms may have a bias.
     added = {
         f"{name.removesuffix('weight')}bias": shape[:1]
         for name, shape in expected.items()
@@ -128,7 +128,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
 
 
 def generation_config(config: ModelConfig) -> bytes:
-    """What a `generation_config.json` says for a checkpoint that brings none."""
+    """A `generation_config.json` with the BOS and EOS ids, for a checkpoint that has none."""
     content: dict[str, Any] = {"bos_token_id": config.begin, "eos_token_id": list(config.ends)}
     return (json.dumps({key: value for key, value in content.items() if value is not None}, indent=2) + "\n").encode()
 

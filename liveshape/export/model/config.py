@@ -1,6 +1,6 @@
-"""What a decoder looks like, and how its weights are to be stored.
+"""The config of a decoder-only transformer, and the quantization of its weights.
 
-A model is refused before any weight is read, with all reasons at once.
+Unsupported models are refused before any weight is read, with all reasons at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.model.families import Activation, Norms
 
-MOST, LARGEST = 1 << 31, 1e30  # sizes are below the one, other numbers are at most the other
+MOST, LARGEST = 1 << 31, 1e30  # exclusive bound of sizes; inclusive bound of other numbers
 _LONGEST_TURN = 4096
 
 Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
@@ -21,26 +21,26 @@ Mode = Literal["auto", "4w", "8da4w", "8w", "none"]
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How a model stretches its rotary embedding beyond the context that it was trained on.
+    """RoPE scaling: how positions beyond the original training context are interpolated.
 
     Example: `RopeScaling("yarn", 4.0, high_frequency=32.0, original_context=32768, amplitude=1.14)`.
     """
 
     kind: Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-    factor: float = 1.0  # of the frequencies
-    # Turns within the original context: pairs with fewer are stretched, those with more are kept.
+    factor: float = 1.0
+    # Rotations within the original context: pairs with fewer are interpolated, those with more are kept.
     low_frequency: float = 1.0
     high_frequency: float = 4.0
     original_context: int = 8192
-    amplitude: float = 1.0  # of cosines and sines
-    truncated: bool = True  # yarn blends between whole pairs
-    # Divisors of the frequencies for contexts up to the original one, and for longer ones.
+    amplitude: float = 1.0  # attention_factor: multiplies cos and sin
+    truncated: bool = True  # YaRN's ramp begins and ends at whole pairs
+    # LongRoPE's short_factor (contexts up to the original one) and long_factor: divisors of the frequencies.
     short: tuple[float, ...] = ()
     long: tuple[float, ...] = ()
 
 
 def yarn_amplitude(factor: float, weight: float = 1.0) -> float:
-    """How much yarn sharpens attention in a context that is longer by a factor.
+    """YaRN's attention factor (mscale) for a context that is longer by a factor.
 
     >>> round(yarn_amplitude(4.0), 4), yarn_amplitude(0.5)
     (1.1386, 1.0)
@@ -50,7 +50,7 @@ def yarn_amplitude(factor: float, weight: float = 1.0) -> float:
 
 @dataclass(frozen=True)
 class Experts:
-    """Feed-forwards of which a token takes a few, those that a router likes best.
+    """Mixture of experts (MoE): `count` experts, of which the router picks the top `used` per token.
 
     Example: `Experts(count=8, used=2, feed_forward=14336)`.
     """
@@ -58,9 +58,9 @@ class Experts:
     count: int
     used: int
     feed_forward: int
-    normalized: bool = True  # the shares of those that are used add up to 1
-    every: int = 1  # layers have experts in turns of this length, the last of each
-    plain: tuple[int, ...] = ()  # layers that have none nevertheless
+    normalized: bool = True  # norm_topk_prob: the top-k routing weights add up to 1
+    every: int = 1  # decoder_sparse_step: every n-th layer has experts
+    plain: tuple[int, ...] = ()  # mlp_only_layers: dense layers nevertheless
 
     def __post_init__(self) -> None:
         if not 1 <= self.used <= self.count:
@@ -71,10 +71,10 @@ class Experts:
 
 @dataclass(frozen=True)
 class Quantization:
-    """How weights are stored.
+    """The weight quantization recipe: mode, group size, and whether the embedding is quantized too.
 
-    `auto` keeps what is stored as whole numbers, and rounds floats to 4 bits, to 8 where 4 would cost; `4w` has 4 bits
-    everywhere, `8da4w` the same on 8-bit activations; `8w` rounds floats to 8 bits; `none` is floats.
+    `auto` keeps quantized sources as they are, and quantizes floats to 4 bits, sensitive layers to 8; `4w` is 4 bits
+    everywhere; `8da4w` the same with dynamic 8-bit activations; `8w` quantizes floats to 8 bits; `none` is floats.
 
     Example: `Quantization("4w", group=64)`.
     """
@@ -91,13 +91,13 @@ class Quantization:
 
     @property
     def four_bit(self) -> bool:
-        """Whether every matrix is stored in 4 bits."""
+        """Whether every matrix is quantized to 4 bits."""
         return self.mode in ("4w", "8da4w")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The numbers of a decoder.
+    """The hyperparameters of a decoder-only transformer.
 
     Example: `from_hugging_face(json.loads(Path("config.json").read_text())).hidden`.
     """
@@ -113,34 +113,34 @@ class ModelConfig:
     norm_eps: float
     rope_theta: float
     rotary_size: int
-    context: int  # what the model was trained for
-    tied: bool
+    context: int  # the trained context length
+    tied: bool  # weight tying: the LM head is the embedding
     norms: Norms = field(default_factory=Norms)
     layer_norm: bool = False  # rather than RMSNorm
     qk_norm: bool = False
     joint_qk_norm: bool = False  # over all heads of a token together
-    parallel: bool = False  # both halves of a layer read the same norm
-    gated: bool = True  # the feed-forward has a gate
+    parallel: bool = False  # parallel attention and MLP, from the same norm
+    gated: bool = True  # gated MLP (SwiGLU, GeGLU)
     activation: Activation = "silu"
-    # A gated feed-forward is computed below this, with a steeper gate, and adds one to what the gate lets through.
+    # Clamped SwiGLU of gpt-oss: swiglu_limit and swiglu_alpha.
     clamp: float | None = None
     gate_gain: float = 1.0
     embedding_scale: float = 1.0
-    residual_scale: float = 1.0  # of what a half of a layer adds
+    residual_scale: float = 1.0  # of a residual branch
     logit_scale: float = 1.0
-    logit_cap: float | None = None
-    attention_scale: float | None = None  # of scores, where it is not one over the root of the head size
-    attention_cap: float | None = None
-    sinks: bool = False  # a score of each head that takes a share of attention and gives nothing
+    logit_cap: float | None = None  # final logit softcapping
+    attention_scale: float | None = None  # softmax scale, if other than 1 / sqrt(head size)
+    attention_cap: float | None = None  # attention logit softcapping
+    sinks: bool = False  # attention sinks: a learned logit per head in the softmax's denominator
     experts: Experts | None = None
     rope_scaling: RopeScaling | None = None
-    rope_factors: tuple[float, ...] | None = None  # divisors of the frequencies, as GGUF files store them
-    window: int | None = None  # attention sees this many tokens, its own among them
-    windowed: tuple[bool, ...] = (True,)  # which layers do; layers take turns
-    local_theta: float | None = None  # the base of layers with a window, which are not stretched
-    rotated: tuple[bool, ...] = (True,)  # which layers have a rotary embedding; layers take turns
-    learned_positions: bool = False  # a table that is added to the embedding
-    text_only: bool = False  # of a model that takes pictures as well
+    rope_factors: tuple[float, ...] | None = None  # divisors of the frequencies (rope_freqs of GGUF files)
+    window: int | None = None  # sliding window in tokens, the query's own among them
+    windowed: tuple[bool, ...] = (True,)  # which layers have the window; the pattern repeats
+    local_theta: float | None = None  # the RoPE base of sliding-window layers, which have no RoPE scaling
+    rotated: tuple[bool, ...] = (True,)  # which layers have RoPE; the pattern repeats
+    learned_positions: bool = False  # learned absolute position embeddings
+    text_only: bool = False  # the language model of a vision-language model
     begin: int | None = None
     ends: tuple[int, ...] = ()
 
@@ -196,7 +196,7 @@ class ModelConfig:
 
     @property
     def parameters(self) -> int:
-        """Weights of the model, a tied table counted once."""
+        """Parameter count, a tied embedding counted once."""
         attention = self.hidden * self.head_size * (self.heads + self.kv_heads) * 2
         layer = attention + (2 + self.gated) * self.hidden * self.feed_forward + 2 * self.hidden
         whole = self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
@@ -207,20 +207,20 @@ class ModelConfig:
         return whole + sparse * 3 * self.hidden * (self.experts.count * self.experts.feed_forward - self.feed_forward)
 
     def has_window(self, layer: int) -> bool:
-        """Whether a layer attends to the last `window` tokens alone."""
+        """Whether a layer has sliding-window attention."""
         return self.window is not None and self.windowed[layer % len(self.windowed)]
 
     def has_rotation(self, layer: int) -> bool:
-        """Whether a layer knows positions."""
+        """Whether a layer has RoPE."""
         return self.rotated[layer % len(self.rotated)]
 
     def has_experts(self, layer: int) -> bool:
-        """Whether the feed-forward of a layer is a mixture."""
+        """Whether the feed-forward of a layer is a mixture of experts."""
         return self.experts is not None and (layer + 1) % self.experts.every == 0 and layer not in self.experts.plain
 
 
 def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
-    """Refuse bounds that the model or the graph cannot have.
+    """Validate the prefill chunk and the context length against the model.
 
     Example: `check_context(config, 512, 2048)`.
     """
@@ -236,7 +236,7 @@ def check_context(config: ModelConfig, max_seq: int, max_context: int) -> None:
 
 
 def turns(length: int) -> tuple[bool, ...]:
-    """True for all layers but the last of every turn.
+    """A layer pattern of this period: True for all layers but the last of each.
 
     >>> turns(3)
     (True, True, False)
@@ -247,7 +247,7 @@ def turns(length: int) -> tuple[bool, ...]:
 
 
 def refuse(reasons: Sequence[str]) -> None:
-    """An error with all reasons, if there are any.
+    """Raise UnsupportedError with all reasons, if there are any.
 
     Example: `refuse(["architecture mamba: not supported"])`.
     """
@@ -259,7 +259,7 @@ def refuse(reasons: Sequence[str]) -> None:
 
 
 def is_token(value: Any) -> bool:
-    """Whether a value may be the number of a token.
+    """Whether a value may be a token id.
 
     >>> is_token(7), is_token(True), is_token(-1)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The families of decoders, as data: what each does differently from a Llama, and what its settings are called."""
+"""The table of model architectures: how each differs from Llama, and its names for config keys and tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 
 @dataclass(frozen=True)
 class Norms:
-    """The norms of a layer by the names of their weights: of what goes into each half of it and of what comes out."""
+    """The norms of a layer by the names of their weights: pre- and post-norm of attention and of the feed-forward."""
 
     into_attention: str | None = "input_layernorm"
     out_of_attention: str | None = None
@@ -35,50 +35,50 @@ _ONE = Norms("input_layernorm", None, None, None)
 
 @dataclass(frozen=True)
 class Family:
-    """One family.
+    """One architecture (model_type).
 
-    `settings` are those of its config.json that change what a layer computes and that are followed for it alone;
-    `defaults` are what transformers means where it says nothing; `keys` and `tensors` are what it calls settings and
-    tensors that others call otherwise.
+    `settings` are config.json keys that change what a layer computes and are supported for this architecture alone;
+    `defaults` are transformers' values of absent keys; `keys` and `tensors` map its own names of config keys and
+    tensors.
 
     Example: `FAMILIES["gemma2"].norms.names`.
     """
 
     architecture: str
-    gguf: bool = True  # whether GGUF files of this name are known
+    gguf: bool = True  # whether it is a GGUF general.architecture
     norms: Norms = field(default_factory=Norms)
     layer_norm: bool = False  # rather than RMSNorm
-    qk_norm: Literal["heads", "rows"] | None = None  # of each head, or of all heads of a token together
-    parallel: bool = False  # attention and feed-forward read the same norm and are added together
-    gated: bool = True  # the feed-forward has a gate
-    scales_embedding: bool = False  # by the root of its width
-    sinks: bool = False  # each head has a score of its own that takes a share of attention and gives nothing
-    learned_positions: bool = False  # a table that is added to the embedding, rather than a rotary embedding
-    interleaved: bool = False  # the rotary embedding turns neighbours, not the two halves of a head
-    partial_rotary: bool = False  # partial_rotary_factor is looked at
-    norms_less_one: bool = False  # in Hugging Face's files
-    neighbours: bool = False  # in GGUF files rows that turn as a pair lie beside each other
-    windows: tuple[bool, ...] = (True,)  # which layers look through the window if there is one; layers take turns
-    layer_types: bool = True  # layer_types may say otherwise
-    optional_window: bool = False  # a window is meant only if use_sliding_window says so
-    rotates_windows_alone: bool = False  # layers without a window know no positions
+    qk_norm: Literal["heads", "rows"] | None = None  # per head, or over all heads of a token together
+    parallel: bool = False  # parallel attention and MLP: both read the same norm
+    gated: bool = True  # gated MLP (SwiGLU, GeGLU)
+    scales_embedding: bool = False  # by sqrt(hidden)
+    sinks: bool = False  # attention sinks: a learned logit per head in the softmax's denominator
+    learned_positions: bool = False  # learned absolute position embeddings instead of RoPE
+    interleaved: bool = False  # RoPE rotates adjacent elements (GPT-J style), not the two halves of a head (NeoX style)
+    partial_rotary: bool = False  # partial_rotary_factor is supported
+    norms_less_one: bool = False  # Hugging Face's files store norm weights minus 1
+    neighbours: bool = False  # GGUF files store Q and K permuted for interleaved RoPE
+    windows: tuple[bool, ...] = (True,)  # which layers have the sliding window, if any; the pattern repeats
+    layer_types: bool = True  # the layer_types key overrides `windows`
+    optional_window: bool = False  # the sliding window counts only with use_sliding_window
+    rotates_windows_alone: bool = False  # full-attention layers have no RoPE (NoPE)
     settings: frozenset[str] = frozenset()
-    ignored: frozenset[str] = frozenset()  # settings of others that transformers does not look at
+    ignored: frozenset[str] = frozenset()  # keys of other architectures that transformers ignores for this one
     defaults: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
-    tensors: Mapping[str, str] = field(default_factory=dict)  # theirs to ours, between dots
-    gguf_tensors: Mapping[str, str] = field(default_factory=dict)  # of a layer of its GGUF files
-    transposed: tuple[str, ...] = ()  # how names of matrices end that are stored (inputs, outputs)
-    stacked_experts: bool = False  # one tensor has those of all, (inputs, outputs), with gate and up in turns
+    tensors: Mapping[str, str] = field(default_factory=dict)  # dotted name components, theirs to ours
+    gguf_tensors: Mapping[str, str] = field(default_factory=dict)  # of a layer, in GGUF files
+    transposed: tuple[str, ...] = ()  # name suffixes of weights stored (inputs, outputs), such as GPT-2's Conv1D
+    stacked_experts: bool = False  # one tensor for all experts, (inputs, outputs), gate and up interleaved
     quantized: str | None = None  # the quant_method that its checkpoints may have
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Display name."""
         return self.architecture.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
 
     def embedding_scale(self, hidden: int) -> float:
-        """What the rows of its table are multiplied with."""
+        """The factor of the token embeddings."""
         return math.sqrt(hidden) if self.scales_embedding else 1.0
 
 
@@ -130,7 +130,7 @@ FAMILIES: Mapping[str, Family] = {
         windows=(True, True, True, True, True, False),
         settings=frozenset(("final_logit_softcapping", "query_pre_attn_scalar")),
         ignored=frozenset(("attn_logit_softcapping",)),
-        # Those of the larger ones, with pictures, say little more than what differs from these.
+        # The text_config of the multimodal checkpoints lists little more than what differs from these.
         defaults={
             **_GEMMA,
             "num_attention_heads": 8,

@@ -1,4 +1,4 @@
-"""What a weight matrix is on its way into a file: rows of whole numbers, with a scale for each group of them."""
+"""Group-wise quantized weights: integer codes with a scale, and optionally a minimum, for each group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """Whole numbers of 4 or 8 bits in groups, with or without a minimum for each group.
+    """The format of a group-quantized matrix: bits, group size, and whether it is asymmetric (a minimum per group).
 
     Example: `Layout(4, 32)`.
     """
@@ -24,7 +24,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Rows of whole numbers in groups of equal size.
+    """Rows of a group-quantized matrix.
 
     weight[n, k] = codes[n, k] * scales[n, k // group] + minima[n, k // group]
 
@@ -46,7 +46,7 @@ class Grouped:
 
 
 def restored(weight: Grouped) -> Array:
-    """The float weights that whole numbers stand for, (N, K).
+    """Dequantize to float weights, (N, K).
 
     >>> restored(Grouped(4, np.array([[-8, 7]], np.int8), np.array([[0.5]], np.float32)))
     array([[-4. ,  3.5]], dtype=float32)
