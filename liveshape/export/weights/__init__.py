@@ -1,1 +1,1 @@
-"""Weight matrices on their way into a file: quantized, packed, and made piece by piece."""
+"""Weights of an export: the quantization recipe, quantization, packing, and constants that are produced in chunks."""

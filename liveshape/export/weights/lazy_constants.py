@@ -1,4 +1,4 @@
-"""The constants of a program: what they are is known at once, their data is made as it is written."""
+"""Lazy constants of a program: dtype and shape are known up front, the data is produced while the file is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor of the file, under a key of its own.
+    """A constant tensor of the file: its key in the named data, dtype and shape.
 
     >>> Constant("model.norm.weight", "float32", (64,)).nbytes
     256
@@ -37,9 +37,9 @@ Piece = Callable[[], Sequence[Chunk]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Constants that are made together, such as the codes and scales of a matrix.
+    """Constants that are produced together, such as the codes and scales of a matrix.
 
-    Pieces may be made at the same time as each other; what they give is written in order, then comes the rest.
+    Pieces may run concurrently; their chunks are written in order, followed by those of `rest`.
     """
 
     constants: tuple[Constant, ...]
@@ -48,7 +48,7 @@ class Batch:
 
 
 def batch_of(constant: Constant, make: Callable[[], Array]) -> Batch:
-    """A constant that is made at once.
+    """A batch of one constant, produced as a single chunk.
 
     Example: `batch_of(Constant("zeros", "float32", (4,)), lambda: np.zeros(4))`.
     """
@@ -56,7 +56,7 @@ def batch_of(constant: Constant, make: Callable[[], Array]) -> Batch:
 
 
 def as_stored(numbers: Array, dtype: str) -> Array:
-    """Numbers as a constant of this dtype; what float16 cannot hold becomes its largest number.
+    """Cast to a constant's dtype, little-endian and contiguous; values beyond float16's range saturate.
 
     >>> as_stored(np.array([1e6, -2.0], np.float32), "float16")
     array([ 6.55e+04, -2.00e+00], dtype=float16)

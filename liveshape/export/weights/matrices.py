@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint as constants: declared as a graph asks for them, made piece by piece later."""
+"""Tensors of a checkpoint as lazy constants: declared while the graph is built, quantized in chunks later."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from liveshape.export.weights.lazy_constants import Batch, Chunk, Constant, as_s
 from liveshape.export.weights.packing import by_group, by_row, group_sums, pack_codes, packed_width, padded, sums_rows
 from liveshape.export.weights.storage import WeightStorage
 
-# Weights that are read and rounded at a time.
+# Weights per chunk.
 _PIECE = 1 << 20
 
 
 @dataclass
 class GroupedMatrix:
-    """A matrix of whole numbers; of its constants the file gets those that were asked for.
+    """A group-quantized matrix: packed codes, scales, group sums, minima; only constants that are used are written.
 
-    A table that is looked up in and multiplied by has one set of codes, and scales in both orders.
+    A tied embedding and LM head share the codes, and have scales in both orders.
     """
 
     name: str
@@ -30,11 +30,11 @@ class GroupedMatrix:
     storage: WeightStorage
     floats: str
     _asked: dict[str, Constant] = field(default_factory=dict)
-    _found: dict[int, dict[str, Array]] = field(default_factory=dict)  # of each piece, until all are there
+    _found: dict[int, dict[str, Array]] = field(default_factory=dict)  # per-group data of each chunk, by its first row
 
     @property
     def rows(self) -> int:
-        """Those of the file: 4-bit linears come in fours."""
+        """Rows in the file: those of 4-bit matrices are padded to a multiple of 4."""
         return padded(self.shape[0]) if self.layout.bits == 4 else self.shape[0]
 
     @property
@@ -43,7 +43,7 @@ class GroupedMatrix:
 
     @property
     def codes(self) -> Constant:
-        """uint8 (rows, bytes of a row) of 4-bit codes, or int8 (rows, width)."""
+        """Packed 4-bit codes, uint8 (rows, packed width), or 8-bit codes, int8 (rows, width)."""
         if self.layout.bits == 4:
             return self._constant("codes", "uint8", (self.rows, packed_width(self.shape[1])))
         return self._constant("codes", "int8", (self.rows, self.shape[1]))
@@ -60,7 +60,7 @@ class GroupedMatrix:
 
     @property
     def sums(self) -> Constant:
-        """(groups, rows): the sum of the codes of each group."""
+        """(groups, rows): the sum of the codes of each group, for the zero points of 8-bit activations."""
         return self._constant("sums", "int32", (self.groups, sums_rows(self.rows)))
 
     @property
@@ -69,7 +69,7 @@ class GroupedMatrix:
         return self._constant("minima", self.floats, (self.rows, self.groups))
 
     def batch(self) -> Batch:
-        """What makes the constants that were asked for."""
+        """The batch that produces the constants in use."""
         pieces = [functools.partial(self._piece, rows) for rows in row_slices(self.shape)]
         return Batch(tuple(self._asked.values()), pieces, self._rest)
 
@@ -77,7 +77,7 @@ class GroupedMatrix:
         return self._asked.setdefault(kind, Constant(f"{self.name}.{kind}", dtype, shape))
 
     def _piece(self, rows: slice) -> list[Chunk]:
-        """The codes of some rows; what belongs to groups waits for the others."""
+        """Quantize some rows; their codes are returned, scales, sums and minima wait for `_rest`."""
         made = self.storage.grouped(self.name, self.layout, rows)
         self._check(made)
         found = {"scales": made.scales}
@@ -109,7 +109,7 @@ class GroupedMatrix:
 
 @dataclass
 class Tensors:
-    """Every constant of a decoder, by the name of its tensor; `floats` is the dtype of those that are no codes.
+    """Every constant of a decoder, by tensor name; `floats` is the dtype of weights, scales and minima.
 
     Example: `Tensors(storage, "float32").plain("model.norm.weight")`.
     """
@@ -123,7 +123,7 @@ class Tensors:
         return name in self.storage.shapes
 
     def plain(self, name: str) -> Constant:
-        """A tensor as it is."""
+        """An unquantized tensor."""
         shape = self.storage.shapes[name]
         constant = Constant(name, self.floats, shape)
         pieces = [functools.partial(self._floats, constant, rows) for rows in row_slices(shape)]
@@ -131,18 +131,18 @@ class Tensors:
         return constant
 
     def filled(self, name: str, rows: int) -> Constant:
-        """A vector with zeros behind it."""
+        """A vector, zero-padded to a length."""
         count = self.storage.shapes[name][0]
         return self.computed(name, (rows,), lambda: np.pad(self.storage.floats(name), (0, rows - count)))
 
     def computed(self, key: str, shape: tuple[int, ...], make: Callable[[], Array]) -> Constant:
-        """What is in no checkpoint."""
+        """A constant that is computed rather than read from the checkpoint."""
         constant = Constant(key, self.floats, shape)
         self._batches.setdefault(key, batch_of(constant, make))
         return constant
 
     def matrix(self, name: str, lookup: bool = False) -> GroupedMatrix | None:
-        """A matrix as whole numbers, or None where it is stored as floats."""
+        """The quantized matrix of this name, or None if the recipe leaves it in floats."""
         layout = self.storage.layout(name, lookup)
         if layout is None:
             return None
@@ -154,7 +154,7 @@ class Tensors:
         return found
 
     def batches(self) -> list[Batch]:
-        """What makes all constants that were asked for."""
+        """The batches that produce all constants in use."""
         return [*self._batches.values(), *(matrix.batch() for matrix in self._grouped.values())]
 
     def _floats(self, constant: Constant, rows: slice) -> list[Chunk]:
@@ -162,7 +162,7 @@ class Tensors:
 
 
 def row_slices(shape: Sequence[int]) -> list[slice]:
-    """The rows of a tensor in pieces of a size that is good to work on.
+    """Split the rows of a tensor into chunks of about a million elements.
 
     >>> row_slices((3000, 1024))
     [slice(0, 1024, None), slice(1024, 2048, None), slice(2048, 3000, None)]

@@ -1,4 +1,4 @@
-"""Rows of whole numbers in the order and form that the operators of a delegate take them."""
+"""Packing of quantized weights into the layouts that the delegate's operators take."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import numpy as np
 
 from liveshape.export.model.layout import Array
 
-# Linear layers of 4 bits have outputs in fours; rows of zeros fill them up.
+# Outputs of 4-bit linear layers are zero-padded to this multiple.
 ROWS = 4
-# A row of 4-bit codes takes whole words.
+# 4-bit codes per 32-bit word; rows are padded to whole words.
 _WORD = 8
-# The sums of groups come in rows of this multiple.
+# Rows of group sums are padded to this multiple.
 _SUMS = 8
 
 
 def padded(count: int, multiple: int = ROWS) -> int:
-    """
+    """Round up to a multiple.
+
     >>> padded(130), padded(128)
     (132, 128)
     """
@@ -23,7 +24,7 @@ def padded(count: int, multiple: int = ROWS) -> int:
 
 
 def packed_width(width: int) -> int:
-    """The bytes of a row of 4-bit codes.
+    """Bytes per row of packed 4-bit codes.
 
     >>> packed_width(64), packed_width(100)
     (32, 52)
@@ -32,7 +33,7 @@ def packed_width(width: int) -> int:
 
 
 def pack_codes(codes: Array) -> Array:
-    """Codes in -8..7, two to a byte: the even one in the low half, both 8 higher than they are.
+    """Pack 4-bit codes in -8..7 two to a byte, offset by 8, the even one in the low nibble.
 
     >>> pack_codes(np.array([[-8, 7, 0, 0, 0, 0, 0, 1]], np.int8))
     array([[240, 136, 136, 152]], dtype=uint8)
@@ -47,7 +48,7 @@ def pack_codes(codes: Array) -> Array:
 
 
 def by_group(numbers: Array, rows: int) -> Array:
-    """(N, groups) as (groups, rows), filled up with zeros.
+    """Transpose (N, groups) to (groups, rows), zero-padded.
 
     >>> by_group(np.array([[1, 2], [3, 4]]), 4)
     array([[1, 3, 0, 0],
@@ -57,7 +58,7 @@ def by_group(numbers: Array, rows: int) -> Array:
 
 
 def by_row(numbers: Array, rows: int) -> Array:
-    """(N, groups) with rows of zeros below.
+    """(N, groups) zero-padded to (rows, groups).
 
     >>> by_row(np.array([[1, 2]]), 2)
     array([[1, 2],
@@ -77,7 +78,7 @@ def group_sums(codes: Array, groups: int) -> Array:
 
 
 def sums_rows(rows: int) -> int:
-    """How many sums a group has where there are so many rows.
+    """Padded row count of the group sums.
 
     >>> sums_rows(132)
     136

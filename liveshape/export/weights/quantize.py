@@ -1,4 +1,4 @@
-"""Float weights as whole numbers in groups: 4 bits with or without a minimum for each group, or 8 bits."""
+"""Group-wise weight quantization: 4-bit symmetric or asymmetric (a minimum per group), 8-bit symmetric."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from liveshape.export.model.layout import Array, Grouped, Layout
 
 LOW, HIGH = -8, 7
-# Weights of one slice: what is computed of them fits a core's cache.
+# Weights per slice: its temporaries fit a core's cache.
 _SLICE = 1 << 17
-# Groups that reach no further than this are taken as constant: their steps have no reciprocal.
+# Groups with a smaller range count as constant: the reciprocal of their scale overflows.
 _TINY = np.float32(1e-36)
 
 
 def group_of(width: int, asked: int) -> int | None:
-    """The largest group size up to the asked one that divides a row, preferably in whole 8s; None if there is none.
+    """The largest group size up to the asked one that divides a row, preferably a multiple of 8; None if none does.
 
     >>> group_of(576, 32), group_of(100, 32), group_of(6, 32)
     (32, 20, None)
@@ -27,7 +27,7 @@ def group_of(width: int, asked: int) -> int | None:
 
 
 def rounded(weight: Array, layout: Layout) -> Grouped:
-    """A float matrix (N, K) in a layout; what is no finite number shows in the scales or minima.
+    """Quantize a float matrix (N, K) to a layout; NaN and infinity propagate to the scales or minima.
 
     Example: `rounded(weight, Layout(4, 32, minima=True)).scales.shape`.
     """
@@ -39,7 +39,7 @@ def rounded(weight: Array, layout: Layout) -> Grouped:
     step = max(1, _SLICE // width)
     for start in range(0, height, step):
         part = slice(start, start + step)
-        # Groups side by side: sums over the weights of a group then run along whole rows of them.
+        # One group per column: reductions over a group then vectorize along whole rows.
         groups = np.ascontiguousarray(weight[part].reshape(-1, layout.group).T, np.float32)  # (group, groups)
         with np.errstate(over="ignore", invalid="ignore"):
             found, scale, minimum = fit(groups)
@@ -51,10 +51,10 @@ def rounded(weight: Array, layout: Layout) -> Grouped:
 
 
 def _between(groups: Array) -> tuple[Array, Array, Array]:
-    """The smallest weight of a group at -8, the largest at 7; scale and minimum are then fitted by least squares.
+    """4-bit asymmetric: min at -8, max at 7; scale and minimum are then refitted to the codes by least squares.
 
-    Rounding again with what was fitted, or searching for a smaller range, clips the largest weights: the squared error
-    falls, and the divergence from the unquantized model grows.
+    Rounding again with the fit, or searching for a smaller range, clips outliers: the squared error falls, and the
+    divergence from the unquantized model grows.
     """
     count = np.float32(len(groups))
     low, reach = groups.min(0), np.ptp(groups, 0)
@@ -65,7 +65,7 @@ def _between(groups: Array) -> tuple[Array, Array, Array]:
     codes += LOW
     np.rint(codes, codes)
     np.clip(codes, LOW, HIGH, codes)
-    # In units of the reach and from the lowest on, so that no product leaves the range of float32.
+    # Normalized to 0..1, so that no product overflows float32.
     share = groups - low
     share *= np.where(constant, 0, 1 / np.where(constant, 1, reach))
     ones, squares = codes.sum(0), _products(codes, codes)
@@ -78,21 +78,21 @@ def _between(groups: Array) -> tuple[Array, Array, Array]:
 
 
 def _symmetric(groups: Array) -> tuple[Array, Array, None]:
-    """The largest weight of a group at -8; the scale is then fitted to all of them, large ones first.
+    """4-bit symmetric: absmax at -8; the scale is then refitted by least squares weighted by magnitude.
 
-    A group that was symmetric in 4 bits already, as those of Q4_0 are, comes through unchanged. Scales may be negative.
-    Searching for the scale of the least squared error clips the largest weights, and costs more than it gains: on
+    Groups that were 4-bit symmetric already, such as those of Q4_0, are unchanged. Scales may be negative.
+    Searching for the scale of the least squared error clips outliers, and costs more than it gains: on
     SmolLM2-135M it moved the divergence from the unquantized model from 0.38 to 0.47, on stories15M from 0.09 to 0.13.
     """
     high, low = groups.max(0), groups.min(0)
     largest = np.where(high > -low, high, low)
     constant = np.abs(largest) < _TINY
-    # A group of zeros keeps any scale: its codes are all 0.
+    # Any scale does for a group of zeros: its codes are all 0.
     divisor = np.where(constant, 1, largest)
     codes = groups * (np.float32(LOW) / divisor)
     np.rint(codes, codes)
     np.clip(codes, LOW, HIGH, codes)
-    # In units of the largest weight, so that no square leaves the range of float32.
+    # Normalized by absmax, so that no square overflows float32.
     share = groups / divisor
     weighted = np.abs(share)
     weighted *= codes
@@ -101,7 +101,7 @@ def _symmetric(groups: Array) -> tuple[Array, Array, None]:
 
 
 def _eight(groups: Array) -> tuple[Array, Array, None]:
-    """The largest weight of a group at 127 or -127."""
+    """8-bit symmetric: absmax at 127 or -127."""
     largest = np.maximum(groups.max(0), -groups.min(0))
     constant = largest < _TINY
     scale = np.where(constant, 1, largest / np.float32(127))
@@ -111,11 +111,11 @@ def _eight(groups: Array) -> tuple[Array, Array, None]:
 
 
 def _products(one: Array, other: Array) -> Array:
-    """The sum over each group of the products of two numbers; in fours, since a long sum of float32 loses bits."""
+    """Dot products per group, in four partial sums, since a long float32 sum loses precision."""
     apart = 4, -1, one.shape[1]
     sums: Array = np.einsum("aij,aij->aj", one.reshape(apart), other.reshape(apart)).sum(0)
     return sums
 
 
-# By the bits and whether there are minima.
+# By (bits, asymmetric).
 _FITS = {(4, True): _between, (4, False): _symmetric, (8, False): _eight}

@@ -1,4 +1,4 @@
-"""What becomes of each weight matrix: kept as its source stores it, rounded to 4 or 8 bits, or left in floats."""
+"""The quantization recipe: for each weight matrix keep the source's format, quantize to 4 or 8 bits, or keep floats."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from liveshape.export.model.layout import Layout
 from liveshape.export.weights.quantize import group_of
 
 TABLE = "model.embed_tokens.weight"
-# What the width of a 4-bit table is a multiple of.
+# The width of a 4-bit embedding must be a multiple of this.
 _TABLE_BLOCK = 32
-# Of 8 bits, groups of 128 and of 32 are equally good, and scales take place.
+# Default group sizes by bits. At 8 bits, 128 is as accurate as 32 and has fewer scales.
 _GROUPS = {4: 32, 8: 128}
-# What `auto` gives 8 bits, by the last name of the layer: most of the loss comes from these.
+# Layers that `auto` quantizes to 8 bits: most of the loss comes from these.
 _WIDE = ("embed_tokens", "lm_head", "v_proj", "down_proj")
-# A model below this many parameters loses more in 4 bits, and has more of its layers in 8.
+# Models below this many parameters lose more at 4 bits, and have more layers in 8.
 _SMALL, _WIDE_IF_SMALL = 400_000_000, ("o_proj", "up_proj")
 
 
 def layout_of(checkpoint: Checkpoint, name: str, quantization: Quantization) -> Layout | None:
-    """How the matrix of this name goes into a file; None is floats.
+    """The quantization layout of a weight matrix in the file; None is floats.
 
-    Whole numbers stay as they are stored, except that `4w` and `8da4w` make 4 bits of 8, and `none` floats of all.
+    Quantized sources are kept, except that `4w` and `8da4w` requantize 8 bits to 4, and `none` dequantizes all.
 
     Example: `layout_of(open_checkpoint("model.gguf"), "lm_head.weight", Quantization())`.
     """
@@ -40,7 +40,7 @@ def layout_of(checkpoint: Checkpoint, name: str, quantization: Quantization) -> 
 
 
 def table_needs_floats(checkpoint: Checkpoint, quantization: Quantization, name: str = TABLE) -> bool:
-    """Whether an embedding cannot be what it was to be: the delegate has 4-bit tables only of whole blocks.
+    """Whether a 4-bit embedding falls back to floats: the delegate takes only widths that are multiples of 32.
 
     Example: `table_needs_floats(open_checkpoint("model.gguf"), Quantization("4w"))`.
     """
@@ -49,10 +49,10 @@ def table_needs_floats(checkpoint: Checkpoint, quantization: Quantization, name:
 
 
 def rounded_layout(name: str, width: int, quantization: Quantization, parameters: int) -> Layout:
-    """How a float matrix with rows of this width is rounded in a model of so many parameters.
+    """The quantization layout of a float matrix with rows of this width, in a model of so many parameters.
 
-    A group size is kept or refused; without one, groups are of 32 weights of 4 bits or 128 of 8, or the most below
-    that divides a row.
+    An explicit group size is kept or refused; the default is 32 at 4 bits and 128 at 8, or the largest below that
+    divides a row.
 
     >>> rounded_layout("model.layers.0.mlp.gate_proj.weight", 576, Quantization("auto"), 135_000_000)
     Layout(bits=4, group=32, minima=True)
@@ -78,7 +78,7 @@ def rounded_layout(name: str, width: int, quantization: Quantization, parameters
 
 
 def rounded_again(checkpoint: Checkpoint, quantization: Quantization) -> list[str]:
-    """The matrices that are whole numbers in their source and are rounded to fewer.
+    """The matrices that are quantized in their source and are requantized to fewer bits.
 
     Example: `rounded_again(open_checkpoint("model.gguf"), Quantization("4w"))`.
     """

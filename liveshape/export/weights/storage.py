@@ -1,4 +1,4 @@
-"""In which form each matrix of a checkpoint is stored, and its rows in that form."""
+"""Weights as the file stores them: the quantization layout of each matrix, and its rows, quantized on the fly."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from liveshape.export.weights.recipe import layout_of, table_needs_floats
 
 
 class WeightStorage(Protocol):
-    """What a decoder is written from. `shapes` names every tensor; a layout of None is floats."""
+    """The weights that a decoder is exported from. `shapes` has every tensor; a layout of None is floats."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
 
     def layout(self, name: str, lookup: bool) -> Layout | None:
-        """How a matrix is stored, to be multiplied by or, with `lookup`, to take rows of."""
+        """The quantization layout of a matrix, for a linear layer or, with `lookup`, for an embedding."""
 
     def floats(self, name: str, rows: slice = slice(None)) -> Array:
-        """Rows of a tensor as float32."""
+        """Load rows of a tensor as float32."""
 
     def grouped(self, name: str, layout: Layout, rows: slice) -> Grouped:
-        """Rows of a matrix in a layout that it has."""
+        """Load rows of a matrix, quantized to its layout."""
 
 
 @dataclass(frozen=True)
 class RoundedStorage:
-    """A checkpoint with its matrices as a recipe has them: kept as they are stored, or rounded as they are read.
+    """A checkpoint quantized by a recipe: matrices are kept as they are stored, or quantized while they are read.
 
     Example: `RoundedStorage(open_checkpoint("SmolLM2-135M/"), Quantization("4w"))`.
     """
