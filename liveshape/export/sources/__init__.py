@@ -1,1 +1,1 @@
-"""Checkpoints as they are found: Hugging Face folders, GGUF files, llama2.c checkpoints, adapters."""
+"""Readers of checkpoints: Hugging Face folders (safetensors), GGUF files, llama2.c checkpoints, LoRA adapters."""

@@ -1,4 +1,4 @@
-"""Stored tensors that are several matrices of a decoder on top of each other, and where each of them lies."""
+"""Fused checkpoint tensors (qkv_proj, gate_up_proj, stacked experts) split into the matrices of a decoder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from liveshape.export.model.config import ModelConfig
 
 Shape = tuple[int, ...]
-# Whose GGUF files call both by the name of one.
+# Their GGUF files store gate and up fused as ffn_up.
 _GATE_AND_UP = ("phi3", "glm4")
 
 
 def parts(config: ModelConfig, name: str, shape: Shape) -> Iterator[tuple[str, Shape, int]]:
-    """The matrices of a tensor under Hugging Face's names, each with its shape and the row that it begins at.
+    """Split a fused tensor: Hugging Face name, shape and first row of each matrix.
 
-    A tensor that is one matrix, or that does not fit the config, is given as it is. Vectors have rows of one element.
+    A tensor that is not fused, or does not fit the config, is yielded as it is. Vectors have rows of one element.
 
     Example: `list(parts(config, "model.layers.0.self_attn.qkv_proj.weight", (96, 64)))`.
     """

@@ -1,7 +1,7 @@
-"""The quantized blocks of ggml: the name of each format, its bytes, and what they mean.
+"""The ggml block formats of GGUF files (Q4_0 ... Q8_K, MXFP4): the layout of a block, and its dequantization.
 
-A block is a row of 32 weights, or of 256 in the K formats, with its scales beside it. Every reader below takes all
-blocks of a tensor at once and returns the whole numbers that are stored, with the scale and the minimum of each group.
+A block is 32 weights, or 256 in the K-quants, with their scales. Every reader below takes all blocks of a tensor at
+once and returns the integer codes, with the scale and the minimum of each group.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Blocks = Any  # an array of the format's records
 
 @dataclass(frozen=True)
 class DecodedBlocks:
-    """What blocks hold: weight = code * scale + minimum, where every scale and minimum serves an equal run of codes."""
+    """Unpacked GGUF blocks: weight = code * scale + minimum, with a scale and a minimum per group of codes."""
 
-    codes: npt.NDArray[np.int8]  # (blocks, weights of one)
-    scales: Floats  # (blocks, groups of one)
-    minima: Floats | None = None  # likewise
+    codes: npt.NDArray[np.int8]  # (blocks, weights per block)
+    scales: Floats  # (blocks, groups per block)
+    minima: Floats | None = None  # (blocks, groups per block)
 
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A way to store weights: how many a block holds, its record, and how to read records.
+    """A ggml tensor type: weights per block, the struct of a block, and its reader.
 
-    `bits` is how wide whole numbers must be for the stored ones to keep their values; 0 where floats are stored.
+    `bits` is the code width (4 or 8) that holds the stored integers losslessly; 0 for float types.
     """
 
     name: str
     weights: int
     record: np.dtype[Any]
     bits: int
-    stored: Callable[[Blocks], Any]  # gives DecodedBlocks, or the floats themselves
+    stored: Callable[[Blocks], Any]  # returns DecodedBlocks, or the floats themselves
 
     @property
     def nbytes(self) -> int:
@@ -49,18 +49,18 @@ class BlockFormat:
 
     @property
     def layout(self) -> Layout | None:
-        """What whole numbers it stores, None for floats."""
+        """Its quantization layout, None for floats."""
         return self.grouped(np.zeros(1, self.record), self.weights).layout if self.bits else None
 
     def read(self, blocks: Blocks) -> Floats:
-        """The weights of all blocks, one after the other."""
+        """Dequantize blocks to a flat float32 array."""
         found = self.stored(blocks)
         if self.bits:
             found = restored(Grouped(self.bits, found.codes, found.scales, found.minima))
         return found.reshape(-1)
 
     def grouped(self, blocks: Blocks, width: int) -> Grouped:
-        """The blocks of rows of this width as they are stored, without rounding."""
+        """Unpack blocks of rows of this width losslessly, without requantizing."""
         found: DecodedBlocks = self.stored(blocks)
         codes, minima = found.codes, found.minima
         if self.bits == 4 and minima is not None:
@@ -72,17 +72,17 @@ class BlockFormat:
 
 
 def _float(column: npt.NDArray[Any]) -> Floats:
-    """A number per block, as a column that multiplies rows."""
+    """A scalar field of each block as a float32 column (blocks, 1)."""
     return column.astype(np.float32)[:, None]
 
 
 def _nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
-    """All low halves, then all high ones."""
+    """Unpack 4-bit values: all low nibbles, then all high ones."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.int8)
 
 
 def _fifth_bits(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
-    """Bit 4 of each of 32 weights."""
+    """The fifth bit (qh) of 32 weights, shifted into place."""
     return (np.unpackbits(packed, axis=-1, bitorder="little") << 4).astype(np.int8)
 
 
@@ -111,7 +111,7 @@ def _mxfp4(blocks: Blocks) -> DecodedBlocks:
 
 
 def mxfp4_scales(exponents: npt.NDArray[np.uint8]) -> Floats:
-    """The scales of blocks whose codes are twice the numbers that four bits mean.
+    """E8M0 exponents to float32 scales, halved since MXFP4_CODES are twice the FP4 values.
 
     >>> mxfp4_scales(np.array([127, 129], np.uint8))
     array([0.5, 2. ], dtype=float32)
@@ -120,7 +120,7 @@ def mxfp4_scales(exponents: npt.NDArray[np.uint8]) -> Floats:
 
 
 def _planes(packed: npt.NDArray[np.uint8], bits: int, run: int) -> npt.NDArray[np.int8]:
-    """Weights of a few bits: of each run of bytes first all lowest bits, then all next ones; (blocks, 256)."""
+    """Unpack bit planes of the K-quants, (blocks, 256): of each run of bytes all lowest bits, then all next ones."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[None, None, :, None]
     runs = packed.reshape(len(packed), -1, 1, run)
     return ((runs >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1).astype(np.int8)
@@ -135,13 +135,13 @@ def _q3_k(blocks: Blocks) -> DecodedBlocks:
     low, high = blocks["scales"][:, :8], blocks["scales"][:, 8:]
     upper = np.concatenate([(high >> shift) & 3 for shift in (0, 2, 4, 6)], axis=1)
     scales = (_nibbles(low) | (upper << 4).astype(np.int8)) - np.int8(32)
-    # A mask bit that is not set takes 4 off.
+    # A cleared hmask bit subtracts 4.
     codes = _planes(blocks["qs"], 2, 32) - np.int8(4) * (1 - _planes(blocks["hmask"], 1, 32))
     return DecodedBlocks(codes, _float(blocks["d"]) * scales)
 
 
 def _six_bit_scales(packed: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """The 8 scales and 8 minima that Q4_K and Q5_K pack into 12 bytes."""
+    """Unpack the 8 scales and 8 minima of 6 bits that Q4_K and Q5_K pack into 12 bytes."""
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = np.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=1)
     minima = np.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=1)
@@ -170,12 +170,12 @@ def _format(name: str, weights: int, bits: int, stored: Callable[[Blocks], Any],
     return BlockFormat(name, weights, np.dtype(list(fields)), bits, stored)
 
 
-# Twice the floats of four bits: a sign, two bits of exponent, one of mantissa.
+# FP4 (E2M1) values times two, which makes them integers.
 MXFP4_CODES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 
 _D, _M, _DMIN = ("d", "<f2"), ("m", "<f2"), ("dmin", "<f2")
 
-# By their number in GGUF files.
+# By ggml_type.
 FORMATS: Mapping[int, BlockFormat] = {
     0: _format("F32", 1, 0, lambda blocks: blocks["x"], ("x", "<f4")),
     1: _format("F16", 1, 0, lambda blocks: blocks["x"].astype(np.float32), ("x", "<f2")),

@@ -1,6 +1,6 @@
-"""GGUF files: the metadata, and tensors through a memory map, as float32 or as the whole numbers that are stored.
+"""GGUF reader: metadata, and memory-mapped tensors, dequantized to float32 or as the quantized codes of the file.
 
-A file is: magic, version, counts; metadata as typed keys and values; where each tensor lies; the tensors, aligned.
+A file is: magic, version, counts; metadata as typed key-value pairs; tensor infos; the aligned tensor data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_DIMS = 4
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """Where a tensor lies. `shape` is in torch's order: rows first."""
+    """The tensor info of a GGUF file: type, shape and offset. `shape` is in torch's order: rows first."""
 
     name: str
     format: BlockFormat
@@ -55,12 +55,12 @@ class GgufTensor:
 
     @property
     def layout(self) -> Layout | None:
-        """In which whole numbers a matrix is stored; None for floats and for vectors."""
+        """The quantization layout of a matrix; None for floats and for vectors."""
         return self.format.layout if len(self.shape) == 2 else None
 
 
 class GgufFile:
-    """An open GGUF file.
+    """A memory-mapped GGUF file.
 
     Example: `GgufFile(Path("model.gguf")).metadata["general.architecture"]`.
     """
@@ -88,24 +88,24 @@ class GgufFile:
             raise FormatError(f"{path}: {len(found)} tensors have {len(self.tensors)} names")
 
     def read(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.float32]:
-        """The tensor of this name, or some rows of it, dequantized."""
+        """Read a tensor, or some rows of it, dequantized to float32."""
         tensor, blocks = self._blocks(name, rows)
         values = tensor.format.read(blocks).astype(np.float32, copy=False)
         return values.reshape(-1, *tensor.shape[1:]) if len(tensor.shape) > 1 else values.reshape(tensor.shape)[rows]
 
     def grouped(self, name: str, rows: Rows = slice(None)) -> Grouped:
-        """Rows of a matrix that has a layout of whole numbers, exactly as they are stored."""
+        """Read rows of a quantized matrix losslessly, without dequantizing."""
         tensor, blocks = self._blocks(name, rows)
         return tensor.format.grouped(blocks, tensor.shape[1])
 
     def _blocks(self, name: str, rows: Rows) -> tuple[GgufTensor, Any]:
-        """The records of some rows of a tensor; of a vector they are all of them."""
+        """The blocks of some rows of a tensor; of a vector always all blocks."""
         if name not in self.tensors:
             raise FormatError(f"{self.path} has no tensor {name}")
         tensor = self.tensors[name]
         count = prod(tensor.shape) // tensor.format.weights
         check_view(self._data)
-        drop_pages(self._data)  # those of what was read before
+        drop_pages(self._data)  # of earlier reads
         blocks = np.frombuffer(self._data, tensor.format.record, count, tensor.offset)
         return tensor, blocks.reshape(tensor.shape[0], -1)[rows].reshape(-1) if len(tensor.shape) > 1 else blocks
 
@@ -121,7 +121,7 @@ class GgufFile:
         return self._unpack(layout)[0]
 
     def _check_count(self, count: int, least: int, what: str) -> None:
-        """No list may claim more elements than the rest of the file has bytes for."""
+        """Refuse a count of elements that the rest of the file cannot hold."""
         if count * least > len(self._data) - self._at:
             raise FormatError(f"{self.path}: {count} {what} do not fit the {len(self._data) - self._at} bytes left")
 
@@ -167,7 +167,7 @@ class GgufFile:
         return GgufTensor(name, FORMATS[kind], shape, offset)
 
     def _placed(self, tensors: list[GgufTensor]) -> list[GgufTensor]:
-        """The tensors with offsets from the start of the file, each inside of it."""
+        """Make tensor offsets absolute, and check that each tensor is within the file."""
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise FormatError(f"{self.path}: general.alignment is {alignment!r}")

@@ -1,4 +1,4 @@
-"""What a decoder looks like, read from the metadata of a GGUF file."""
+"""ModelConfig from the metadata of a GGUF file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from liveshape.export.model.config import (
 from liveshape.export.model.families import FAMILIES, Family
 
 _KNOWN = {name: family for name, family in FAMILIES.items() if family.gguf}
-# Settings that change what a layer computes, by the families that follow them; 0 means that there is nothing to do.
+# Metadata keys that change what a layer computes, with the architectures for which they are supported; 0 is off.
 _FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "attn_logit_softcapping": ("gemma2", "gemma3"),
     "final_logit_softcapping": ("gemma2", "gemma3"),
@@ -37,17 +37,17 @@ _FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "expert_shared_count": (),
 }
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-# Of the ways that a router may weigh its experts. Shares that add up to 1 are the same by both.
+# expert_gating_func: softmax before or after the top-k. With normalized routing weights both are the same.
 _SOFTMAX, _SOFTMAX_OF_USED = 1, 3
-_NO_ROPE = 4  # every such layer of SmolLM3 does without
+_NO_ROPE = 4  # every fourth layer of SmolLM3 has no RoPE
 
 
 def from_gguf(
     metadata: Mapping[str, Any], vocabulary: int, tied: bool, factors: tuple[list[float], list[float]] | None = None
 ) -> ModelConfig:
-    """The numbers of GGUF metadata, or all reasons against it. What tensors decide is given beside it.
+    """ModelConfig from GGUF metadata, or an error with all reasons; the other arguments come from the tensors.
 
-    `factors` are the short and the long ones of a longrope.
+    `factors` are the short and long factors of LongRoPE.
 
     Example: `from_gguf(file.metadata, vocabulary=49152, tied=True)`.
     """
@@ -107,14 +107,14 @@ def from_gguf(
         gate_gain=family.defaults.get("swiglu_alpha", 1.0),
         embedding_scale=positive("embedding_scale") or family.embedding_scale(hidden),
         residual_scale=number("residual_scale", 0) or 1.0,
-        # Cohere multiplies by it.
+        # Cohere multiplies logits by it, Granite divides.
         logit_scale=logit_scale if "logit_scale" in family.settings else 1 / logit_scale,
         logit_cap=positive("final_logit_softcapping"),
         attention_scale=attention_scale,
         attention_cap=positive("attn_logit_softcapping"),
         sinks=family.sinks,
         experts=experts,
-        # gpt-oss blends between fractions of pairs, which the metadata does not say.
+        # YaRN's truncate, which is false for gpt-oss, is not in the metadata.
         rope_scaling=_scaling(size, number, scaling, factors, truncated=name != "gpt-oss"),
         window=size("attention.sliding_window", 0) or None,
         windowed=windowed,
@@ -127,7 +127,7 @@ def from_gguf(
 
 
 def _unsupported(name: str, get: Callable[[str], Any], scaling: Any, has_factors: bool) -> Iterator[str]:
-    """Reasons against a file: an architecture that is not known, settings that nothing follows."""
+    """Why a file is not supported: an unknown architecture, or metadata keys without support."""
     if name not in _KNOWN:
         yield f"architecture {name}: those that can be exported are {', '.join(_KNOWN)}"
     if scaling not in ("none", "linear", "yarn", "longrope") or (scaling == "longrope" and not has_factors):
@@ -181,7 +181,7 @@ def _scaling(
 
 
 def _windowed(family: Family, layers: int, pattern: Any) -> tuple[bool, ...]:
-    """Which layers have a window, if there is one: a list of them, one in so many that does not, or what is usual."""
+    """The sliding-window pattern: a flag per layer, a period whose last layer has none, or the family's default."""
     if isinstance(pattern, list) and pattern:
         if len(pattern) != layers:
             raise FormatError(f"the metadata has a sliding_window_pattern of {len(pattern)} for {layers} layers")
@@ -192,14 +192,14 @@ def _windowed(family: Family, layers: int, pattern: Any) -> tuple[bool, ...]:
 
 
 def gguf_tokens(metadata: Mapping[str, Any]) -> tuple[int | None, tuple[int, ...]]:
-    """The begin token and all end tokens: of a text, of a turn, of a message."""
+    """The BOS id and all end-of-generation ids: EOS, EOT, EOM."""
     names = ("eos_token_id", "eot_token_id", "eom_token_id")
     ends = [token_of(metadata, name) for name in names]
     return token_of(metadata, "bos_token_id"), tuple(dict.fromkeys(end for end in ends if end is not None))
 
 
 def token_of(metadata: Mapping[str, Any], name: str) -> int | None:
-    """The id of a token that GGUF metadata names, if it does.
+    """A special token id of the GGUF metadata, or None.
 
     >>> token_of({"tokenizer.ggml.bos_token_id": 1}, "bos_token_id")
     1

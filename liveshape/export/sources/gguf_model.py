@@ -1,4 +1,4 @@
-"""A GGUF file as a checkpoint: its tensors under Hugging Face's names, its tokenizer as a tokenizer.json."""
+"""A GGUF file as a checkpoint: tensors by Hugging Face's names, its vocabulary as a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LONG_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 
 
 def open_gguf(path: Path) -> Checkpoint:
-    """A GGUF file of a family that is known.
+    """Open a GGUF file as a checkpoint.
 
     Example: `open_gguf(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))`.
     """
@@ -74,7 +74,7 @@ def open_gguf(path: Path) -> Checkpoint:
         )
 
     def placed(name: str, rows: slice) -> slice | npt.NDArray[np.int64]:
-        """Where rows of the model lie in the file."""
+        """The file's rows for rows of the model: undoes the permutation for interleaved RoPE."""
         halves = halves_of(config, name) if family.neighbours or family.interleaved else None
         return rows if halves is None else halves[rows]
 
@@ -101,7 +101,7 @@ def _long_factors(file: GgufFile) -> tuple[list[float], list[float]] | None:
 
 
 def _factors(file: GgufFile, name: str, count: int | None = None) -> list[float]:
-    """Divisors of the frequencies of a rotary embedding, `count` of them if that is known."""
+    """RoPE frequency factors, `count` of them if that is known."""
     shape = file.tensors[name].shape
     if len(shape) != 1 or count not in (None, shape[0]):
         needed = f"{count} are needed" if count is not None else "a row of them is needed"
@@ -116,7 +116,7 @@ def _factors(file: GgufFile, name: str, count: int | None = None) -> list[float]
 
 
 def _take_apart(file: GgufFile, config: ModelConfig) -> None:
-    """Give each matrix of a tensor that holds several a name of its own."""
+    """Split fused tensors, in place."""
     for name, tensor in list(file.tensors.items()):
         found = list(parts(config, hugging_face_name(name, FAMILIES[config.family]), tensor.shape))
         if len(found) > 1:
@@ -127,7 +127,7 @@ def _take_apart(file: GgufFile, config: ModelConfig) -> None:
 
 
 def hugging_face_name(name: str, family: Family = FAMILIES["llama"]) -> str:
-    """The name that transformers gives a tensor; those unknown here keep their own.
+    """Map a GGUF tensor name to Hugging Face's; unknown names are kept.
 
     >>> hugging_face_name("blk.3.attn_q.weight"), hugging_face_name("output_norm.weight")
     ('model.layers.3.self_attn.q_proj.weight', 'model.norm.weight')
@@ -148,7 +148,7 @@ def hugging_face_name(name: str, family: Family = FAMILIES["llama"]) -> str:
 
 
 def vocabulary_of(file: GgufFile) -> Vocabulary:
-    """The tokenizer of a file."""
+    """The tokenizer vocabulary of a GGUF file."""
     get = file.metadata.get
     tokens = _listed(file, "tokens", str)
     if not tokens:
@@ -175,7 +175,7 @@ def vocabulary_of(file: GgufFile) -> Vocabulary:
 
 
 def _listed(file: GgufFile, key: str, *kinds: type) -> Any:
-    """A list of the tokenizer, if the file has it, whose elements are all of one kind."""
+    """A tokenizer.ggml array with its element types checked, or None."""
     found = file.metadata.get(f"tokenizer.ggml.{key}")
     if found is not None and not (isinstance(found, list) and all(type(each) in kinds for each in found)):
         raise FormatError(f"{file.path}: tokenizer.ggml.{key} must be a list of {kinds[0].__name__}")

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub, through its own package: the only thing here that ever touches a network."""
+"""Downloads from the Hugging Face Hub through huggingface_hub: the only code here that touches a network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from liveshape.errors import InputError
 from liveshape.packages import need
 
-# owner/name, or owner/name/file.gguf for one file of many.
+# owner/name, or owner/name/file.gguf.
 _NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(/[\w./-]+\.gguf)?")
 _FILES = (".gguf", ".pte", ".bin", ".safetensors")
-# What a checkpoint is read from; other formats of the same weights stay where they are.
+# Other formats of the same weights are not downloaded.
 _WANTED = ["*.json", "*.safetensors", "*.jinja"]
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether a source that is no file here may be one of the Hub; a name in a folder that is here is a typing error.
+    """Whether a source may be a Hub repo id; if its first part is a local folder, it is a mistyped path.
 
     >>> is_hub_name("HuggingFaceTB/SmolLM2-135M"), is_hub_name("models/llama.gguf"), is_hub_name("/tmp/model")
     (True, False, False)
@@ -28,7 +28,7 @@ def is_hub_name(source: str) -> bool:
 
 
 def fetched(name: str) -> Path:
-    """The folder or the GGUF file of a model of the Hub, fetched unless it is in the Hub's own cache.
+    """Download a model of the Hub, unless it is in the Hub's own cache; returns its folder or GGUF file.
 
     Example: `fetched("HuggingFaceTB/SmolLM2-135M-Instruct")`.
     """
@@ -39,7 +39,7 @@ def fetched(name: str) -> Path:
         return _fetched(hub, name)
     except InputError:
         raise
-    except Exception as error:  # of the network, of the Hub, of the disk: the package has a kind for each
+    except Exception as error:  # huggingface_hub raises many unrelated types: network, Hub, disk
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(
             f"{name}: there is no such folder or file here, and the Hub does not give it "

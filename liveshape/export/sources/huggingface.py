@@ -1,4 +1,4 @@
-"""A Hugging Face folder as a checkpoint: config.json, safetensors, and its tokenizer files as they are."""
+"""A Hugging Face folder as a checkpoint: config.json, safetensors, and the tokenizer files, copied."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")
 
 
 def open_folder(folder: Path) -> Checkpoint:
-    """A folder as `hf download` makes it.
+    """Open a Hugging Face model folder, as `hf download` or `save_pretrained` writes it.
 
     Example: `open_folder(Path("SmolLM2-135M-Instruct"))`.
     """
@@ -76,11 +76,11 @@ def open_folder(folder: Path) -> Checkpoint:
 def _matrices(
     folder: Path, config: ModelConfig, tensors: SafetensorsFolder
 ) -> tuple[dict[str, StoredTensor], dict[str, Mxfp4Tensor]]:
-    """Every tensor of the model by its own name: those of floats, and those of blocks."""
+    """Every tensor of the model by name, fused ones split: float tensors, and MXFP4 tensors."""
     family = FAMILIES[config.family]
     texts = [name for name in tensors.tensors if not (config.text_only and _PICTURES.match(name))]
     names = {name: own_name(name, family.tensors) for name in texts}
-    # Checkpoints of bare models leave the prefix out.
+    # Checkpoints of base models (without the ForCausalLM wrapper) have no `model.` prefix.
     prefix = "" if any(name.startswith("model.") for name in names.values()) else "model."
     whole = {own if own == "lm_head.weight" else prefix + own: tensors.tensors[name] for name, own in names.items()}
     if len(whole) < len(names):
@@ -101,7 +101,7 @@ def _matrices(
 
 
 def own_name(name: str, names: Mapping[str, str]) -> str:
-    """The name that a tensor has here, by what its family calls some otherwise; text is all there is.
+    """Normalize a tensor name: the family's own names, and the prefixes of multimodal wrappers.
 
     >>> own_name("model.layers.0.block_sparse_moe.experts.3.w2.weight", FAMILIES["mixtral"].tensors)
     'model.layers.0.mlp.experts.3.down_proj.weight'

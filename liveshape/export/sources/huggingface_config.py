@@ -1,4 +1,4 @@
-"""What a decoder looks like, read from a config.json, and everything about it that we lack."""
+"""ModelConfig from a Hugging Face config.json, or every reason why it is not supported."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 }
 _MOST_LAYERS = 4096
 _FULL, _NEAR = "full_attention", "sliding_attention"
-# Models that take pictures as well, of which the part that takes text is a model by itself.
+# Vision-language models whose language model is supported by itself.
 _WITH_PICTURES = {"Gemma3ForConditionalGeneration": "Gemma3ForCausalLM"}
-# Settings of other models of these families that change what a layer computes, and the values that mean "no change".
+# Config keys that change what a layer computes, with the values that mean "off"; any other value must be supported.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attention_multiplier": (None,),
     "attn_logit_softcapping": (None,),
@@ -52,7 +52,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 
 def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> ModelConfig:
-    """The numbers of a config.json (and the end tokens of a generation_config.json), or all reasons against it.
+    """ModelConfig from a config.json (BOS and EOS ids from generation_config.json), or an error with all reasons.
 
     Example: `from_hugging_face({"architectures": ["LlamaForCausalLM"], ...})`.
     """
@@ -64,16 +64,16 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
         found = ", ".join(map(str, names)) or config.get("model_type") or "none"
         reasons.append(f"architecture {found}: those that can be exported are {', '.join(known)}")
     family = FAMILIES[name or "llama"]
-    # What is there without a value is off; only what is absent means the default.
+    # An explicit null means off; only an absent key means the default.
     config = {**family.defaults, **config}
     config |= {ours: config[theirs] for ours, theirs in family.keys.items() if theirs in config}
     reasons += _unsupported(config, family)
     rope, local = _ropes(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
-    kind = "longrope" if name == "phi3" and kind in ("su", "yarn") else kind  # names that it had before
+    kind = "longrope" if name == "phi3" and kind in ("su", "yarn") else kind  # its former names
     partial = _number(rope, "partial_rotary_factor", _number(config, "partial_rotary_factor", 1.0))
     reasons += _unsupported_ropes(kind, partial, local, family)
-    # transformers turns whole heads of the others, whatever their files say.
+    # For other families transformers ignores partial_rotary_factor.
     partial = partial if family.partial_rotary else 1.0
     rotated = _rotated(config, family)
     windowed = _windowed(config, family, rotated, reasons)
@@ -130,7 +130,7 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any] |
 
 
 def _text_model(config: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any], bool]:
-    """The architectures of a config, itself with what it says of text, and whether its model takes pictures as well."""
+    """Architectures, the config with its text_config merged in, and whether it is a vision-language model."""
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise FormatError(f"config.json has architectures = {names!r:.60}; a list of names is needed")
@@ -141,7 +141,7 @@ def _text_model(config: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]
 
 
 def _unsupported(config: Mapping[str, Any], family: Family) -> Iterator[str]:
-    """Reasons against a config: settings that nothing follows."""
+    """Why a config is not supported: keys without support for this family."""
     for key, neutral in _NEUTRAL.items():
         followed = key in family.settings | family.ignored or (isinstance(config.get(key), list) and all(config[key]))
         if config.get(key) not in neutral and not followed:
@@ -160,7 +160,7 @@ def _unsupported(config: Mapping[str, Any], family: Family) -> Iterator[str]:
 
 
 def _unsupported_ropes(kind: Any, partial: float, local: Mapping[str, Any], family: Family) -> Iterator[str]:
-    """Reasons against rotary embeddings: of a kind that nothing computes, or where nothing does."""
+    """Why the RoPE settings are not supported: the rope_type, or its combination with others."""
     if kind not in _ROPE_KINDS:
         yield f"rope scaling {_short(kind)}: only {', '.join(_ROPE_KINDS)}"
     if not family.partial_rotary and partial != 1 and kind != "default":
@@ -171,7 +171,7 @@ def _unsupported_ropes(kind: Any, partial: float, local: Mapping[str, Any], fami
 
 
 def _followed(config: Mapping[str, Any], family: Family, key: str) -> float | None:
-    """A number that this family's layers are computed with; others do not have it."""
+    """The value of a key if this family uses it, else None."""
     return None if key not in family.settings or config.get(key) is None else _number(config, key)
 
 
@@ -185,8 +185,8 @@ def _attention_scale(config: Mapping[str, Any], family: Family) -> float | None:
 
 
 def _ropes(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The rotary embedding of whole attention, and what is said of that of layers with a window."""
-    # transformers 5 writes rope_parameters with the base inside of it, 4 wrote rope_scaling beside it, which counts.
+    """RoPE parameters of full-attention and of sliding-window layers."""
+    # transformers 5 writes rope_parameters, which include the base; transformers 4 wrote rope_scaling, which wins.
     rope: Any = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
         raise FormatError(f"config.json has rope_scaling = {rope!r:.60}; a table is needed")
@@ -222,7 +222,7 @@ def _rope_scaling(kind: str, rope: Mapping[str, Any], config: Mapping[str, Any])
 
 
 def _yarn_amplitude(rope: Mapping[str, Any], factor: float) -> float:
-    """What attention is sharpened by where a config does not say: it grows with the context."""
+    """YaRN's default attention factor, from mscale and mscale_all_dim if given."""
     of_scores, of_all = (_number(rope, key, 0.0, least=0.0) for key in ("mscale", "mscale_all_dim"))
     if of_scores and of_all:
         return yarn_amplitude(factor, of_scores) / yarn_amplitude(factor, of_all)
@@ -232,7 +232,7 @@ def _yarn_amplitude(rope: Mapping[str, Any], factor: float) -> float:
 def _windowed(
     config: Mapping[str, Any], family: Family, rotated: tuple[bool, ...], reasons: list[str]
 ) -> tuple[bool, ...]:
-    """Which layers have a sliding window; layers take turns."""
+    """Which layers have sliding-window attention; the pattern repeats."""
     kinds, layers = config.get("layer_types"), config.get("num_hidden_layers")
     if config.get("sliding_window") is None or not any(family.windows):
         return (False,)
@@ -251,7 +251,7 @@ def _windowed(
         if layers > _MOST_LAYERS:
             raise FormatError(f"config.json has num_hidden_layers = {layers}; at most {_MOST_LAYERS} are possible")
         return (*(False for _ in range(without)), *(True for _ in range(layers - without)))
-    if not all(rotated):  # those without positions
+    if not all(rotated):  # NoPE layers have the window
         return tuple(not each for each in rotated)
     if "sliding_window_pattern" in config and len(family.windows) > 1:
         return turns(_size(config, "sliding_window_pattern", least=1))
@@ -259,7 +259,7 @@ def _windowed(
 
 
 def _rotated(config: Mapping[str, Any], family: Family) -> tuple[bool, ...]:
-    """Which layers have a rotary embedding: no_rope_layers has a 1 for those that do."""
+    """Which layers have RoPE: no_rope_layers has, despite its name, a 1 for those that do."""
     if family.learned_positions or "no_rope_layers" not in family.settings:
         return (not family.learned_positions,)
     listed = config.get("no_rope_layers")
@@ -277,7 +277,7 @@ def _experts(config: Mapping[str, Any], family: Family) -> Experts | None:
         return None
     count = _size(config, "num_experts", _size(config, "num_local_experts", 0))
     used = _size(config, "num_experts_per_tok")
-    if "num_experts" not in family.settings:  # Mixtral's are as wide as a feed-forward
+    if "num_experts" not in family.settings:  # Mixtral has no moe_intermediate_size
         return Experts(count, used, _size(config, "intermediate_size"))
     return Experts(
         count,

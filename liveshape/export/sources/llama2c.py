@@ -1,4 +1,4 @@
-"""Checkpoints of llama2.c: seven integers, then float32 weights in a fixed order; a tokenizer.bin beside them."""
+"""llama2.c checkpoints (version 0): a header of seven int32, float32 weights in a fixed order, and a tokenizer.bin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_TEXT = 259  # ids below are <unk>, <s>, </s> and 256 bytes
 
 
 def open_llama2c(path: Path) -> Checkpoint:
-    """A checkpoint with its `tokenizer.bin` in the same folder.
+    """Open a llama2.c checkpoint, with its `tokenizer.bin` in the same folder.
 
     Example: `open_llama2c(Path("stories15M.bin"))`.
     """
@@ -50,25 +50,25 @@ def open_llama2c(path: Path) -> Checkpoint:
         rope_theta=10000.0,
         rotary_size=hidden // heads,
         context=context,
-        tied=vocabulary > 0,  # the sign says whether an output table follows
+        tied=vocabulary > 0,  # a negative size means an untied LM head
         begin=_BEGIN,
-        # A story ends where the next would begin.
+        # The training data separates stories by BOS alone.
         ends=(_END, _BEGIN),
     )
-    # Before a place is given to every tensor of every layer: a header can claim billions of them.
+    # Before the offsets of all tensors are listed: a header can claim billions of layers.
     least = _HEADER.size + 4 * config.parameters
     if least > len(data):
         raise FormatError(f"{path}: its sizes ask for {least} bytes, the file has {len(data)}")
     places = _places(config)
     end = max(offset + 4 * prod(shape) for offset, shape in places.values())
-    # Tables of cosines and sines follow the weights, where nothing else does.
+    # Tied checkpoints may end with the RoPE cos and sin tables.
     if not end <= len(data) <= end + (_table_bytes(config) if config.tied else 0):
         raise FormatError(f"{path}: its sizes ask for {end} bytes, the file has {len(data)}")
 
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         offset, shape = places[name]
         check_view(data)
-        drop_pages(data)  # those of what was read before
+        drop_pages(data)  # of earlier reads
         weight = np.frombuffer(data, "<f4", prod(shape), offset).reshape(shape)
         halves = halves_of(config, name)
         return weight[rows if halves is None else halves[rows]]
@@ -79,7 +79,7 @@ def open_llama2c(path: Path) -> Checkpoint:
 
 
 def _places(config: ModelConfig) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Offset and shape of every tensor; those of all layers of a kind lie together."""
+    """Offset and shape of every tensor; each kind is stored for all layers in a row."""
     query, pair = config.heads * config.head_size, config.kv_heads * config.head_size
     hidden, wide = config.hidden, config.feed_forward
     order: list[tuple[str, tuple[int, ...]]] = [("model.embed_tokens.weight", (config.vocabulary, hidden))]
@@ -107,19 +107,19 @@ def _places(config: ModelConfig) -> dict[str, tuple[int, tuple[int, ...]]]:
 
 
 def _table_bytes(config: ModelConfig) -> int:
-    """The cosines and sines in a file, which we compute."""
+    """Bytes of the RoPE cos and sin tables in the file, which are skipped."""
     return 2 * 4 * config.context * config.head_size // 2
 
 
 def _spelled(index: int, piece: str) -> str:
-    """A piece as sentencepiece spells it. Files store the bytes as characters, which would match text."""
+    """A token in sentencepiece's spelling. The file stores byte tokens as characters, which would match text."""
     if _END < index < _FIRST_TEXT:
         return f"<0x{index - _END - 1:02X}>"
     return piece.strip("\n") if index <= _END else piece.replace(" ", "▁")
 
 
 def read_tokenizer(path: Path, size: int) -> Vocabulary:
-    """The pieces and scores of a `tokenizer.bin`, in sentencepiece's spelling.
+    """Read tokens and scores of a llama2.c `tokenizer.bin`, in sentencepiece's spelling.
 
     Example: `read_tokenizer(Path("tokenizer.bin"), 32000).tokens[9038]`.
     """

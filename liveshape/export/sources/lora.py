@@ -1,7 +1,7 @@
-"""LoRA adapters as peft saves them, merged into the weights of a checkpoint while they are read.
+"""LoRA adapters in peft's format, merged into the weights of a checkpoint while they are read.
 
-An adapter has two thin matrices for a layer: its weight becomes weight + scale * B @ A. What a folder asks for beyond
-that is refused, since leaving it out would give another model.
+An adapter has two low-rank matrices per layer: the merged weight is weight + scale * B @ A. Other settings of
+adapter_config.json are refused, since ignoring them would give another model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from liveshape.export.sources.safetensors import SafetensorsFolder
 _CONFIG = "adapter_config.json"
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(.+)\.(lora_A|lora_B)(?:\.default)?\.weight|(.+)\.(lora_embedding_A|lora_embedding_B)")
-# Settings that we follow, and those that speak of training or of where the adapter came from.
+# Supported settings, and those that only concern training or provenance.
 _FOLLOWED = {"alpha_pattern", "lora_alpha", "peft_type", "r", "rank_pattern", "target_modules", "use_rslora"}
 _HARMLESS = {
     "auto_mapping",
@@ -44,13 +44,13 @@ _HARMLESS = {
     "revision",
     "task_type",
 }
-_MOST = 1e9  # ranks and alphas are below
+_MOST = 1e9  # exclusive bound of ranks and alphas
 _NEUTRAL: tuple[Any, ...] = (None, False, "none", "", [], {}, 0)
 
 
 @dataclass(frozen=True)
 class LoraAdapter:
-    """The two matrices of a layer, as stored: `down` (r, inputs), `up` (outputs, r); of an embedding both turned."""
+    """The low-rank pair of a layer: `down` (r, inputs) is A, `up` (outputs, r) is B; of an embedding B.T and A.T."""
 
     down: Array
     up: Array
@@ -61,18 +61,18 @@ class LoraAdapter:
         return self.up.shape[0], self.down.shape[1]
 
     def change(self, rows: slice) -> Array:
-        """What is added to some rows of the weight."""
+        """The delta of some rows of the weight: scale * B @ A."""
         return (self.up[rows] * self.scale) @ self.down
 
 
 def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """The checkpoint with the adapter of a folder merged in. Layers that it changes are floats, whatever they were.
+    """Merge the LoRA adapter of a folder into a checkpoint. Layers that it changes become floats.
 
     Example: `with_adapter(open_checkpoint("SmolLM2-135M/"), Path("my-adapter/"))`.
     """
     adapters = read_adapters(folder, checkpoint.shapes)
     if FAMILIES[checkpoint.config.family].interleaved:
-        # Rows of the checkpoint are in another order than those of the model that was trained.
+        # The checkpoint's Q and K rows are permuted for RoPE, the adapter's are not.
         for name, adapter in adapters.items():
             if (halves := halves_of(checkpoint.config, name)) is not None:
                 adapters[name] = replace(adapter, up=adapter.up[halves])
@@ -91,7 +91,7 @@ def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 
 
 def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, LoraAdapter]:
-    """The adapters of a folder by the name of the weight that each changes.
+    """Read the LoRA adapters of a folder, by the name of the weight that each changes.
 
     Example: `read_adapters(Path("my-adapter/"), checkpoint.shapes)["model.layers.0.self_attn.q_proj.weight"].scale`.
     """
@@ -129,7 +129,7 @@ def _adapter(
     config: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, LoraAdapter]:
-    # Adapters of bare models leave the prefix out.
+    # Adapters of base models have no `model.` prefix.
     names = [name for name in (f"{module}.weight", f"model.{module}.weight") if name in shapes]
     if not names:
         raise FormatError(f"{folder}: the adapter changes {module[:120]}, which the model does not have")
@@ -150,7 +150,7 @@ def _adapter(
 
 
 def _for_module(config: Mapping[str, Any], key: str, patterns: str, module: str) -> float:
-    """A number of the config, or the one that the first fitting pattern gives instead."""
+    """The rank or alpha of a module: the first match of the pattern table, else the global value."""
     for pattern, value in config[patterns].items():
         if module == pattern or module.endswith(f".{pattern}"):
             return float(value)

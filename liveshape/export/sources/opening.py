@@ -1,4 +1,4 @@
-"""What `liveshape export` takes: a Hugging Face folder, a GGUF file, a llama2.c checkpoint, or `module:function`."""
+"""Opens what `liveshape export` takes: a Hugging Face folder, a GGUF file, a llama2.c checkpoint, `module:function`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from liveshape.export.sources.llama2c import open_llama2c
 from liveshape.shipped import shipped
 
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
-_MAGIC = 8  # bytes at the start of a file that say what it is
+_MAGIC = 8  # bytes of a file's magic number
 
 
 def is_function(source: str) -> bool:
-    """Whether a source names a Python function instead of files.
+    """Whether a source is `module:function` rather than a path.
 
     >>> is_function("mymodel:build"), is_function("models/llama.gguf")
     (True, False)
@@ -33,7 +33,7 @@ def is_function(source: str) -> bool:
 
 
 def located(source: str) -> Path:
-    """Where a source lies: the path itself, what the package ships, or what the Hub has under this name.
+    """Resolve a source to a path: a local one, a model shipped with the package, or a download from the Hub.
 
     Example: `located("HuggingFaceTB/SmolLM2-135M-Instruct")`.
     """
@@ -46,7 +46,7 @@ def located(source: str) -> Path:
 
 
 def runs_as_it_is(path: Path) -> bool:
-    """Whether there is a program at a path already; if not, it may be a checkpoint.
+    """Whether a path is a program (`.pte`) that runs without conversion, rather than a checkpoint.
 
     Example: `runs_as_it_is(Path("SmolLM2-135M-Instruct.Q4_1.gguf"))`.
     """
@@ -59,7 +59,7 @@ def runs_as_it_is(path: Path) -> bool:
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
-    """The checkpoint at a path, by what is there.
+    """Open a checkpoint, its format detected by folder contents, magic number or suffix.
 
     Example: `open_checkpoint("SmolLM2-135M-Instruct.Q4_1.gguf")`.
     """
@@ -89,7 +89,7 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
 
 
 def call_function(source: str) -> tuple[Any, tuple[Any, ...], Any]:
-    """What `module:function` returns: a module, its arguments at the upper bound, and the dynamic dims of these.
+    """Call `module:function`: returns a torch module, its example arguments at the upper bound, and dynamic_shapes.
 
     Example: `module, args, dynamic_shapes = call_function("mymodel:build")`.
     """

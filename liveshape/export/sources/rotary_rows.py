@@ -1,5 +1,5 @@
-"""Rows of queries and keys that a rotary embedding turns as neighbours, in the order in which it turns here: as the two
-halves of a head. Scores are the same, since queries and keys change places alike.
+"""Permutes Q and K rows from interleaved RoPE (adjacent pairs, GPT-J style) to the half-split order (NeoX style) that
+our RoPE operator takes. Attention scores are the same, since queries and keys are permuted alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Order = npt.NDArray[np.int64]
 
 
 def halves_of(config: ModelConfig, name: str) -> Order | None:
-    """Where each row of a tensor lies among neighbours; None for tensors that are not rotated.
+    """The row permutation of a Q or K projection, interleaved to half-split; None for other tensors.
 
     Example: `halves_of(config, "model.layers.0.self_attn.q_proj.weight")`.
     """
@@ -22,7 +22,7 @@ def halves_of(config: ModelConfig, name: str) -> Order | None:
 
 
 def pairs_to_halves(heads: int, size: int, rotated: int) -> Order:
-    """The rows of heads of a size, of each the first ones rotated.
+    """The permutation from adjacent pairs to halves, for heads of which the first `rotated` elements have RoPE.
 
     >>> pairs_to_halves(heads=2, size=6, rotated=4)
     array([ 0,  2,  1,  3,  4,  5,  6,  8,  7,  9, 10, 11])

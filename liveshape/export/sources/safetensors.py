@@ -1,6 +1,6 @@
-"""Tensors of safetensors files, one or many behind an index, read through a memory map as float32.
+"""Safetensors reader: memory-mapped tensors of one file or of shards with an index, converted to float32.
 
-A file is: the length of a header as 8 bytes, the header as JSON, then the bytes that it points into.
+A file is: the header's length as 8 bytes, the header as JSON, the tensor data.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Rows = slice | npt.NDArray[np.int64]
 _HEADER_LIMIT = 100 << 20
 _INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")
-# Bytes are no weights by themselves, but blocks of them are.
+# U8 holds MXFP4 blocks and scales.
 _ITEM_TYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies in its file; `strides` are those of a view of another one, in elements.
+    """A memory-mapped tensor or a strided view of one; `strides` are in elements.
 
     Example: `stored.transposed().part((64, 32), first=64)`.
     """
@@ -52,27 +52,27 @@ class StoredTensor:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The elements as they are stored."""
+        """The elements in their stored dtype, as a numpy view of the map."""
         strides = None if self.strides is None else tuple(stride * self.item.itemsize for stride in self.strides)
         return np.ndarray(self.shape, self.item, self.data, self.offset, strides)
 
     def transposed(self) -> StoredTensor:
-        """A matrix with rows and columns changed."""
+        """The transposed matrix, as a view."""
         rows, columns = self.shape
         return self.view((columns, rows), 0, (1, columns))
 
     def view(self, shape: tuple[int, ...], first: int, strides: tuple[int, ...]) -> StoredTensor:
-        """Elements of it as a tensor of its own, from one on."""
+        """A strided view that begins at element `first`."""
         return replace(self, shape=shape, offset=self.offset + first * self.item.itemsize, strides=strides)
 
     def part(self, shape: tuple[int, ...], first: int) -> StoredTensor:
-        """A tensor of some rows, from one on; rows are those of the part's shape."""
+        """A view of rows, from row `first` on; a row has the size of the view's rows."""
         row = prod(shape[1:]) if self.strides is None else self.strides[0]
         return replace(self, shape=shape, offset=self.offset + first * row * self.item.itemsize)
 
 
 class SafetensorsFolder:
-    """Every tensor of a folder's safetensors files by name.
+    """Every tensor of a folder's safetensors files (shards), by name.
 
     Example: `SafetensorsFolder(Path("model/")).read("model.norm.weight").shape`.
     """
@@ -90,7 +90,7 @@ class SafetensorsFolder:
                 self.tensors[name] = tensor
 
     def read(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.float32]:
-        """The tensor of this name, or some rows of it."""
+        """Read a tensor, or some rows of it, as float32."""
         if name not in self.tensors:
             raise FormatError(f"the safetensors files have no tensor {name}")
         tensor = self.tensors[name]
@@ -99,17 +99,17 @@ class SafetensorsFolder:
 
 
 def elements(tensor: StoredTensor, rows: Rows = slice(None)) -> npt.NDArray[Any]:
-    """Some rows of a tensor as they are stored, if its file is still what it was.
+    """Read rows of a tensor in their stored dtype; an error if the file changed since it was opened.
 
     Example: `elements(folder.tensors["model.norm.weight"])`.
     """
     check_view(tensor.data)
-    drop_pages(tensor.data)  # those of what was read before
+    drop_pages(tensor.data)  # of earlier reads
     return tensor.array[rows]
 
 
 def check_float(name: str, tensor: StoredTensor) -> None:
-    """Refuse bytes where weights are needed.
+    """Refuse a tensor whose dtype is not a float.
 
     Example: `check_float("model.norm.weight", tensor)`.
     """
@@ -120,7 +120,7 @@ def check_float(name: str, tensor: StoredTensor) -> None:
 
 
 def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]:
-    """Numbers as float32; a brain float is the upper half of one.
+    """Convert to float32; `brain` is bfloat16, the upper half of a float32, as uint16.
 
     >>> as_float32(np.array([0x3FC0], dtype=np.uint16), brain=True)
     array([1.5], dtype=float32)
@@ -132,7 +132,7 @@ def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]
 
 
 def _files(folder: Path) -> dict[Path, list[str]]:
-    """The files of a folder, each with the tensors that the index, if there is one, says are in it."""
+    """The safetensors shards of a folder, each with the tensors that the index, if any, lists for it."""
     index = folder / _INDEX
     files: dict[Path, list[str]] = {}
     if index.exists():
@@ -155,7 +155,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     if not isinstance(parts, dict):
         raise FormatError(f"{index}: weight_map must be a table of tensors and files; download it again")
     for name, part in parts.items():
-        # Names, not paths: an index must not reach outside of its folder.
+        # No paths: an index must not reach outside of its folder.
         if not isinstance(part, str) or not part.endswith(".safetensors") or set(part) & set("/\\\0"):
             raise FormatError(
                 f"{index}: tensor {name[:80]} is said to be in {part!r:.80}, which is no file of the folder"
@@ -164,7 +164,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _table(content: bytes, where: str) -> dict[str, Any]:
-    """A JSON object, in which no name may be there twice."""
+    """Parse a JSON object, refusing duplicate keys."""
 
     def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         made: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Experts that a checkpoint stores in one tensor: the matrices of each, which are views of it, or blocks of MXFP4.
+"""Stacked MoE experts of gpt-oss, split into the matrices of each expert: strided views, or MXFP4 tensors.
 
-gpt-oss has all experts of a layer on top of each other, matrices as (inputs, outputs), and outputs of gate and up in
-turns. Its own files have blocks of 32 weights: 16 bytes with two floats of four bits each, and a byte for their scale.
+gpt-oss has all experts of a layer in one tensor, weights as (inputs, outputs), gate and up outputs interleaved. Its
+MXFP4 checkpoints have blocks of 32 weights: 16 bytes of two FP4 values each, and an E8M0 scale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = 2 * _BYTES
 
 @dataclass(frozen=True)
 class Mxfp4Tensor:
-    """A matrix of blocks; its whole numbers are twice the floats, which half the scale makes up for.
+    """A matrix in MXFP4; its integer codes are the FP4 values doubled, and the scales halved.
 
     Example: `Mxfp4Tensor(blocks, scales).grouped(slice(0, 64))`.
     """
@@ -36,15 +36,15 @@ class Mxfp4Tensor:
         return rows, count * BLOCK
 
     def grouped(self, rows: Rows) -> Grouped:
-        """Some rows as they are stored, without rounding."""
+        """Unpack rows losslessly to integer codes and scales."""
         packed, exponents = elements(self.blocks, rows), elements(self.scales, rows)
-        # The lower half of a byte comes first.
+        # The low nibble comes first.
         codes = MXFP4_CODES[np.stack([packed & 15, packed >> 4], axis=-1)]
         return Grouped(8, codes.reshape(len(packed), -1), mxfp4_scales(exponents))
 
 
 def experts_apart(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor | Mxfp4Tensor]:
-    """The matrices and vectors of all experts by names of their own; everything else as it is.
+    """Split the stacked tensors of experts into one weight and bias per expert; other tensors are kept.
 
     Example: `experts_apart({"model.layers.0.mlp.experts.down_proj.bias": tensor})`.
     """
@@ -59,7 +59,7 @@ def experts_apart(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor 
             raise FormatError(f"{name} of shape {tensor.shape} holds no experts")
         if ending == "scales" and f"{stem}.blocks" in stored:
             continue
-        # Of the outputs of gate and up every second one, from 0 or from 1.
+        # Gate and up are interleaved: even outputs and odd ones.
         split = {"gate_proj": 0, "up_proj": 1} if layer == "gate_up_proj" else {layer: 0}
         parts: Iterator[tuple[tuple[int, int], StoredTensor | Mxfp4Tensor]]
         if ending == "blocks":
@@ -79,7 +79,7 @@ def experts_apart(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor 
 def _floats_apart(
     name: str, tensor: StoredTensor, turns: int, rank: int
 ) -> Iterator[tuple[tuple[int, int], StoredTensor]]:
-    """Views of (experts, inputs, outputs) as (outputs, inputs), and of (experts, outputs)."""
+    """Strided views per expert: weights (experts, inputs, outputs) as (outputs, inputs), biases (experts, outputs)."""
     if len(tensor.shape) != rank or tensor.shape[-1] % turns:
         raise FormatError(f"{name} has shape {tensor.shape}; {rank} dims are needed, the last a multiple of {turns}")
     outputs = tensor.shape[-1]
@@ -105,7 +105,7 @@ def _mxfp4(name: str, blocks: StoredTensor, scales: StoredTensor | None) -> tupl
 def _blocks_apart(
     blocks: StoredTensor, scales: StoredTensor, turns: int
 ) -> Iterator[tuple[tuple[int, int], Mxfp4Tensor]]:
-    """Rows of each expert, in turns."""
+    """Strided views per expert of the blocks and scales, rows de-interleaved."""
     experts, outputs, count = scales.shape
     for number in range(experts):
         for start in range(turns):

@@ -1,7 +1,7 @@
-"""A vocabulary with merges or scores as the files that `tokenizers` and ExecuTorch's runners load.
+"""Converts a vocabulary with merges or scores to a tokenizer.json, which `tokenizers` and ExecuTorch's runners load.
 
-Two kinds exist: byte-level BPE (GPT-2's, with one of several ways to split text first) and sentencepiece's BPE, whose
-merges follow from the scores of its pieces.
+Two kinds exist: byte-level BPE (GPT-2's, with one of several pre-tokenizer regexes) and sentencepiece BPE, whose
+merges follow from the token scores.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from liveshape.errors import FormatError, LiveshapeError, UnsupportedError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _SPACE = "▁"
-_LONGEST = 1024  # characters of a piece; every way to cut one in two is tried
+_LONGEST = 1024  # characters of a token; merges_of_scores tries every split of one
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
 _QWEN2 = rf"{_WORDS}|\p{{N}}|{_REST}"
-# Words end where small letters are followed by a large one; what is shortened by ' belongs to its word.
+# Words end where lowercase is followed by uppercase; contractions ('s, 't) belong to their word.
 _LARGE, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _BEFORE, _SHORT = r"[^\r\n\p{L}\p{N}]?", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _GPT_4O = (
     rf"{_BEFORE}{_LARGE}*{_SMALL}+{_SHORT}|{_BEFORE}{_LARGE}+{_SMALL}*{_SHORT}|\p{{N}}{{1,3}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# How text is split before merging, by the name that GGUF files give it; None leaves it to GPT-2's own rule.
+# Pre-tokenizer regex by tokenizer.ggml.pre; None is GPT-2's own.
 _SPLITS: Mapping[str, str | None] = {
     "gpt-2": None,
     "smollm": "digits",
@@ -46,13 +46,13 @@ _SPLITS: Mapping[str, str | None] = {
     "deepseek-r1-qwen": _QWEN2,
     "stablelm2": _QWEN2,
 }
-# These take a whole word that is in the vocabulary without asking the merges.
+# ignore_merges: a whole word in the vocabulary is one token, without merging.
 _WHOLE_WORDS = ("llama-bpe", "llama3")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Pieces with their kinds, and how they merge.
+    """A tokenizer's vocabulary: tokens, token types, BPE merges or scores, special tokens, chat template.
 
     Example: `tokenizer_files(Vocabulary("gpt2", tokens, kinds, merges=["a b"], flavour="smollm"))`.
     """
@@ -86,7 +86,7 @@ class Vocabulary:
 
 
 def tokenizer_files(vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
-    """Names and contents: tokenizer.json, tokenizer_config.json, and chat_template.jinja if there is one."""
+    """Names and contents of tokenizer.json, tokenizer_config.json, and chat_template.jinja if there is one."""
     try:
         text = build_tokenizer(vocabulary).to_str(pretty=False)
     except LiveshapeError:
@@ -109,7 +109,7 @@ def tokenizer_files(vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> Any:
-    """The vocabulary as a `tokenizers.Tokenizer`.
+    """Build a `tokenizers.Tokenizer`.
 
     Example: `build_tokenizer(vocabulary).encode("Once upon a time").ids`.
     """
@@ -186,9 +186,9 @@ def _sentencepiece(vocabulary: Vocabulary) -> Any:
 
 
 def merges_of_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Every way to make a piece of two others, in the order in which sentencepiece would take them.
+    """BPE merges from sentencepiece scores, in the order in which sentencepiece applies them.
 
-    Only pieces of text take part: bytes and control tokens must never come out of a merge.
+    Only normal tokens take part: byte and control tokens must never come out of a merge.
     """
     assert vocabulary.scores is not None
     listed = enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
