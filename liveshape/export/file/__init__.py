@@ -1,1 +1,1 @@
-"""The bytes of a `.pte`: flatbuffers, the blob of the delegate, and the constants behind them."""
+"""The `.pte` writer: flatbuffers, the Vulkan delegate's blob, memory planning, and named data segments."""

@@ -1,7 +1,7 @@
-"""A graph in the making, and the blob of the Vulkan delegate that holds it.
+"""Graph builder, and serializer of the graph to the blob of a Vulkan delegate.
 
-Operators are called on tensors and live integers; what a call gives is again a tensor. A dim that moves at run time is
-a `LiveInt`, which stands for its upper bound in shapes and for itself in arguments.
+Operators are called on tensors and SymInts and return tensors. A dynamic dim is a `LiveInt` (a SymInt), which stands
+for its upper bound in shapes and for itself in arguments.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from liveshape.formats import vkgraph as schema
 
 _HEADER = struct.Struct("<4x4sHIIIQ2x")
 _ALIGNMENT = 16
-_NAMED = 2**64 - 1  # instead of an offset: the bytes are under a key
-# How ExecuTorch's Vulkan runtime keeps an activation: in a texture of rows, or in a buffer where no texture holds it.
+_NAMED = 2**64 - 1  # the offset of constants in the named data
+# Storage type and memory layout in ExecuTorch's Vulkan runtime: width-packed texture, or buffer where none fits.
 _TEXTURE, _BUFFER, _ROWS = 1, 0, 0
 _TEXTURE_LIMITS = (16384, 16384, 2048)
 _DATA_TYPES = {name: code for code, name in schema.DATA_TYPES.items()}
@@ -28,7 +28,7 @@ _KINDS = {name: code for code, name in schema.KINDS.items()}
 
 @dataclass(frozen=True)
 class LiveInt:
-    """An integer that is known when the program runs, and at most `bound`."""
+    """A SymInt: an integer known only at run time, at most `bound`."""
 
     id: int
     bound: int
@@ -40,7 +40,7 @@ Shape = tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class BlobTensor:
-    """A tensor of the graph."""
+    """A tensor value of the graph; its dims may be dynamic."""
 
     id: int
     shape: Shape
@@ -56,7 +56,7 @@ Argument = BlobTensor | LiveInt | int | float | str | None | tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class _Stored:
-    """How a tensor is written: its constant, the type that the host sees, and where the runtime keeps it."""
+    """A tensor with its constant index, its staging dtype on the host, and whether it is an activation."""
 
     tensor: BlobTensor
     constant: int = -1
@@ -68,7 +68,7 @@ _Value = _Stored | LiveInt | int | float | str | None | tuple[int, ...] | schema
 
 
 def bound_of(shape: Shape) -> tuple[int, ...]:
-    """The largest shape that a live one can be.
+    """The upper bound of a dynamic shape.
 
     >>> bound_of((1, LiveInt(7, 512), 64))
     (1, 512, 64)
@@ -77,7 +77,7 @@ def bound_of(shape: Shape) -> tuple[int, ...]:
 
 
 class DelegateBuilder:
-    """One delegate; `half` keeps its floats as float16, while what goes in and out stays float32.
+    """Builds the graph of one delegate; with `half` floats are float16 inside, inputs and outputs stay float32.
 
     Example: `graph.call("aten.add.Tensor", x, y, 1, shape=x.shape)`.
     """
@@ -91,42 +91,42 @@ class DelegateBuilder:
         self._chain: list[tuple[str, tuple[int, ...]]] = []
         self._constants: list[Constant] = []
         self._known: dict[object, BlobTensor | int] = {}
-        self._kept: list[int] = []  # tensors with memory that nothing else may use
+        self._kept: list[int] = []  # tensors whose memory is never shared
 
     def input(self, shape: tuple[int, ...], dtype: str, activation: bool = True) -> BlobTensor:
-        """What a call gives to the graph, at its bound; as an activation, or for operators that give integers."""
+        """A graph input at its upper bound: an activation, or one that is only read as a SymInt."""
         made = self._tensor(shape, dtype, activation=activation)
         self.inputs.append(made)
         self._kept.append(made.id)
         return made
 
     def output(self, tensor: BlobTensor) -> None:
-        """What a call gets back."""
+        """Mark a tensor as a graph output."""
         self.outputs.append(tensor)
         self._kept.append(tensor.id)
 
     def constant(self, constant: Constant) -> BlobTensor:
-        """A constant as a tensor; the same one for the same key."""
+        """A constant tensor; equal keys share one."""
         found = self._known.get(constant.key)
         if not isinstance(found, BlobTensor):
             self._known[constant.key] = found = self._constant(constant)
         return found
 
     def state(self, start: Constant) -> BlobTensor:
-        """A tensor of its own that outlives a call and begins as this constant."""
+        """A mutable buffer that persists between calls, such as a KV cache, initialized from a constant."""
         made = self._constant(start)
         self._kept.append(made.id)
         return made
 
     def prepacked(self, constant: Constant) -> BlobTensor:
-        """A constant for operators that take it only as an activation is kept."""
+        """A constant copied to an activation's storage (et_vk.prepack), for operators that need it there."""
         source = self.constant(constant)
         made = self._tensor(source.shape, source.dtype, activation=True)
         self._chain.append(("et_vk.prepack.default", (source.id, made.id)))
         return made
 
     def live(self, name: str, *args: Argument, bound: int) -> LiveInt:
-        """An operator that gives an integer."""
+        """Call an operator that returns a SymInt."""
         ids = tuple(map(self._argument, args))
         made = LiveInt(len(self._values), bound)
         self._values.append(made)
@@ -134,7 +134,7 @@ class DelegateBuilder:
         return made
 
     def call(self, name: str, *args: Argument, shape: Shape, dtype: str | None = None) -> BlobTensor:
-        """An operator that gives a tensor."""
+        """Call an operator that returns a tensor."""
         ids = tuple(map(self._argument, args))
         made = self._tensor(shape, dtype or self.floats, activation=True)
         self._chain.append((name, (*ids, made.id)))
@@ -143,21 +143,21 @@ class DelegateBuilder:
     def call_two(
         self, name: str, *args: Argument, first: tuple[Shape, str | None], second: tuple[Shape, str | None]
     ) -> tuple[BlobTensor, BlobTensor]:
-        """An operator that gives two tensors, each of a shape and a dtype."""
+        """Call an operator that returns two tensors, each of a shape and a dtype."""
         one, other = self.call_many(name, *args, results=(first, second))
         return one, other
 
     def call_many(
         self, name: str, *args: Argument, results: Sequence[tuple[Shape, str | None]]
     ) -> tuple[BlobTensor, ...]:
-        """An operator that gives a list of tensors, each of a shape and a dtype."""
+        """Call an operator that returns a list of tensors, each of a shape and a dtype."""
         ids = tuple(map(self._argument, args))
         made = tuple(self._tensor(shape, dtype or self.floats, activation=True) for shape, dtype in results)
         self._chain.append((name, (*ids, self._value(schema.ValueList(tuple(each.id for each in made))))))
         return made
 
     def blob(self) -> bytes:
-        """The delegate as a file holds it, without the bytes of its constants."""
+        """Serialize the delegate (VH00 header, VK00 flatbuffer); constants are in the named data."""
         graph = self._flatbuffer()
         size = len(graph)
         padded = graph.ljust(-(-size // _ALIGNMENT) * _ALIGNMENT, b"\0")
@@ -182,7 +182,7 @@ class DelegateBuilder:
         return self._tensor(constant.shape, constant.dtype, len(self._constants) - 1)
 
     def _argument(self, argument: Argument) -> int:
-        """The value of an argument. Numbers are written once; None is a value of its own every time."""
+        """The value id of an argument. Equal scalars and lists share one; every None has its own."""
         if isinstance(argument, (BlobTensor, LiveInt)):
             return argument.id
         if argument is None:
@@ -234,7 +234,7 @@ class DelegateBuilder:
         return flat.finish(root, b"VK00")
 
     def _memory(self) -> dict[int, int]:
-        """The memory object of each tensor that has one; see `shared_memory`."""
+        """The memory object (mem_obj_id) of each activation; see `shared_memory`."""
         prepacked = {args[-1] for name, args in self._chain if name == "et_vk.prepack.default"}
         sizes = {
             value.tensor.id: prod(bound_of(value.tensor.shape))
@@ -244,7 +244,7 @@ class DelegateBuilder:
         return shared_memory([self._tensors_of(args) for _, args in self._chain], sizes, self._kept)
 
     def _tensors_of(self, args: Sequence[int]) -> list[int]:
-        """The tensors of a call, those in lists too."""
+        """The value ids of a call, lists flattened."""
         found: list[int] = []
         for index in args:
             value = self._values[index]
@@ -283,7 +283,7 @@ def _tensor_table(flat: Flat, stored: _Stored, memory: int) -> Part:
         "datatype": Number("b", _DATA_TYPES[tensor.dtype]),
         "staging_datatype": Number("b", _DATA_TYPES[stored.staging or tensor.dtype]),
     }
-    # Those that the runtime is told nothing about are kept as the operators like them.
+    # Without a storage type the runtime chooses what the operators prefer.
     if stored.activation:
         values["storage_type"] = Number("B", _TEXTURE if _fits_texture(dims) else _BUFFER)
         values["memory_layout"] = Number("B", _ROWS)
@@ -291,7 +291,7 @@ def _tensor_table(flat: Flat, stored: _Stored, memory: int) -> Part:
 
 
 def _fits_texture(dims: tuple[int, ...]) -> bool:
-    """Whether rows of four fit: width in fours, height, and all outer dims as depth."""
+    """Whether a width-packed 3-D texture holds it: 4 elements per texel along the width, outer dims as depth."""
     *outer, height, width = (1, 1, *dims)
     extents = -(-width // 4), height, prod(outer)
     return len(dims) <= 4 and all(extent <= limit for extent, limit in zip(extents, _TEXTURE_LIMITS, strict=True))

@@ -1,6 +1,6 @@
-"""Flatbuffers in the making: tables, vectors and strings, under the names and slots that the readers declare.
+"""Flatbuffer writer: tables, vectors and strings, with the field names and slots that the readers declare.
 
-A part is written before the table that refers to it, so what is inside comes first in the code as well.
+Children are written before the table that refers to them, so they come first in the code as well.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, NewType
 import numpy as np
 from flatbuffers import Builder, number_types  # type: ignore[import-untyped]
 
-# Where a part lies in the buffer, as the library counts.
+# The offset of an object, counted from the end of the buffer.
 Part = NewType("Part", int)
 
-# By the letters of `struct`.
+# By `struct` format character.
 _NUMBERS: Mapping[str, Any] = {
     "?": number_types.BoolFlags,
     "b": number_types.Int8Flags,
@@ -26,19 +26,19 @@ _NUMBERS: Mapping[str, Any] = {
     "Q": number_types.Uint64Flags,
     "d": number_types.Float64Flags,
 }
-_OFFSET = 4  # bytes of a reference
+_OFFSET = 4  # bytes of a uoffset
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a table, with the type that the schema gives it, by the letters of `struct`."""
+    """A scalar field of a table, with its type in the schema as a `struct` format character."""
 
     code: str
     value: float
 
 
 class Flat:
-    """One flatbuffer.
+    """Builder of one flatbuffer.
 
     Example: `flat.finish(flat.table(NAMED, key=flat.string("x"), segment_index=Number("I", 2)), b"ET12")`.
     """
@@ -50,7 +50,7 @@ class Flat:
         return Part(self._builder.CreateString(text))
 
     def vector(self, code: str, numbers: Iterable[float]) -> Part:
-        """Numbers of one type."""
+        """A vector of scalars."""
         layout = np.dtype("?" if code == "?" else f"<{code}")
         return Part(self._builder.CreateNumpyVector(np.array(list(numbers), layout)))
 
@@ -62,7 +62,7 @@ class Flat:
         return Part(self._builder.EndVector())
 
     def table(self, layout: Mapping[str, int], **values: Number | Part) -> Part:
-        """A table of these fields; those that are left out have the schema's default."""
+        """A table; omitted fields have the schema's default."""
         self._builder.StartObject(len(layout))
         for name, value in values.items():
             if isinstance(value, Number):
@@ -73,6 +73,6 @@ class Flat:
         return Part(self._builder.EndObject())
 
     def finish(self, root: Part, identifier: bytes) -> bytes:
-        """The bytes, once all is there."""
+        """Finish the buffer with its root table and file identifier."""
         self._builder.Finish(root, identifier)
         return bytes(self._builder.Output())

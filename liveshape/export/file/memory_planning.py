@@ -1,5 +1,5 @@
-"""Which activations of a graph may share memory: those that are never alive together. The runtimes of ExecuTorch follow
-it; liveshape plans anew, because it knows which views cost nothing."""
+"""Memory planning by liveness: activations whose lifetimes do not overlap share a memory object. ExecuTorch's runtimes
+follow it; liveshape plans anew, because it knows which views cost nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def shared_memory(calls: Sequence[Iterable[int]], sizes: Mapping[int, int], kept: Iterable[int]) -> dict[int, int]:
-    """The memory object of each tensor. `calls` name their tensors, `sizes` those that may share, `kept` the others.
+    """Assign memory objects greedily, best fit. `calls` list their tensors, `sizes` those that may share, `kept` not.
 
     >>> shared_memory([(0, 1), (1, 2), (2, 3)], {1: 8, 2: 8, 3: 8}, kept=[0])
     {0: 0, 1: 1, 2: 2, 3: 1}
@@ -15,14 +15,14 @@ def shared_memory(calls: Sequence[Iterable[int]], sizes: Mapping[int, int], kept
     found = {tensor: number for number, tensor in enumerate(dict.fromkeys(kept))}
     last = {tensor: at for at, call in enumerate(calls) for tensor in call}
     objects = len(found)
-    room: dict[int, int] = {}  # of each free object
+    room: dict[int, int] = {}  # size of each free object
     held: dict[int, int] = {}
     for at, call in enumerate(calls):
         tensors = list(dict.fromkeys(call))
         for tensor in tensors:
             if tensor not in sizes or tensor in found:
                 continue
-            # The one that wastes or grows least.
+            # Best fit: the one that wastes or grows least.
             free = min(room, key=lambda each: abs(room[each] - sizes[tensor]), default=None)
             if free is None:
                 free, objects = objects, objects + 1

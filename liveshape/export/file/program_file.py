@@ -1,7 +1,7 @@
-"""A `.pte` from its parts: methods, the blob of one delegate, and constants that stream from their source to the file.
+"""The `.pte` writer: methods, one delegate's blob, and constants that are streamed from the checkpoint to the file.
 
-Sizes are known before any data is: the program is written first, every constant then goes to its place, and the host
-never holds more than one piece of one of them.
+Sizes are known before any data is: the program flatbuffer is written first, then each constant at its offset, and the
+host never holds more than a few chunks of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CONTAINER = fields("encoded_inp_str", "encoded_out_str")
 
 _HEADER = struct.Struct("<4sIQQQ")
 _SEGMENT_ALIGNMENT, _TENSOR_ALIGNMENT = 128, 16
-_ARENA = 1  # the memory that inputs and outputs lie in; the runtime keeps number 0 for itself
+_ARENA = 1  # memory_id of inputs and outputs; the runtime reserves 0
 _SCALAR_TYPES = {name: code for code, name in SCALAR_TYPES.items()}
 _VALUES = {name: code for code, name in schema.VALUE_KINDS.items()}
 _DELEGATE_CALL = next(code for code, name in schema.INSTRUCTION_KINDS.items() if name == "DelegateCall")
 _STATIC, _BOUND = 0, 1
-_BLOB = 1  # its segment; number 0 is the empty one of constants outside of delegates
-_WORKERS = 4  # each holds a piece of a matrix and several copies of it
+_BLOB = 1  # its segment; segment 0 is the empty one of constants outside of delegates
+_WORKERS = 4  # few, since each holds a chunk of a matrix and several copies of it
 _LEAF: Mapping[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 Progress = Callable[[int, int], None]
@@ -49,9 +49,9 @@ Result = int | bool | str | list[int]
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """One method `forward` that is one delegate, and methods that only return a value.
+    """A program to write: `forward`, which is one delegate, and constant methods (`results`).
 
-    `interface` is what the host gives and gets: a shape and a dtype of each input, then of each output.
+    `interface` is the shape and dtype of each input, then of each output, as the host sees them.
     """
 
     delegate: DelegateBuilder
@@ -65,7 +65,7 @@ class ProgramSpec:
 
 
 def write_program(program: ProgramSpec, path: Path, progress: Progress = lambda done, total: None) -> int:
-    """Write the file and return its size; `progress` counts its bytes.
+    """Write a `.pte` and return its size; `progress` is called with bytes done and in total.
 
     Example: `write_program(program, Path("model.pte"))`.
     """
@@ -105,14 +105,14 @@ def _write_constants(
 
 
 def _made(batches: Sequence[Batch]) -> Iterator[Sequence[Chunk]]:
-    """What every piece gives, in order; a few are made ahead, each on a core of its own."""
+    """The chunks of all batches in order, produced ahead by a thread pool with a bounded queue."""
     waiting: deque[tuple[Batch, Future[Sequence[Chunk]] | None]] = deque()
     workers = min(os.cpu_count() or 1, _WORKERS)
     with ThreadPoolExecutor(workers) as pool:
         try:
             for batch in batches:
                 for piece in (*batch.pieces, None):
-                    # The rest is made when all before it is there.
+                    # None is the batch's `rest`, which needs all of its pieces.
                     waiting.append((batch, None if piece is None else pool.submit(piece)))
                     if len(waiting) > 2 * workers:
                         yield _taken(*waiting.popleft())
@@ -127,7 +127,7 @@ def _taken(batch: Batch, made: Future[Sequence[Chunk]] | None) -> Sequence[Chunk
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
-    """Where segments of these sizes lie, and how much they take together."""
+    """Aligned offsets of segments of these sizes, and their total size."""
     places, end = [], 0
     for size in sizes:
         start = _aligned(end, _SEGMENT_ALIGNMENT) if size else end
@@ -141,14 +141,14 @@ def _aligned(number: int, multiple: int) -> int:
 
 
 def _with_header(content: bytes, base: int, size: int) -> bytes:
-    """The flatbuffer with the header that says where segments begin; it goes between the identifier and the rest."""
+    """Insert the extended header (eh00), with the segments' base offset, after the flatbuffer's file identifier."""
     (root,) = struct.unpack_from("<I", content)
     header = _HEADER.pack(b"eh00", _HEADER.size, len(content) + _HEADER.size, base, size)
     return struct.pack("<I", root + _HEADER.size) + content[4:8] + header + content[8:]
 
 
 def _flatbuffer(program: ProgramSpec, places: Sequence[tuple[int, int]]) -> bytes:
-    """The program, without the header."""
+    """The program flatbuffer (ET12), without the extended header."""
     flat = Flat()
     plans = [_forward(flat, program), *(_returning(flat, name, value) for name, value in program.results.items())]
     segments = [flat.table(SEGMENT, offset=Number("Q", start), size=Number("Q", size)) for start, size in places]
@@ -162,7 +162,7 @@ def _flatbuffer(program: ProgramSpec, places: Sequence[tuple[int, int]]) -> byte
         constant_buffer=flat.parts([]),
         backend_delegate_data=flat.parts([]),
         segments=flat.parts(segments),
-        # The buffer of number 0 is that of tensors without data.
+        # Buffer 0 is that of tensors without data.
         constant_segment=flat.table(SUBSEGMENT, offsets=flat.vector("Q", [0])),
         named_data=flat.parts(named),
         version=Number("I", 0),
@@ -199,7 +199,7 @@ def _forward(flat: Flat, program: ProgramSpec) -> Part:
 
 
 def _returning(flat: Flat, name: str, result: Result) -> Part:
-    """A method without instructions: its values are its outputs."""
+    """A constant method: no instructions, its values are its outputs."""
     items = result if isinstance(result, list) else [result]
     values = [_constant(flat, item) for item in items]
     tree = _LEAF
@@ -250,7 +250,7 @@ def _plan(
 
 
 def _tensor(flat: Flat, shape: Shape, dtype: str, offset: int) -> Part:
-    """An input or output at its bound, in the arena."""
+    """An input or output tensor at its upper bound, at an offset of the arena."""
     dynamic = any(isinstance(dim, LiveInt) for dim in shape)
     place = flat.table(
         schema.ALLOCATION,
