@@ -1,1 +1,1 @@
-"""Modules of the user's own, through torch.export. Only this folder of the exporter knows torch."""
+"""Lowers a user's own torch modules through torch.export. Only this folder of the exporter imports torch."""

@@ -1,4 +1,4 @@
-"""What the exporter's libraries report: collected, instead of printed between the lines of our own progress."""
+"""Captures log records and warnings of torch and ExecuTorch, which would be printed between our progress lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Say nothing below an error while the exporter's libraries load and set up logging of their own.
+    """Silence warnings and log records below ERROR while the exporter's libraries are imported.
 
     Example: `with quiet_imports(): import torchao`.
     """
@@ -35,7 +35,7 @@ def quiet_imports() -> Iterator[None]:
 
 @contextmanager
 def exporter_log() -> Iterator[list[str]]:
-    """Collect the lines that go to the root logger, whose level the exporter sets itself; nothing is printed.
+    """Collect the messages of the root logger, whose level the exporter sets itself; nothing is printed.
 
     Example: `with exporter_log() as lines: to_edge_transform_and_lower(program)`.
     """

@@ -1,6 +1,6 @@
-"""The signature of a program of torch.export: names of inputs, sizes of dimensions, and what else torch guards.
+"""The input signature of a torch.export program: names, symbolic shapes with their ranges, and guards.
 
-Torch is lax below 2, and about multiples where nothing else tells them: what the user declared counts here.
+Torch is lax about sizes below 2, and about multiples that no guard states: the user's dynamic_shapes decide here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-_MOST_LETTERS = 800  # of a guard: all of them together stay below what a reader takes
-_ASSUMED = 2  # torch traces as if no size were below this, whatever was declared
+_MOST_LETTERS = 800  # of a guard: all of them together stay below the reader's limit
+_ASSUMED = 2  # 0/1 specialization: torch traces as if no size were below this, whatever was declared
 
 
 def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) -> Signature:
-    """What the user inputs of an exported program may be.
+    """The signature of an exported program's user inputs.
 
-    `declared` is what the user's dynamic_shapes say of each input, `paths` is how guards call it: `L['x'][0]`.
+    `declared` is the dynamic_shapes entry of each input, `paths` its name in guards: `L['x'][0]`.
 
     Example: `signature_of(torch.export.export(module, args), [None], ["L['x']"])`.
     """
@@ -72,14 +72,14 @@ def signature_of(program: Any, declared: Sequence[Any], paths: Sequence[str]) ->
 
 
 def _by_axis(wanted: Any, rank: int) -> list[Any]:
-    """What the user said of each dimension, from the mapping or the row that torch takes."""
+    """The dynamic_shapes entry of each dim, from the mapping or the sequence that torch takes."""
     if isinstance(wanted, Mapping):
         return [wanted.get(axis) for axis in range(rank)]
     return list(wanted) if isinstance(wanted, (list, tuple)) and len(wanted) == rank else [None] * rank
 
 
 def _symbol_names(nodes: Mapping[str, Any], specs: Sequence[Any], declared: Sequence[Any]) -> dict[Any, str]:
-    """A name for each of torch's symbols: the user's where there is one, `batch` for `s77`."""
+    """Names of torch's symbols: the user's Dim name if there is one, `batch` for `s77`."""
     found: dict[Any, str] = {}
     symbols: dict[Any, None] = {}
     for spec, wanted in zip(specs, declared, strict=True):
@@ -112,7 +112,7 @@ def _size(dim: Any, wanted: Any, ranges: Mapping[Any, Any], names: Mapping[Any, 
     if least <= _ASSUMED:
         least = max(0, getattr(wanted, "min", None) or 0)
     if symbol is None:
-        # Guards of torch hold it to the sizes that it is computed from.
+        # Torch's guards tie it to the sizes that it is computed from.
         return Size(least, most, str(expression))
     return Size(least, most, names[symbol], scale, offset)
 
@@ -136,7 +136,7 @@ def _linear(expression: Any) -> tuple[int, int, Any]:
 
 
 def _guards(text: str, paths: Sequence[str]) -> list[Guard]:
-    """A condition as torch spells it, in the form that a file holds; none where it is about more than sizes."""
+    """Parse a guard of torch into the file's form; empty if it is about more than sizes."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
@@ -146,7 +146,7 @@ def _guards(text: str, paths: Sequence[str]) -> list[Guard]:
 
 
 class _NotOfSizesError(Exception):
-    """A condition that says more than sizes do: strides, values, functions."""
+    """A guard on something other than sizes: strides, values, functions."""
 
 
 def _condition(tree: ast.expr, paths: Sequence[str]) -> Guard:

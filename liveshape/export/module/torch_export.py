@@ -1,4 +1,4 @@
-"""From a torch module to a `.pte` in which one delegate holds everything, or the list of what it would not take."""
+"""Lowers a torch module to a `.pte` with a single delegate, or reports the nodes that were not delegated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """A module with arguments at their upper bound, and which of their dims are dynamic.
+    """A torch module with example arguments at their upper bound, and dynamic_shapes.
 
     Example: `ModuleSource(module, (torch.randn(43, 8),), {"x": {0: torch.export.Dim("s", max=43)}})`.
     """
@@ -39,13 +39,13 @@ class ModuleSource:
     module: torch.nn.Module
     args: tuple[Any, ...]
     dynamic_shapes: Any = None
-    constants: Mapping[str, Any] = field(default_factory=dict)  # methods that only return a value
+    constants: Mapping[str, Any] = field(default_factory=dict)  # constant methods
 
 
 def lower(
     source: ModuleSource, path: Path, half: bool = False, one_delegate: bool = True, step: Step = lambda text: None
 ) -> int:
-    """Write the `.pte` of a module and return its size. `half` stores weights, caches and activations as float16.
+    """Lower a module to a `.pte` and return its size. `half`: weights, caches and activations are float16.
 
     Example: `lower(ModuleSource(torch.nn.ReLU(), (torch.randn(4),)), Path("relu.pte"))`.
     """
@@ -60,17 +60,17 @@ def lower(
         if one_delegate:
             _refuse_leftovers(edge.exported_program().graph_module.graph, log)
         step("writing")
-        # Sizes that come from the data have no hint; the declared range gives their bound.
+        # Data-dependent sizes have no hint; the declared range bounds them.
         config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())
         made = edge.to_executorch(config)
-    path.parent.mkdir(parents=True, exist_ok=True)  # not before there is something to put there
+    path.parent.mkdir(parents=True, exist_ok=True)  # only once lowering succeeded
     with whole_file(path, "a program") as file:
         made.write_to_file(file)
     return path.stat().st_size
 
 
 def _signature(source: ModuleSource, program: Any) -> str:
-    """Names and legal sizes of the inputs, for the file."""
+    """Serialize the signature: input names and their legal sizes."""
     arguments = _combine_args(source.module, source.args, None)
     leaves, _ = pytree.tree_flatten_with_path(arguments)
     shapes = source.dynamic_shapes
@@ -84,7 +84,7 @@ def _signature(source: ModuleSource, program: Any) -> str:
 
 
 def _declared(value: Any, shapes: Any) -> list[Any]:
-    """What dynamic_shapes says of each input, in the order in which torch flattens arguments."""
+    """The dynamic_shapes entry of each input, in pytree order."""
     parts = [value[key] for key in value] if isinstance(value, Mapping) else value
     if shapes is None or not isinstance(parts, (list, tuple)):
         leaves = pytree.tree_leaves(value)
@@ -102,7 +102,7 @@ def _traced(source: ModuleSource) -> Any:
 
 
 def _own_storage(program: Any) -> None:
-    """Weights that are a part of a storage get one of their own: the exporter writes all of it, from its start."""
+    """Copy weights that are views into a larger storage: the exporter writes the whole storage, from its start."""
     for tensors in (program.state_dict, program.constants):
         for name, tensor in tensors.items():
             if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() != tensor.nbytes:
@@ -124,7 +124,7 @@ def _delegated(program: Any, constants: Mapping[str, Any], half: bool) -> Any:
 
 
 def _refuse_leftovers(graph: Any, log: list[str]) -> None:
-    """Everything that stayed outside of the one delegate, with the partitioner's reasons."""
+    """Raise with the nodes that were not delegated, and the partitioner's reasons."""
     delegates, nodes = get_delegates(graph), get_non_lowered_nodes(graph)
     if len(delegates) == 1 and not nodes:
         return
@@ -148,7 +148,7 @@ def _reason(line: str) -> str:
 
 @functools.cache
 def _remember_patterns() -> None:
-    """Build each fusion pattern once per process: the exporter's own cache misses, and does so for every delegate."""
+    """Cache fusion patterns per process: the exporter's own cache misses, and it rebuilds them for every delegate."""
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None:
             entry.get_graphs_fn = functools.cache(entry.get_graphs_fn)
