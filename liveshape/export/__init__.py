@@ -1,5 +1,5 @@
-"""From a model to a folder that liveshape and ExecuTorch's runners load.
+"""Export: converts a checkpoint or a torch module to a `.pte` that liveshape and ExecuTorch's runners load.
 
-Checkpoints are read and written with numpy and flatbuffers; only `lower`, for modules of the user's own, imports torch:
+Checkpoints are converted with numpy and flatbuffers; only `lower`, for a user's own torch modules, imports torch:
 `pip install 'liveshape[export]'`.
 """

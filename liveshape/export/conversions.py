@@ -1,7 +1,7 @@
-"""Sources that were converted, kept in the user's cache folder: one folder per source, recipe and writer.
+"""The cache of converted models: one folder per source, quantization recipe and version of the exporter.
 
-An entry appears whole, by a rename, and is never written again. Processes need not wait for each other: two that
-convert one source at once do it twice, and whoever is second takes what the first one made.
+An entry appears atomically, by a rename, and is immutable. There are no locks: two processes that convert one source
+at once do it twice, and the second one takes the first one's entry.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NOTE = "conversion.json"
 _PART = ".part"
 _PARTS = f".*{_PART}"
 _READ = (".gguf", ".jinja", ".json", ".safetensors")  # of a folder
-# A conversion that wrote nothing for so many seconds was killed: what it left is in nobody's hands.
+# Seconds without a write after which a conversion counts as killed.
 _DEAD = 3600
-_SEALED = 1 << 20  # bytes at either end of a file that are compared with what was written
+_SEALED = 1 << 20  # bytes at either end of a file that its checksum covers
 _ADVICE = (
     "remove conversions that nothing asks for (liveshape cache --clear stale), set LIVESHAPE_CACHE to a folder "
     "of another disk, or give --no-cache (load(..., cache=False))"
@@ -45,7 +45,7 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder of the cache, and what its note says; one whose note cannot be read has no source.
+    """A cache entry: its folder and metadata; one whose metadata cannot be read has no source.
 
     Example: `[entry.source for entry in entries()]`.
     """
@@ -54,19 +54,19 @@ class Entry:
     source: str = ""
     quant: str = ""
     identity: str = ""
-    context: int | None = None  # that it loads with unless another one is asked for
-    trained: int | None = None  # the context that the model was trained for
+    context: int | None = None  # the default context length
+    trained: int | None = None  # the trained context length
 
     @classmethod
     def read(cls, folder: Path) -> Entry:
-        """The entry of a folder."""
+        """Read the metadata of an entry."""
         note = _note_of(folder)
         names = {"source": str, "quant": str, "identity": str, "context": int, "trained": int}
         return cls(folder, **{name: note[name] for name, kind in names.items() if isinstance(note.get(name), kind)})
 
     @property
     def size(self) -> int:
-        """Bytes of its files; those that go just now count nothing."""
+        """Bytes of its files; those removed meanwhile count nothing."""
         total = 0
         for file in self.folder.rglob("*"):
             with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def used(self) -> float:
-        """When it was made or asked for last, as `time.time` counts."""
+        """Time of last use, in seconds since the epoch."""
         for path in (self.folder / _NOTE, self.folder):
             with contextlib.suppress(OSError):
                 return path.stat().st_mtime
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def is_stale(self) -> bool:
-        """Whether nothing can lead here again: the source is gone or another, or the writer is another one."""
+        """Whether the entry can never be hit again: its source is gone or changed, or the exporter changed."""
         try:
             return not self.source or self.identity != identity_of(Path(self.source))
         except OSError:
@@ -91,7 +91,7 @@ class Entry:
 
 
 def entry_folder(source: Path, settings: Settings) -> Path:
-    """Where the conversion of a source is kept, whether it is there or not.
+    """The cache folder of a source and its settings, whether it exists or not.
 
     Example: `entry_folder(Path("model.gguf"), Settings()).exists()`.
     """
@@ -101,20 +101,20 @@ def entry_folder(source: Path, settings: Settings) -> Path:
 
 
 def find(source: Path, settings: Settings) -> Path | None:
-    """The folder of a source that was converted before, if there is one.
+    """Look up a source in the cache: its folder if there is an intact entry, else None.
 
     Example: `find(Path("model.gguf"), Settings())`.
     """
     folder = entry_folder(source, settings)
     if not _is_whole(folder):
         return None
-    with contextlib.suppress(OSError):  # somebody else's cache, or a disk that is only read
+    with contextlib.suppress(OSError):  # a read-only cache
         os.utime(folder / _NOTE)
     return folder
 
 
 def convert(source: Path, settings: Settings, progress: Progress = lambda done, total: None) -> Path:
-    """Convert a source into the cache and return its folder there; one that another process made by then is taken.
+    """Convert a source into the cache and return its folder; an entry that another process made meanwhile is used.
 
     Example: `find(source, settings) or convert(source, settings)`.
     """
@@ -155,10 +155,10 @@ def convert(source: Path, settings: Settings, progress: Progress = lambda done, 
 
 
 def _place(made: Path, folder: Path) -> None:
-    """Make a whole entry appear, in one step, unless one is there; a damaged one makes room for it."""
+    """Move a complete entry into place atomically, unless one is there; a damaged one is replaced."""
     for last in (False, True):
         try:
-            made.rename(folder)  # a folder that holds something is never replaced
+            made.rename(folder)  # fails if a folder that is not empty is there
             return
         except OSError:
             if _is_whole(folder):
@@ -169,7 +169,7 @@ def _place(made: Path, folder: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether every file of an entry is the one that was written, as far as its size, its start and its end tell."""
+    """Whether an entry is intact: every file has the size and checksum that were recorded."""
     files = _note_of(folder).get("files")
     try:
         return isinstance(files, dict) and MODEL in files and all(_seal(folder / name) == files[name] for name in files)
@@ -178,7 +178,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _seal(file: Path) -> str:
-    """What tells a file from a damaged one without reading gigabytes: its size, its first bytes and its last."""
+    """A cheap checksum: the size, and a hash of the first and last MiB, without reading gigabytes."""
     with open_file(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         start = opened.read(_SEALED)
@@ -189,13 +189,13 @@ def _seal(file: Path) -> str:
 def _note_of(folder: Path) -> dict[str, Any]:
     try:
         note = json.loads(read_text(folder / _NOTE))
-    except (OSError, ValueError, RecursionError):  # none, or a damaged one
+    except (OSError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 
 
 def entries() -> list[Entry]:
-    """Every conversion of the cache, those used last first.
+    """Every entry of the cache, the most recently used first.
 
     Example: `sum(entry.size for entry in entries())`.
     """
@@ -204,11 +204,11 @@ def entries() -> list[Entry]:
 
 
 def remove(entry: Entry) -> None:
-    """Remove a conversion. Whoever uses it now keeps what is loaded.
+    """Remove an entry from the cache. Processes that have it loaded are not affected.
 
     Example: `for entry in entries(): remove(entry)`.
     """
-    # In one step, so that nobody finds half of it.
+    # Renamed first, so that nobody finds half of it.
     gone = entry.folder.with_name(f".{entry.folder.name}.{time.monotonic_ns():x}{_PART}")
     with contextlib.suppress(FileNotFoundError):
         entry.folder.rename(gone)
@@ -216,10 +216,9 @@ def remove(entry: Entry) -> None:
 
 
 def identity_of(source: Path) -> str:
-    """What tells a source, and what the writer makes of it, from any other: paths, sizes, times, and the writer itself.
+    """The cache key of a source: paths, sizes, times and inodes of its files, and the version of the exporter.
 
-    Files that are put in the place of others keep their times if they are told to (`cp -p`), but not the inode and the
-    time of the change.
+    `cp -p` preserves the mtime of a file that replaces another, but neither the inode nor the ctime.
 
     Example: `identity_of(Path("model.gguf"))`.
     """
@@ -237,7 +236,7 @@ def _files_of(source: Path) -> list[Path]:
 
 @functools.cache
 def _writer() -> str:
-    """The version of the writer is its text: whatever changes in it may change what it writes."""
+    """A hash of the exporter's source code: any change in it may change what it writes."""
     return _digest(__version__, *_texts(resources.files("liveshape.export")))
 
 
@@ -250,7 +249,7 @@ def _texts(folder: Traversable) -> Iterator[bytes]:
 
 
 def _sweep(home: Path) -> None:
-    """Remove what conversions left that were killed in the middle, beside entries and inside of them."""
+    """Remove the temporary folders of killed conversions, beside entries and inside of them."""
     for part in (*home.glob(_PARTS), *home.glob(f"*/{_PARTS}")):
         with contextlib.suppress(OSError):
             last = max(each.stat().st_mtime for each in (part, *part.rglob("*")))

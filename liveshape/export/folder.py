@@ -1,4 +1,4 @@
-"""The folder of a language model: `model.pte` with the methods that runners ask, and the tokenizer files beside it."""
+"""Writes the folder of an exported language model: `model.pte` and the tokenizer files, atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from liveshape.export.weights.storage import RoundedStorage
 from liveshape.formats.whole_file import place_of, whole_file
 
 MODEL = "model.pte"
-# What a file is made for, unless the model was trained for less.
+# Default context length and prefill chunk, unless the model was trained for less.
 _CONTEXT, _PIECE = 2048, 512
 
 Step = Callable[[str], None]
@@ -27,9 +27,9 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to make of a checkpoint. `max_seq` is the longest piece of a prompt in one call, `max_context` the cache.
+    """Export settings. `max_seq` is the longest prefill chunk, `max_context` the length of the KV cache.
 
-    Without a `max_context` the file is for any context that the model was trained for, and loads with a usual one.
+    Without a `max_context` the file supports any context up to the trained one, and loads with a default.
 
     Example: `Settings(Quantization("4w", group=64), max_context=4096)`.
     """
@@ -41,7 +41,7 @@ class Settings:
     full_logits: bool = False
 
     def bounds(self, trained: int) -> tuple[int, int]:
-        """The piece and the cache for a model that was trained for this context.
+        """Prefill chunk and KV cache length for a model of this trained context length.
 
         >>> Settings().bounds(256), Settings(max_context=4096).bounds(8192)
         ((256, 256), (512, 4096))
@@ -57,13 +57,13 @@ def export_folder(
     step: Step = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Write the folder of a checkpoint and return the size of its `model.pte`.
+    """Export a checkpoint to a folder and return the size of its `model.pte`.
 
     Example: `export_folder(open_checkpoint("SmolLM2-135M/"), Path("smollm"), Settings(max_context=4096))`.
     """
     settings = settings or Settings()
     config, quantization = checkpoint.config, settings.quantization
-    # A context that is asked for may be for a runner that takes no masks: there are none that it does not need.
+    # With an explicit context, sliding windows get no masks that it does not need: some runners take none.
     bounds = Bounds(*settings.bounds(config.context), reach=0 if settings.max_context else config.context)
     check_context(config, bounds.piece, bounds.context)
     check_tensors(checkpoint)
@@ -85,9 +85,9 @@ def export_folder(
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into that becomes `out` at the end, or goes without a trace if anything stops it before.
+    """A temporary folder that is renamed to `out` on success, and removed on failure.
 
-    Files of an `out` that is there already are replaced one by one by renaming, at the very end.
+    If `out` exists, its files are replaced one by one by renaming, at the very end.
 
     Example: `with whole_folder(Path("smollm")) as folder: (folder / "tokenizer.json").write_bytes(content)`.
     """
@@ -95,18 +95,18 @@ def whole_folder(out: Path) -> Iterator[Path]:
         raise InputError(f"{out} is a file; give the name of a folder")
     home = out if out.exists() else out.parent
     home.mkdir(parents=True, exist_ok=True)
-    # Beside what it becomes: renaming does not cross file systems.
+    # In the same folder: renaming does not cross file systems.
     unfinished = home / f".{out.name}.{secrets.token_hex(4)}.part"
     unfinished.mkdir()
     try:
         yield unfinished
         if home is out:
             made = list(unfinished.iterdir())
-            for file in made:  # all of them, before the first is replaced
+            for file in made:  # check all before the first is replaced
                 place_of(out / file.name)
             try:
                 _move(made, out)
-            except KeyboardInterrupt:  # half of the old and half of the new is no folder
+            except KeyboardInterrupt:  # finish: never leave old and new files mixed
                 _move(made, out)
                 raise
         else:
@@ -127,6 +127,6 @@ def _put(file: Path, place: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        # A link to another file system, which renaming does not reach.
+        # The target is a symlink into another file system.
         with open(file, "rb") as made, whole_file(place) as copied:
             shutil.copyfileobj(made, copied)

@@ -1,4 +1,4 @@
-"""A source as a folder that runs: as it is, as it was converted before, or converted now."""
+"""Resolves a model source to a folder that loads: a program as it is, a cached conversion, or one made now."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Conversion:
-    """How a source is converted, if it must be, and with which context what runs is loaded; None is as usual.
+    """Options of a conversion, and the context length to load with; None is the default.
 
-    Without `cache` the folder is a temporary one. The context is no part of what is written: it is set at load.
+    Without `cache` the folder is temporary. The context length is not part of the file: it is set at load.
 
     Example: `Conversion(quant="none", max_context=4096)`.
     """
@@ -47,10 +47,10 @@ def runnable(
     tell: Callable[[str], None] = lambda text: None,
     check: Callable[[Checkpoint], object] | None = None,
 ) -> Iterator[Path]:
-    """The path to load a source from: a program or its folder as it is, and else a folder that it is converted into.
+    """The path to load a model from: a program as it is, or the folder that a checkpoint is converted into.
 
-    `tell` is given a line about what happens, `progress` the bytes that are written. Temporary folders go at the end.
-    `check` may refuse a model that is to be converted, before any of its weights is read.
+    `tell` is called with status lines, `progress` with the bytes written. Temporary folders are removed on exit.
+    `check` may refuse a checkpoint before any of its weights is read.
 
     Example: `with runnable("model.gguf", Conversion()) as folder: model = LanguageModel.load(folder)`.
     """
