@@ -68,7 +68,7 @@ def inverse_frequencies(config: Rotation | ModelConfig, length: int = 0) -> Arra
     if scaling is not None and scaling.kind == "dynamic":
         theta = _dynamic_theta(theta, config.rotary_size, scaling, length)
     exponents = np.arange(0, config.rotary_size, 2, dtype=np.float32) / np.float32(config.rotary_size)
-    with np.errstate(over="ignore"):  # a base that no float32 holds leaves all but the first pair as they are
+    with np.errstate(over="ignore"):  # a base beyond float32 is infinite: all frequencies but the first are 0
         frequencies: Array = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
     if config.rope_factors is not None:
         return (frequencies / np.asarray(config.rope_factors, dtype=np.float32)).astype(np.float32)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def shared_memory(calls: Sequence[Iterable[int]], sizes: Mapping[int, int], kept: Iterable[int]) -> dict[int, int]:
-    """Assign memory objects greedily, best fit. `calls` list their tensors, `sizes` those that may share, `kept` not.
+    """Assign memory objects, greedy best fit. `calls` list their tensors; `sizes` may share, `kept` have their own.
 
     >>> shared_memory([(0, 1), (1, 2), (2, 3)], {1: 8, 2: 8, 3: 8}, kept=[0])
     {0: 0, 1: 1, 2: 2, 3: 1}

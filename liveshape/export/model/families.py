@@ -95,7 +95,7 @@ _GLM: dict[str, Any] = {"head_dim": 128, "partial_rotary_factor": 0.5, "rms_norm
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM", neighbours=True, windows=(False,)),
-    # With layer_types transformers takes a Mistral for a Ministral, which follows them.
+    # layer_types count: with them transformers loads a Mistral as a Ministral.
     "mistral": Family("MistralForCausalLM", gguf=False, defaults={"sliding_window": 4096}),
     "ministral": Family("MinistralForCausalLM", gguf=False, defaults={"sliding_window": 4096}),
     "qwen2": Family("Qwen2ForCausalLM", optional_window=True, defaults=_QWEN),

@@ -124,7 +124,7 @@ def read_tokenizer(path: Path, size: int) -> Vocabulary:
     Example: `read_tokenizer(Path("tokenizer.bin"), 32000).tokens[9038]`.
     """
     data = read_bytes(path)
-    offset = 4  # the length of the longest piece comes first
+    offset = 4  # max_token_length comes first
     tokens: list[str] = []
     scores: list[float] = []
     for index in range(size):

@@ -127,7 +127,7 @@ def as_float32(stored: npt.NDArray[Any], brain: bool) -> npt.NDArray[np.float32]
     """
     if brain:
         return (stored.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(invalid="ignore", over="ignore"):  # a NaN stays one, and what no float32 holds is infinite
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN is kept, float64 overflows to infinity
         return stored.astype(np.float32, copy=False)
 
 

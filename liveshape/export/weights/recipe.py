@@ -51,7 +51,7 @@ def table_needs_floats(checkpoint: Checkpoint, quantization: Quantization, name:
 def rounded_layout(name: str, width: int, quantization: Quantization, parameters: int) -> Layout:
     """The quantization layout of a float matrix with rows of this width, in a model of so many parameters.
 
-    An explicit group size is kept or refused; the default is 32 at 4 bits and 128 at 8, or the largest below that
+    An explicit group size is kept or refused; the default is 32 at 4 bits and 128 at 8, or the largest below it that
     divides a row.
 
     >>> rounded_layout("model.layers.0.mlp.gate_proj.weight", 576, Quantization("auto"), 135_000_000)
