@@ -1,1 +1,1 @@
-"""What the command line is made of: commands, their parsers, and what they share."""
+"""The command line interface: commands, their argument parsers, and shared modules."""

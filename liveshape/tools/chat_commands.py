@@ -1,4 +1,4 @@
-"""The commands of `liveshape chat` with something behind them: `/save FILE`, `/load FILE`, `/set NAME VALUE`."""
+"""Slash commands of `liveshape chat` that take arguments: `/save FILE`, `/load FILE`, `/set NAME VALUE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.llm.text.chat_template import as_tables
 from liveshape.llm.text.messages import check_messages
 
 _COMMANDS = ("/save", "/load", "/set")
-# As the flags are called, with what `stream_generate` calls them and their kind.
+# Sampling settings: name of the flag, keyword of `stream_generate`, type.
 SETTINGS: dict[str, tuple[str, type]] = {
     "temp": ("temperature", float),
     "top-k": ("top_k", int),
@@ -27,7 +27,7 @@ SETTINGS: dict[str, tuple[str, type]] = {
 
 
 def command_of(text: str) -> list[str] | None:
-    """The words of a command, or None: a text that begins with another / is for the model.
+    """A slash command split into words, or None: text that begins with any other / is a message to the model.
 
     >>> command_of("/set temp 0.7"), command_of("/etc is a folder")
     (['/set', 'temp', '0.7'], None)
@@ -40,7 +40,7 @@ def command_of(text: str) -> list[str] | None:
 
 
 def run_command(words: list[str], talk: Conversation, options: dict[str, Any]) -> str:
-    """Do what a command says, and say what was done; what cannot be done is an InputError.
+    """Run a slash command and return a line about it; InputError where it cannot run.
 
     Example: `run_command(["/set", "temp", "0.7"], talk, options)`.
     """
@@ -76,7 +76,7 @@ def _set(rest: list[str], options: dict[str, Any]) -> str:
 
 def _save(file: Path, talk: Conversation) -> str:
     if file.exists():
-        _read(file)  # what is no conversation is not written over
+        _read(file)  # never overwrite a file that is no saved conversation
     try:
         file.write_text(json.dumps(talk.messages, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How commands print: rich tables on a terminal, aligned plain text elsewhere, and bars for what takes long."""
+"""Console output: rich tables on a terminal, aligned plain text elsewhere, progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from liveshape.errors import counted as counted
 from liveshape.run.weights import Progress
 from liveshape.tools.wrapping import wrapped
 
-_WIDEST = 200  # columns of a table that is piped in colours
-_PATIENCE = 1.0  # seconds before a bar is worth showing
+_WIDEST = 200  # columns of a coloured table in a pipe
+_PATIENCE = 1.0  # seconds before a progress bar is shown
 
 
 def size_text(nbytes: int) -> str:
-    """Bytes for people.
+    """Human-readable size in bytes, with binary prefixes.
 
     >>> size_text(512), size_text(33024), size_text(3 << 30)
     ('512 B', '32.2 KiB', '3.0 GiB')
@@ -37,7 +37,7 @@ def size_text(nbytes: int) -> str:
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether a stream shows colours: a terminal, unless NO_COLOR is set, or whatever FORCE_COLOR is set for.
+    """Whether a stream gets ANSI colours: a terminal unless NO_COLOR is set, anything if FORCE_COLOR is.
 
     Example: `dim = "\\033[2m" if has_colours(sys.stderr) else ""`.
     """
@@ -45,7 +45,7 @@ def has_colours(stream: TextIO) -> bool:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table under a title; without a terminal it is plain text that `grep` and `awk` can read.
+    """Print a table with a title; without a terminal it is plain text for `grep` and `awk`.
 
     >>> print_table("methods", ("name", "inputs"), [("forward", 1)])
     methods
@@ -73,7 +73,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def print_text(text: str) -> None:
-    """Sentences, whose lines break between words where a terminal is too narrow for them.
+    """Print text, word-wrapped to the width of a terminal.
 
     >>> print_text("It fits.")
     It fits.
@@ -82,7 +82,7 @@ def print_text(text: str) -> None:
 
 
 def check_writable(flag: str, file: str | None) -> None:
-    """An error if no file can be written under a name, before the work whose result it is to hold.
+    """Raise if an output file is not writable, before the work whose result goes there.
 
     >>> check_writable("--plot", None)
     """
@@ -98,7 +98,7 @@ def check_writable(flag: str, file: str | None) -> None:
 
 
 def print_json(document: Any) -> None:
-    """A document of plain values, indented.
+    """Print indented JSON.
 
     >>> print_json({"ok": True})
     {
@@ -110,7 +110,7 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def upload_bar(what: str = "weights") -> Iterator[Progress]:
-    """A callback for bytes on their way: a passing bar on a terminal's stderr, once they take longer than a second.
+    """Progress callback (bytes done, total): a transient progress bar on a terminal's stderr, shown after one second.
 
     Example: `with upload_bar() as progress: load("model.pte", progress=progress)`.
     """
@@ -129,7 +129,7 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
         if not bar.live.is_started and time.monotonic() - start > _PATIENCE and done < total:
             bar.start()
         bar.update(task, completed=done, total=total)
-        if done >= total:  # nothing may be printed under a bar that still moves
+        if done >= total:  # stop the live bar before anything else is printed
             bar.stop()
 
     try:
@@ -139,7 +139,7 @@ def upload_bar(what: str = "weights") -> Iterator[Progress]:
 
 
 def status(text: str) -> None:
-    """A line on a terminal's stderr that says what takes long now, where no bar can: elsewhere nothing.
+    """Status line on a terminal's stderr for work without a progress bar; does nothing elsewhere.
 
     >>> status("loading 1b: weights and kernels")
     """
@@ -148,7 +148,7 @@ def status(text: str) -> None:
 
 
 class WorkBar:
-    """Names the next piece of work, and says what came of those before, above a bar; without a bar it does nothing.
+    """Progress bar over pieces of work: names the current one, prints results above the bar; may be disabled.
 
     Example: `with work_bar(2) as bar: bar("pp512"); bar.tell("pp512: 7 t/s")`.
     """
@@ -157,7 +157,7 @@ class WorkBar:
         self._bar, self._task, self._done = bar, task, 0
 
     def __call__(self, text: str) -> None:
-        """Begin a piece; the one before it is done."""
+        """Begin a piece of work; the previous one is done."""
         if self._bar is None:
             return
         self._bar.update(self._task, completed=self._done, description=text)
@@ -166,14 +166,14 @@ class WorkBar:
         self._bar.refresh()
 
     def tell(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line above the bar."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
 
 
 @contextmanager
 def work_bar(total: int) -> Iterator[WorkBar]:
-    """A callback that names the next of `total` pieces of work: a passing bar on a terminal's stderr.
+    """A transient progress bar over `total` pieces of work on a terminal's stderr; call it with the name of the next.
 
     Example: `with work_bar(2) as begin: begin("pp512"); measure()`.
     """
@@ -184,7 +184,7 @@ def work_bar(total: int) -> Iterator[WorkBar]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    # A thread that draws would take time from what is measured.
+    # No refresh thread: it would take CPU time from what is measured.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     try:
         yield WorkBar(bar, bar.add_task("", total=total))
@@ -193,5 +193,5 @@ def work_bar(total: int) -> Iterator[WorkBar]:
 
 
 def say(text: str) -> None:
-    """Text to stdout at once."""
+    """Write text to stdout and flush."""
     print(text, end="", flush=True)

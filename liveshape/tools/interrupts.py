@@ -1,4 +1,4 @@
-"""Ctrl-C between two tokens instead of inside of one, so that a model can be used after it."""
+"""Ctrl-C (SIGINT) handled between two tokens instead of inside one, so that the model stays usable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """A function that says whether Ctrl-C was pressed since; pressed a second time it is the usual exception.
+    """Yield a function that tells whether Ctrl-C was pressed; a second Ctrl-C raises KeyboardInterrupt.
 
     Example: `with interruptible() as interrupted: next_token() while not interrupted()`.
     """

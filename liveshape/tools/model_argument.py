@@ -1,5 +1,5 @@
-"""A model as a command takes it: a program, its folder, or a source that becomes one, with a line and a bar; and the
-language model of it, open."""
+"""The MODEL argument of commands: a `.pte`, its folder, or a checkpoint to convert, with progress bars; and loading
+the language model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 NGRAM = "ngram"
 AS_USUAL = Conversion()
-Check = Callable[[Tokenizer, int | None, int | None], None]  # the context of the run, and the trained one
+Check = Callable[[Tokenizer, int | None, int | None], None]  # context length of the run, and the trained one
 
 
 @contextmanager
 def runnable_model(
     source: str, conversion: Conversion, check: Callable[[Checkpoint], object] | None = None
 ) -> Iterator[Path]:
-    """The path to load a model from; what is converted for this time alone goes at the end.
+    """The path to load a model from, converted first if needed; a temporary conversion is deleted at the end.
 
-    `check` may refuse what is not converted yet.
+    `check` may refuse a checkpoint before it is converted.
 
     Example: `with runnable_model("model.gguf", Conversion()) as folder: load(folder)`.
     """
@@ -47,7 +47,7 @@ def runnable_model(
 
 
 def contexts_of(path: Path) -> tuple[int | None, int | None]:
-    """The context that a program is made for, and that it was trained for, if it says so; no weight is read for that.
+    """Context length that a program was exported with, and trained context length, if known; reads no weights.
 
     Example: `own, trained = contexts_of(Path("model-folder"))`.
     """
@@ -65,9 +65,9 @@ def open_model(
     conversion: Conversion = AS_USUAL,
     check: Check | None = None,
 ) -> tuple[LanguageModel, Tokenizer]:
-    """A model and its tokenizer, with bars for what takes long; None is the model that the package carries.
+    """Load a language model and its tokenizer, with progress bars; None is the shipped model.
 
-    `check` may refuse what is asked of it, by its tokenizer and its contexts, before weights are converted or uploaded.
+    `check` may refuse the request by the tokenizer and context lengths, before weights are converted or uploaded.
 
     Example: `model, tokenizer = open_model(None, "llvmpipe")`.
     """
@@ -107,9 +107,9 @@ def open_lookahead(
     activations: str = "float32",
     conversion: Conversion = AS_USUAL,
 ) -> Any:
-    """What `--lookahead` names, for `stream_generate`: "ngram", or a smaller model with its tokenizer.
+    """The draft source of `--lookahead` for speculative decoding: "ngram", or a draft model with its tokenizer.
 
-    One that is converted has a context as large as the other's; its weights are as usual.
+    A draft model that is converted gets the context length of the target model and the default quantization.
 
     Example: `open_lookahead("SmolLM2-135M-Instruct", "nvidia")`.
     """

@@ -1,6 +1,6 @@
-"""`--prompt-cache FILE`: what a model has computed of a text, from one run of a command to the next.
+"""`--prompt-cache FILE`: the KV cache of a prompt, saved and restored between runs of a command.
 
-A file of another model is not replaced but an error: it may be the cache of that one, or no cache at all.
+A file that is not this model's cache is an error, never overwritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_prompt_cache(file: str | None) -> None:
-    """An error if no cache can be saved under this name, before a model is loaded.
+    """Raise if the KV cache cannot be saved to this file, before a model is loaded.
 
     Example: `check_prompt_cache("book.cache")`.
     """
@@ -31,7 +31,7 @@ def check_prompt_cache(file: str | None) -> None:
 
 
 def take_prompt_cache(model: LanguageModel, file: str | None) -> None:
-    """Put what a file holds into the cache of a model, if there is such a file.
+    """Restore the KV cache of a model from a file, if the file exists.
 
     Example: `take_prompt_cache(model, "book.cache")`.
     """
@@ -45,7 +45,7 @@ def take_prompt_cache(model: LanguageModel, file: str | None) -> None:
 
 
 def keep_prompt_cache(model: LanguageModel, file: str | None) -> None:
-    """Save the text of a model.
+    """Save the KV cache of a model and its tokens.
 
     Example: `keep_prompt_cache(model, "book.cache")`.
     """

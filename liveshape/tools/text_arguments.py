@@ -1,4 +1,4 @@
-"""What commands that write text are given, read and checked before a model is loaded."""
+"""Arguments of text generation commands: prompts, JSON schema, sampling options; checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STDIN = "-"
 
 
 def read_prompts(prompt: str | Sequence[str] | None, file: str | None) -> list[str]:
-    """The prompts as given, from a file, or from stdin; the newline that ends a file or a pipe is not part of it.
+    """The prompts from the arguments, a file or stdin; a trailing newline of a file or pipe is dropped.
 
     >>> read_prompts("Once", None)
     ['Once']
@@ -34,7 +34,7 @@ def read_prompts(prompt: str | Sequence[str] | None, file: str | None) -> list[s
 
 
 def read_text(file: str) -> str:
-    """The text of a file, or of stdin.
+    """The text of a file, or of stdin for `-`.
 
     Example: `read_text("book.txt")`.
     """
@@ -48,7 +48,7 @@ def read_text(file: str) -> str:
 
 
 def read_schema(given: str | None) -> str | None:
-    """The schema that `--json-schema` names: a text that begins with { is one, anything else is a file.
+    """The JSON schema of `--json-schema`: inline if it begins with {, else the path of a file.
 
     >>> read_schema('{"type": "integer"}')
     '{"type": "integer"}'
@@ -57,7 +57,7 @@ def read_schema(given: str | None) -> str | None:
 
 
 def check_form(schema: str | None, regex: str | None, lookahead: str | None) -> None:
-    """An error for a form that cannot be followed, before a model is loaded.
+    """Raise for a JSON schema or regex that constrained decoding cannot use, before a model is loaded.
 
     Example: `check_form(None, "yes|no", None)`.
     """
@@ -72,7 +72,7 @@ def check_options(
     lookahead: str | None,
     draft_tokens: int,
 ) -> None:
-    """An error for what no model takes, before one is loaded.
+    """Raise for invalid sampling, stop or speculative decoding options, before a model is loaded.
 
     Example: `check_options({"temperature": 0.7}, 100, (), "ngram", 7)`.
     """

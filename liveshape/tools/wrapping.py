@@ -1,4 +1,4 @@
-"""Lines that are longer than the terminal: broken between words, in messages, in stories and in help."""
+"""Word wrap to the terminal's width, for messages, streamed text and help."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import shutil
 import textwrap
 from typing import TextIO
 
-_WIDEST = 118  # of help: the width that it is written for
-_FARTHEST = 0.7  # of a width: a column that begins behind it has no room for words
+_WIDEST = 118  # columns of help, as it is written
+_FARTHEST = 0.7  # fraction of the width: a hanging indent beyond it leaves no room for words
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """A text for people, with its long lines broken where a stream is a terminal; elsewhere it stays as it is.
+    """Word-wrap a message where the stream is a terminal; elsewhere it is unchanged.
 
     Example: `print(wrapped(message, sys.stderr), file=sys.stderr)`.
     """
@@ -24,7 +24,7 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 
 def broken(line: str, width: int) -> str:
-    """A line in as many as it needs: those after the first below its second column, or a little to the right of it.
+    """Word-wrap one line with a hanging indent: at its second column, or two spaces in.
 
     >>> broken("  one two three", 10), broken("  one  two three", 12)
     ('  one two\\n    three', '  one  two\\n       three')
@@ -36,7 +36,7 @@ def broken(line: str, width: int) -> str:
 
 
 class Words:
-    """Text as it comes, to a stream; on a terminal no line breaks inside of a word, so a word waits until it is whole.
+    """Streaming word wrap: on a terminal a word is buffered until it is complete, so that no line breaks inside one.
 
     Example: `words = Words(sys.stdout); words.put("Once upon"); words.put(" a time"); words.end()`.
     """
@@ -47,7 +47,7 @@ class Words:
         self._column, self._space, self._word = 0, "", ""
 
     def put(self, text: str) -> None:
-        """One more piece."""
+        """Write a piece of text."""
         if not self._width:
             self._stream.write(text)
         for character in text if self._width else "":
@@ -63,7 +63,7 @@ class Words:
         self._stream.flush()
 
     def end(self) -> None:
-        """What waits."""
+        """Flush the buffered word."""
         self._put_word()
         self._stream.flush()
 
@@ -78,7 +78,7 @@ class Words:
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Sentences fill the width; what is indented keeps its lines.
+    """argparse help formatter: paragraphs are word-wrapped, indented lines are kept.
 
     Example: `argparse.ArgumentParser(formatter_class=HelpFormatter)`.
     """
@@ -86,7 +86,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         width = min(width, _WIDEST)
         pieces: list[str] = []
-        # A paragraph is a row of lines that begin at the margin.
+        # A paragraph is a run of lines without an indent.
         for part in re.split(r"((?:^[ \t].*\n?|^\n)+)", text, flags=re.MULTILINE):
             if part.startswith((" ", "\n")):
                 pieces += [broken(line, width) for line in part.removesuffix("\n").split("\n")]

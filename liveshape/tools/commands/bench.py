@@ -1,6 +1,6 @@
-"""`liveshape bench`: tokens per second of prompts and of generation at several depths, with the names of llama-bench.
+"""`liveshape bench`: prefill (pp) and decode (tg) tokens per second at several depths, named as in llama-bench.
 
-A program that is no language model has a time per call instead. The first runs of each row warm up and are not counted:
+A program that is no language model has a latency per call instead. Each row begins with warmup runs, not counted:
 some GPUs lower their clocks in every pause.
 """
 
@@ -30,31 +30,31 @@ from liveshape.tools.console import WorkBar, check_writable, counted, size_text,
 from liveshape.tools.measuring.plot import bars, lines
 from liveshape.tools.measuring.subject import Subject, Work, call_name, check_calls, do, go_to_depth, is_program, works
 
-WARM = 0.3  # seconds of work before a row counts
+WARM = 0.3  # seconds of warmup before a row is timed
 
 
 @dataclass(frozen=True)
 class Row:
-    """A test and the seconds of its repetitions."""
+    """One test and the wall-clock seconds of each repetition."""
 
     test: Work
     seconds: tuple[float, ...]
 
     @property
     def unit(self) -> str:
-        """Of `values`."""
+        """Unit of `values`: ms or t/s."""
         return "ms" if self.test.call else "t/s"
 
     @property
     def values(self) -> list[float]:
-        """Milliseconds of a call, or tokens per second."""
+        """Latency of each call in ms, or throughput in tokens per second."""
         if self.test.call:
             return [1e3 * each for each in self.seconds]
         return [(self.test.prompt or self.test.tokens) / each for each in self.seconds]
 
     @property
     def text(self) -> str:
-        """Mean and deviation.
+        """Mean ± standard deviation.
 
         >>> Row(Work(tokens=10), (1.0, 1.0)).text
         '10.00 ± 0.00'
@@ -81,7 +81,7 @@ def bench(
     input_files: Sequence[str] | None = None,
     conversion: Conversion | None = None,
 ) -> int:
-    """Print a row for each test; 0 if all of them ran.
+    """Run the benchmark and print a row per test; exit code 0 if all ran.
 
     Example: `bench(shape="tiny", prompts=[64], tokens=[16], depths=[0, 128])`.
     """
@@ -110,7 +110,7 @@ def bench(
 def _of_language_model(
     subject: Subject, tests: list[Work], choice: str | None, repeats: int
 ) -> tuple[dict[str, Any], list[Row]]:
-    subject.context(tests)  # before a device is looked for
+    subject.context(tests)  # refuse before a device is opened
     status(f"loading {subject.name}: weights, then kernels")
     with upload_bar() as progress:
         opened = subject.open(tests, open_device(choice), progress)
@@ -120,7 +120,7 @@ def _of_language_model(
 
 
 def rows_of(model: LanguageModel, tests: Sequence[Work], repeats: int) -> list[Row]:
-    """A row for each test of a model that is open.
+    """Time each test on a loaded model.
 
     Example: `rows_of(model, works([512], [128], [0, 4096]), 5)`.
     """
@@ -185,7 +185,7 @@ def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: WorkBa
 
 
 def described(model: str, device: Device, weights: int) -> dict[str, Any]:
-    """What was measured, where and when.
+    """Metadata of a benchmark: model, device, driver, version, date.
 
     Example: `described("1b", model.device, model.memory.weights)["driver"]`.
     """
@@ -201,7 +201,7 @@ def described(model: str, device: Device, weights: int) -> dict[str, Any]:
 
 
 def _document(about: dict[str, Any], row: Row) -> dict[str, Any]:
-    """A row with the names of llama-bench."""
+    """A row as JSON, with the field names of llama-bench."""
     test, samples = row.test, [round(1e9 * each) for each in row.seconds]
     found = {
         **about,
@@ -219,7 +219,7 @@ def _document(about: dict[str, Any], row: Row) -> dict[str, Any]:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Of several values; one alone has none.
+    """Sample standard deviation; 0 for a single value.
 
     >>> deviation([1.0, 3.0]), deviation([7.0])
     (1.4142135623730951, 0.0)
@@ -254,7 +254,7 @@ _PRINTERS = {"md": _print_markdown, "json": _print_json, "csv": _print_csv}
 
 
 def drawn(model: str, device: str, rows: Sequence[Row]) -> str:
-    """The plot: generation over depth where there are several depths, bars otherwise.
+    """SVG plot: decode speed over depth where there are several depths, bars otherwise.
 
     >>> "polyline" in drawn("1b", "a GPU", [Row(Work(tokens=8, depth=d), (1.0,)) for d in (0, 64)])
     True

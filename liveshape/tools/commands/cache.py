@@ -1,4 +1,4 @@
-"""`liveshape cache`: the models that were converted at their first use, listed and removed."""
+"""`liveshape cache`: list and remove converted models in the cache folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from liveshape.tools.console import counted, print_json, print_table, print_text
 
 
 def cache(clear: str | None = None, *, as_json: bool = False) -> int:
-    """List what is kept, or remove `all` of it or what is `stale`; 0 always.
+    """List cached models, or remove `all` of them or the `stale` ones; exit code 0 always.
 
     Example: `cache("stale")`.
     """
@@ -57,7 +57,7 @@ def cache(clear: str | None = None, *, as_json: bool = False) -> int:
 
 
 def _context(entry: Entry) -> str:
-    """The context that it loads with, and that of the model where it is longer."""
+    """Context length of a cached model, and the trained one where it is longer."""
     if entry.context is None:
         return ""
     longer = entry.trained is not None and entry.trained > entry.context

@@ -1,4 +1,4 @@
-"""`liveshape chat`: a conversation in the terminal, with the three letters of mlx_lm.chat, and a few commands."""
+"""`liveshape chat`: multi-turn chat in the terminal, with the keys of mlx_lm.chat (q, r, h) and slash commands."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def chat(
     regex: str | None = None,
     conversion: Conversion = AS_USUAL,
 ) -> int:
-    """Talk until `q` or the end of the input. A wrong turn does not end a conversation: 0, or 1 if there was one and
-    nobody sits at the terminal to see it.
+    """Chat until `q` or end of input. An error in one message does not end the chat: exit code 0, or 1 if there was an
+    error and stdin is no terminal.
 
     Example: `chat("SmolLM2-135M-Instruct", system="Be brief.")`.
     """
@@ -95,7 +95,7 @@ def chat(
                 note(run_command(command, talk, options))
             elif text.strip():
                 _answer(talk, text, options)
-        except InputError as error:  # a turn that is too long, or that the template refuses
+        except InputError as error:  # a message that is too long, or that the chat template refuses
             failed = True
             note(f"liveshape: {error}\nr starts over")
     keep_prompt_cache(loaded, prompt_cache)
@@ -128,13 +128,13 @@ def _answer(talk: Conversation, text: str, options: Mapping[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """What is not of the conversation goes to stderr, and there it is dim."""
+    """Print a note to stderr, dimmed: stdout is for the conversation."""
     dim, plain = ("\033[2m", "\033[0m") if has_colours(sys.stderr) else ("", "")
     print(f"{dim}{wrapped(text, sys.stderr)}{plain}", file=sys.stderr, flush=True)
 
 
 def _read() -> str | None:
-    """The next message, of one line or several; None at the end of the input, and at Ctrl-C."""
+    """Read the next message, of one line or several; None at end of input and at Ctrl-C."""
     text = _read_line(">> ")
     if text is None:
         return None
@@ -152,7 +152,7 @@ def _read_line(prompt: str) -> str | None:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal:
         with suppress(ImportError):
-            import readline  # noqa: F401  # editing and history of the line
+            import readline  # noqa: F401  # line editing and history
     try:
         return input(prompt if terminal else "")
     except (EOFError, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""`liveshape completion`: a script by which a shell completes commands, flags and choices, made from the parser."""
+"""`liveshape completion`: shell completion script for commands, flags and choices, generated from the parser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Flag:
-    """An option of a command: its spellings, what it does, and what may follow it."""
+    """A flag of a command: its spellings, help, and the values that it takes."""
 
     names: tuple[str, ...]
     summary: str
@@ -29,7 +29,7 @@ class CommandWords:
 
 
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
-    """Print the script of a shell.
+    """Print the completion script for a shell.
 
     Example: `completion("bash", parser)`.
     """
@@ -38,7 +38,7 @@ def completion(shell: str, parser: argparse.ArgumentParser) -> int:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[CommandWords]:
-    """The commands of a parser, in its order.
+    """The subcommands of a parser, in order.
 
     Example: `[command.name for command in commands_of(parser)]`.
     """

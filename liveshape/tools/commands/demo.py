@@ -1,6 +1,6 @@
-"""`liveshape demo`: the shipped model tells a story, then its answers at several lengths stand beside torch's.
+"""`liveshape demo`: the shipped model generates a story, then its logits at several lengths are compared with torch's.
 
-Where the packages for text are missing, one transformer block stands in for the model, without a story.
+Without the packages of the `llm` extra one transformer block is run instead, without a story.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.tools.wrapping import Words
 
 PROMPT = "Once upon a time, a little robot"
-TOLERANCE = 1e-3  # of logits that reach from about -15 to 15, and of a block whose outputs do from about -5 to 5
+TOLERANCE = 1e-3  # absolute; logits range from about -15 to 15, the block's outputs from -5 to 5
 _TOKENS, _TEMPERATURE, _SEED = 160, 0.6, 3
 
 
-Row = tuple[str, str, float, float]  # how many, where, seconds, the largest error
+Row = tuple[str, str, float, float]  # length, position, seconds, max absolute error
 
 
 def demo(device: str | None = None, prompt: str = PROMPT) -> int:
-    """Tell a story and print the table; 0 if every answer is right, 1 if not."""
+    """Generate a story and print the table; exit code 0 if all outputs are within the tolerance, else 1."""
     console = Console()
     shipped = resources.files("liveshape.demo")
     if find_spec("tokenizers") is None:
@@ -61,7 +61,7 @@ def demo(device: str | None = None, prompt: str = PROMPT) -> int:
 
 
 def _tell(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
-    """Stream a story to the terminal; says how fast it was."""
+    """Stream a story to the terminal; returns a line about its speed."""
     words = Words(sys.stdout)
     words.put(prompt)
     last = None
@@ -78,10 +78,10 @@ def _tell(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> str:
 
 
 def _of_story(model: LanguageModel, folder: Path) -> Iterator[Row | None]:
-    """The same graph at every length of the shipped calls, against the logits that torch gave."""
+    """Compare logits with torch's golden logits at every length of the shipped calls, on one graph."""
     golden = np.load(folder / "golden.npz")
     ids, calls, expected = golden["ids"].tolist(), golden["calls"].tolist(), golden["logits"]
-    for _ in range(2):  # logits do not travel while a story is told: their two staging buffers are made now
+    for _ in range(2):  # generation read no logits back: allocate their two staging buffers now
         model.reset()
         model.prefill(ids[:1])
         model.logits()
@@ -97,7 +97,7 @@ def _of_story(model: LanguageModel, folder: Path) -> Iterator[Row | None]:
 
 
 def _of_block(block: models.Model, golden: np.lib.npyio.NpzFile) -> Iterator[Row | None]:
-    """The same graph on the first rows of the shipped input, up and down, against what torch gave."""
+    """Compare with torch's golden outputs at growing and shrinking numbers of rows, on one graph."""
     x = golden["input"]
     lengths = sorted(int(name.split()[1]) for name in golden.files if name.startswith("answer"))
     for _ in range(2):  # as above
@@ -113,7 +113,7 @@ def _of_block(block: models.Model, golden: np.lib.npyio.NpzFile) -> Iterator[Row
 def _shown(
     device: Device, title: str, columns: tuple[str, str, str], rows: Iterable[Row | None], console: Console
 ) -> int:
-    """A table of calls, and the verdict: 0 if all were right, and nothing was made after the None that begins them."""
+    """Print the table; exit code 0 if all are right and nothing was compiled or allocated after the None."""
     counters = device.counters
     table = Table(*columns[:2], "time", columns[2], title=title)
     worst = 0.0

@@ -1,4 +1,4 @@
-"""`liveshape devices`: the adapters of this machine, the one that would be chosen, and what each does at its best."""
+"""`liveshape devices`: GPU adapters of this machine, the default one, and their peak rates."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from liveshape.tools.wrapping import wrapped
 
 
 def devices(device: str | None = None, *, as_json: bool = False, measure: bool = False, remeasure: bool = False) -> int:
-    """Print every adapter; 0 if one of them would be chosen, 3 if none.
+    """Print every adapter; exit code 0 if one of them would be chosen, 3 if none.
 
-    With `measure` their rates, too: of the one that is asked for, or of all; `remeasure` forgets what is known of them.
+    `measure` adds peak bandwidth and throughput, of the chosen adapter or of all; `remeasure` ignores cached rates.
 
     Example: `devices("nvidia", measure=True)`.
     """
@@ -79,7 +79,7 @@ def _operations(rate: float | None) -> str:
 
 
 def rate_text(rate: float, unit: str) -> str:
-    """So much a second, for people.
+    """Human-readable rate with an SI prefix.
 
     >>> rate_text(3.92e12, "B/s"), rate_text(2.16e9, "op/s"), rate_text(0, "B/s")
     ('3.92 TB/s', '2.16 Gop/s', '0.00 MB/s')

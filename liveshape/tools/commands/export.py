@@ -1,4 +1,4 @@
-"""`liveshape export`: what it prints while it works, and what it says at the end."""
+"""`liveshape export`: export a model or module to `.pte`, with progress and a summary of what was written."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from liveshape.packages import need
 from liveshape.tools.console import counted, print_table, print_text, size_text
 from liveshape.tools.text_arguments import read_text
 
-# What a module of the user's own is lowered by, and what a checkpoint is written by.
+# Packages that lower a user's module, and those that convert a checkpoint.
 _FOR_MODULES = ("torch", "torchao", "executorch")
 _FOR_CHECKPOINTS = ("flatbuffers", "tokenizers")
 _ROOM = "free some of it, or name a folder of another disk with -o"
-# The text of `--evaluate` where none is named.
+# Default text of `--evaluate`.
 EVALUATION = Path(__file__).with_name("evaluation.txt")
 
 
@@ -46,13 +46,13 @@ def export(
     device: str | None = None,
     adapter: str | None = None,
 ) -> int:
-    """Export a model or a module of the user's own, and say what was made and what it cost.
+    """Export a checkpoint or a user's module and print a summary: sizes, and with `evaluate` the quantization loss.
 
-    `evaluate` is a file with a text, or "" for the one that the package carries; `adapter` is a folder of peft.
+    `evaluate` is a text file, or "" for the shipped text; `adapter` is a LoRA folder of peft.
 
     Example: `export("SmolLM2-135M/", "smollm", Quantization("4w"))`.
     """
-    # What is asked for is looked at before anything is loaded or made.
+    # Validate all arguments before anything is loaded or written.
     _check_output(Path(out), force)
     if adapter is not None and is_function(source):
         raise InputError(f"--adapter {adapter} is for models; {source} is a function, which merges its own")
@@ -60,7 +60,7 @@ def export(
     if text is not None:
         from liveshape.device.backends import open_device
 
-        open_device(device)  # what runs the comparison must be there
+        open_device(device)  # --evaluate needs a device: fail before the export
     if is_function(source):
         need(*_FOR_MODULES, extra="export", what=f"exporting {source}")
         start = time.monotonic()
@@ -115,7 +115,7 @@ def _with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 
 
 def _notes(checkpoint: Checkpoint, settings: Any) -> list[str]:
-    """What a user may not expect of this model with these settings."""
+    """Notes on what a user may not expect of this model with these settings."""
     config, quantization = checkpoint.config, settings.quantization
     max_seq, max_context = settings.bounds(config.context)
     kind = quantization.mode
@@ -166,7 +166,7 @@ def _say(notes: list[str]) -> None:
 
 
 def _report(path: Path, seconds: float) -> None:
-    # A model is its folder, in which the program has this name; a module is a file, wherever that lies.
+    # A language model is exported as a folder with a program of this name, a module as a single file.
     files = sorted(path.parent.iterdir()) if path.name == "model.pte" else [path]
     rows = [(file.name, size_text(file.stat().st_size)) for file in files if file.is_file()]
     print_table(f"{path} written in {seconds:.0f} s", ("file", "size"), rows)
@@ -177,7 +177,7 @@ def _report(path: Path, seconds: float) -> None:
 
 
 def _evaluation_text(file: str | None, source: str) -> str | None:
-    """The text to evaluate on, if that is asked for: before anything is made."""
+    """The text of `--evaluate`, read before anything is written."""
     if file is None:
         return None
     if is_function(source):
@@ -189,11 +189,11 @@ def _check_output(out: Path, force: bool) -> None:
     if not force and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise InputError(f"{out} exists: --force replaces files of the same names, or name another with -o")
     if out.exists() and not out.is_dir():
-        place_of(out, "a program")  # a pipe or a device is refused now, not when all is done
+        place_of(out, "a program")  # refuse a pipe or a device now, not after the export
 
 
 class _Steps:
-    """Names the step that runs now: a spinner with its time on a terminal, a line each elsewhere."""
+    """Progress of export steps: a spinner with elapsed time on a terminal, a line per step elsewhere."""
 
     def __init__(self, bar: Any) -> None:
         self._bar, self._task = bar, None

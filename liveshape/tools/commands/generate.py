@@ -1,4 +1,4 @@
-"""`liveshape generate`: the text that follows a prompt, as it comes, and how fast it came."""
+"""`liveshape generate`: stream the completion of a prompt to stdout, and its speed to stderr."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from liveshape.tools.wrapping import wrapped
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
 
-_LABEL = 72  # characters of a prompt above its answer
-_LEAST_LIKELY = -9999.0  # what OpenAI writes for the logarithm of 0
+_LABEL = 72  # characters of a prompt shown above its completion
+_LEAST_LIKELY = -9999.0  # OpenAI's logprob for a probability of 0
 
 
 def generate(
@@ -56,7 +56,7 @@ def generate(
     as_json: bool = False,
     conversion: Conversion = AS_USUAL,
 ) -> int:
-    """Print the text to stdout and the speed to stderr; 0 if it was generated, 130 if Ctrl-C ended it.
+    """Print generated text to stdout and the speed to stderr; exit code 0, or 130 after Ctrl-C.
 
     Example: `generate("SmolLM2-135M-Instruct", prompt="Why is the sky blue?", sampling={"temperature": 0.7})`.
     """
@@ -77,7 +77,7 @@ def generate(
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)
     tokenizer = asked.templated(tokenizer)
-    # The seed is drawn here where none is given, so that the JSON can name it.
+    # Draw a random seed here, so that the JSON can report it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
 
     def answers(text: str, stats: Stats) -> Generator[GenerationResponse, None, None]:
@@ -98,7 +98,7 @@ def generate(
             **chosen,
         )
 
-    # What cannot work is an error before the first token of the first.
+    # Validate all prompts before the first token of the first one.
     for text in texts[1:]:
         answers(text, Stats()).close()
     documents: list[dict[str, Any]] = []
@@ -128,7 +128,7 @@ def generate(
 
 @dataclass(frozen=True)
 class _Prompts:
-    """The texts that were given, and how each becomes a prompt."""
+    """The given texts and how each is turned into a prompt: chat template or raw."""
 
     texts: Sequence[str]
     system: str | None
@@ -136,11 +136,11 @@ class _Prompts:
     template: str | None
 
     def templated(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer with the template that was given, or with its own."""
+        """The tokenizer with the given chat template, or its own."""
         return tokenizer if self.template is None else tokenizer.with_chat_template(self.template)
 
     def prompt(self, tokenizer: Tokenizer, text: str) -> Prompt:
-        """Messages for a model that chats, the text itself for one that does not or if it is to be taken as it is."""
+        """Chat messages for a model with a chat template, else (and with `raw`) the text itself."""
         if self.raw or tokenizer.chat_template is None:
             if self.system is not None:
                 raise InputError("--system cannot be told to the model: it has no chat template")
@@ -149,10 +149,10 @@ class _Prompts:
         return [*opening, {"role": "user", "content": text}]
 
     def check_fit(self, tokenizer: Tokenizer, context: int | None, trained: int | None) -> None:
-        """An error for a prompt that is longer than the context, before a weight is uploaded."""
+        """Raise for a prompt longer than the context, before weights are uploaded."""
         chatting = self.templated(tokenizer)
         for text in self.texts:
-            # The token that begins an empty prompt is the model's, which is not there yet; one is as good as another.
+            # An empty prompt becomes the BOS token, which only the model knows; for a length any token will do.
             count = len(prompt_ids(chatting, self.prompt(chatting, text), begin=0, raw=self.raw))
             if context is not None and count > context:
                 raise ContextError(count, context, trained)
@@ -160,7 +160,7 @@ class _Prompts:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What came: pieces of text, tokens, their likelihoods, the last response, and whether Ctrl-C ended it."""
+    """A completion: pieces of text, tokens, logprobs, the last response, and whether Ctrl-C ended it."""
 
     pieces: list[str]
     tokens: list[int]
@@ -170,16 +170,16 @@ class _Answer:
 
     @property
     def generated(self) -> list[int]:
-        """The tokens without that of a response that only ends the text."""
+        """The generated tokens, without the end-of-sequence token of the last response."""
         return self.tokens[: self.last.generation_tokens]
 
     def likelihoods(self, tokenizer: Tokenizer) -> list[dict[str, Any]]:
-        """Of each token that was generated, and of the likeliest ones in its place."""
+        """Logprobs of each generated token and of the top candidates at its position."""
         return [_likely(tokenizer, *pair) for pair in zip(self.generated, self.likely, strict=True)]
 
 
 def _spoken(responses: Generator[GenerationResponse, None, None], aloud: bool) -> _Answer:
-    """An answer, printed as it comes."""
+    """Collect a completion, streaming its text to stdout if `aloud`."""
     pieces: list[str] = []
     tokens: list[int] = []
     likely: list[Logprobs] = []
@@ -233,7 +233,7 @@ def _document(
 
 
 def _likely(tokenizer: Tokenizer, token: int, found: Logprobs) -> dict[str, Any]:
-    """A token and the likeliest ones, with their texts, as OpenAI's responses have them; JSON has no infinity."""
+    """Logprobs of a token and its top candidates in OpenAI's format; JSON has no infinity."""
 
     def row(index: int, logprob: float) -> dict[str, Any]:
         return {"id": index, "token": tokenizer.decode([index]), "logprob": max(logprob, _LEAST_LIKELY)}

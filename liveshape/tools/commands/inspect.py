@@ -1,4 +1,4 @@
-"""`liveshape inspect`: what is in a program, what it needs and what it lacks. Nothing runs, so it needs no GPU."""
+"""`liveshape inspect`: inputs, operators, memory and missing operators of a program. Nothing runs: it needs no GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from liveshape.tools.console import counted, print_json, print_table, print_text
 
 @dataclass(frozen=True)
 class DataRead:
-    """A place where the plan looks at a value: free where the host has it, a round trip to the device where not."""
+    """A data-dependent read of the plan: free where the host has the value, else a round trip to the device."""
 
     node: str
     tensor: str
@@ -40,7 +40,7 @@ class DataRead:
 
 @dataclass(frozen=True)
 class HostNode:
-    """A node that the host computes, and the library that does."""
+    """A node that falls back to the host, and the library that computes it there."""
 
     node: str
     operator: str
@@ -49,7 +49,7 @@ class HostNode:
 
 @dataclass(frozen=True)
 class ConstantData:
-    """The data that a method takes from its files."""
+    """The constants of a method: their count, total bytes, and the largest."""
 
     count: int
     nbytes: int
@@ -64,30 +64,30 @@ class Report:
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    dynamic: dict[str, tuple[int, ...]]  # which dimensions of these may be smaller than their bounds, for sure
-    baked: dict[str, dict[int, str]]  # unknown dimensions whose bound is a number that the program computes with
-    signature: bool  # whether the exporter wrote down what is legal
+    dynamic: dict[str, tuple[int, ...]]  # dimensions that are proven dynamic
+    baked: dict[str, dict[int, str]]  # unknown dimensions whose bound is also a constant in the program
+    signature: bool  # whether the file has a signature of legal shapes
     delegates: int
     nodes: int
     operators: dict[str, int]
     portable: dict[str, int]
     portable_between_delegates: dict[str, int]
     problems: list[Problem]
-    host: list[HostNode]  # what no kernel computes
+    host: list[HostNode]  # host fallback
     constants: ConstantData
     reads: list[DataRead]
     memory: Memory | None
     largest_buffer: int
     kernels: int
     planned_nodes: int  # after fusion
-    classes: int  # of nodes that are planned together
-    untried: int  # combinations of live sizes whose kernels were not looked for ahead
-    state: tuple[str, ...]  # what outlives a call
+    classes: int  # equivalence classes of nodes that are planned together
+    untried: int  # combinations of live sizes whose kernels are not precompiled
+    state: tuple[str, ...]  # mutable buffers that persist between calls, such as KV caches
 
 
 @dataclass(frozen=True)
 class Target:
-    """The limits to plan for, and whose they are."""
+    """The device limits to plan for, and the adapter that has them."""
 
     name: str | None
     limits: Limits
@@ -101,7 +101,7 @@ def inspect(
     device: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Print what is in a program, every method or one of them; 0 if all of it can run, 4 if not.
+    """Print a report of every method of a program, or of one; exit code 0 if all of it can run, 4 if not.
 
     Example: `inspect("model.pte", method="forward")`.
     """
@@ -109,11 +109,11 @@ def inspect(
     with load_program(CompileTarget(), program, data_path=list(data)) as opened:
         file, tensors = opened.file, opened.data
         if method is not None:
-            opened.metadata(method)  # says which methods there are if this is none of them
+            opened.metadata(method)  # raises an error that lists the methods
         target = _target(device)
         plans = [plan for plan in file.plans if method in (None, plan.name)]
         reports = [study(file, plan, tensors, target.limits) for plan in plans if not is_constant(plan)]
-        # What the signature says is shown with the inputs.
+        # The signature is shown with the inputs, not as a method.
         told = [plan.name for plan in plans if is_constant(plan) and (plan.name != SIGNATURE or method == SIGNATURE)]
         constants = {name: opened.load_method(name).execute() for name in told}
     if as_json:
@@ -143,7 +143,7 @@ def _target(device: str | None) -> Target:
 
 
 def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
-    """Everything about one method of an open file, planned at its bounds for these limits.
+    """The report of one method, planned at its upper bounds for these limits.
 
     Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
     """
@@ -157,7 +157,7 @@ def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         problems = lacking + [Problem(node, names.get(node, ""), reason) for node, reason in error.details]
     except LiveshapeError as error:
         problems = [*lacking, Problem(graph.name, "", str(error))]
-    # Arithmetic of live scalars is the host's and free; the rest are operators that the partitioner left out.
+    # Scalar arithmetic runs on the host for free; the rest are operators that the partitioner left out.
     portable = [
         (at, each.op)
         for at, each in enumerate(plan.instructions)
@@ -202,7 +202,7 @@ def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], li
 def _with_dims(
     infos: Sequence[TensorInfo], values: Sequence[Any], known: Mapping[Tensor, tuple[Dimension, ...]]
 ) -> tuple[TensorInfo, ...]:
-    """Tensors with what planning showed of each of their dimensions."""
+    """Tensor infos with the status of each dimension as planning inferred it."""
     found = []
     for info, value in zip(infos, values, strict=True):
         if isinstance(value, Tensor) and info.dynamic:
@@ -218,7 +218,7 @@ def _axes(info: TensorInfo, status: str) -> tuple[int, ...]:
 
 
 def _baked(plan: Plan, inputs: Sequence[TensorInfo]) -> dict[str, dict[int, str]]:
-    """Where a number of the program is the bound of an unknown dimension, and may be its size."""
+    """Unknown dimensions whose bound is a constant of the program, so that the size may be baked in."""
     names: dict[Any, str] = {}
     for info, value in zip(inputs, plan.graph.inputs, strict=True):
         names |= {(value, axis): info.name for axis in _axes(info, UNKNOWN)}
@@ -257,7 +257,7 @@ def _reads(graph: Graph) -> list[DataRead]:
         DataRead(
             node.label,
             tensor.name,
-            # What gives a tensor reads how large it is, which its own kernels count.
+            # An output with a data-dependent size is counted by the node's own kernels.
             not any(isinstance(value, Tensor) for value in node.written)
             and not graph.writers[tensor]
             and (tensor in graph.given or tensor.constant is not None),

@@ -1,6 +1,6 @@
-"""`liveshape ops`: every name that a file may call, with the dtypes and kernels that registry and kernels say it has.
+"""`liveshape ops`: the supported operators, with their dtypes and kernels, read from the registry and the WGSL.
 
-`liveshape ops --markdown > docs/operators.md` writes the list of the documents.
+`liveshape ops --markdown > docs/operators.md` generates the documentation page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ on the host without a dispatch; \\* marks data-dependent operators, which wait f
 data. An operator that is not listed falls back to numpy or torch on the host, with a warning; `strict` refuses that.
 """
 
-# What a WGSL type holds; a kernel that says u32 itself, and not by a name of its own, reads packed bytes or bits.
+# Dtypes by WGSL type; a literal u32, not a type parameter, holds packed bytes or bits.
 _DTYPES = {
     "f32": ("float32", "float64", "bfloat16"),
     "f16": ("float16",),
@@ -44,21 +44,21 @@ _SCALAR = "number"
 
 @dataclass(frozen=True)
 class Operator:
-    """A name that a file may call."""
+    """A supported operator, by its exported name."""
 
     name: str
     kind: str  # delegate or portable
-    family: str  # the file of liveshape/ops that has it, or the library that computes it on the host
+    family: str  # file in liveshape/ops, or the library of the host fallback
     takes: tuple[str, ...]
     gives: tuple[str, ...]
     kernels: tuple[str, ...]  # files of liveshape/kernels/wgsl
-    dynamic: bool  # whether it follows live shapes
-    reads_data: bool  # whether its plan looks at values
-    host: bool  # whether the host computes it
+    dynamic: bool  # whether it supports dynamic shapes
+    reads_data: bool  # whether planning reads tensor data
+    host: bool  # whether it falls back to the host
 
 
 def ops(names: Sequence[str] = (), *, as_json: bool = False, as_markdown: bool = False) -> int:
-    """Print the operators whose names have one of `names` in them, all by default; 0 if there is any.
+    """Print operators whose names contain one of `names`, all by default; exit code 0 if there is any.
 
     Example: `ops(["conv"], as_json=True)`.
     """
@@ -75,7 +75,7 @@ def ops(names: Sequence[str] = (), *, as_json: bool = False, as_markdown: bool =
 
 
 def listed(names: Sequence[str] = ()) -> list[Operator]:
-    """The operators of these names or parts of names; a whole name may be one that only the host computes.
+    """Operators by name or substring; a whole name may be one with only a host fallback.
 
     Example: `[each.kernels for each in listed(["aten.mm.default"])] == [("matmul_rows", "matmul_tiled")]`.
     """
@@ -95,7 +95,7 @@ def listed(names: Sequence[str] = ()) -> list[Operator]:
 
 
 def described(entry: Op) -> Operator:
-    """What the registry and the kernels say of an operator.
+    """Dtypes, kernels and traits of a registered operator.
 
     Example: `described(OPS["aten::mm.out"]).gives`.
     """
@@ -118,7 +118,7 @@ def described(entry: Op) -> Operator:
 
 
 def markdown() -> str:
-    """The list as a document: a table for each family, a row for each generator.
+    """The Markdown page: a table per family, a row per plan function.
 
     Example: `Path("docs/operators.md").write_text(markdown())`.
     """
@@ -168,17 +168,17 @@ def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
         if binding.writes is writes:
             if binding.element == "u32":
                 yield from _PACKED
-            # A pair of floats, or floats of which two are one.
+            # Complex numbers are a vec2, or interleaved in an array of floats.
             if (binding.vector, binding.element) == ("vec2", "f32") or "complex" in kernel.others:
                 yield "complex64"
             for kind in kernel.allowed.get(binding.element, (binding.element,)):
-                names = [kind] if kind in _DTYPES else list(_DTYPES)  # a name without a list takes every type
+                names = [kind] if kind in _DTYPES else list(_DTYPES)  # a type parameter without a list takes every type
                 yield from (dtype for name in names for dtype in _DTYPES[name] if binding.element != "u32")
 
 
 @cache
 def _kernels_of(function: Any) -> tuple[Kernel, ...]:
-    """The kernels that a generator names, itself or through what it calls, in the order of their names."""
+    """Kernels that a plan function references, directly or through its callees, sorted by name."""
     found: dict[str, Kernel] = {}
     seen: set[int] = set()
     waiting: list[Any] = [function]
@@ -205,7 +205,7 @@ def _kernels_of(function: Any) -> tuple[Kernel, ...]:
 
 
 def _named_in(function: types.FunctionType) -> list[Any]:
-    """Everything that the text of a function names: globals, what it closes over, and its defaults."""
+    """Everything that a function references: globals, closure variables and defaults."""
     names: set[str] = set()
     codes = [function.__code__]
     while codes:

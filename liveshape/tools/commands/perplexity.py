@@ -1,4 +1,4 @@
-"""`liveshape perplexity`: how well a model foretells a text, by the rule of llama.cpp's command of that name."""
+"""`liveshape perplexity`: perplexity of a model on a text, computed as llama.cpp's llama-perplexity does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.tools.measuring.cross_entropy import CONTEXT, LEAST, measure, who
 from liveshape.tools.model_argument import AS_USUAL, open_model
 from liveshape.tools.text_arguments import read_text
 
-_MOST_CHARACTERS = 64  # of a token, but for a few that nobody writes
+_MOST_CHARACTERS = 64  # upper bound of characters per token, a few exotic ones aside
 
 
 def perplexity(
@@ -28,7 +28,7 @@ def perplexity(
     as_json: bool = False,
     conversion: Conversion = AS_USUAL,
 ) -> int:
-    """Print the perplexity of a model on the text of a file, `-` for stdin; 0 if it could be measured.
+    """Print the perplexity of a model on the text of a file, `-` for stdin; exit code 0 if measured.
 
     Example: `perplexity("SmolLM2-135M-Instruct", "book.txt", activations="int8")`.
     """
@@ -38,7 +38,7 @@ def perplexity(
 
     def fits(tokenizer: Tokenizer, own: int | None, _: int | None) -> None:
         window = context or min(CONTEXT, own or CONTEXT)
-        if len(text) < _MOST_CHARACTERS * window:  # a longer one is long enough, and takes its time
+        if len(text) < _MOST_CHARACTERS * window:  # tokenizing a longer one is slow, and it is long enough
             whole_windows(tokenizer, text, window)
 
     loaded, tokenizer = open_model(model, device, half_cache, activations, conversion, fits)
@@ -61,7 +61,7 @@ def perplexity(
 
 
 def _room_for(window: int, max_context: int | None) -> int:
-    """The context to load a model with for windows of so many tokens: as they need, or as was asked for."""
+    """The context length to load a model with for windows of this size: the window, or as requested."""
     if window < LEAST:
         raise InputError(f"--context {window}: a window has at least {LEAST} tokens")
     if max_context is not None and window > max_context:

@@ -1,4 +1,4 @@
-"""`liveshape profile`: where the time of prompts, tokens and calls goes, on the device and on the host."""
+"""`liveshape profile`: time per kernel and operator for prefill, decode and calls, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def profile(
     input_files: Sequence[str] | None = None,
     conversion: Conversion | None = None,
 ) -> int:
-    """Print where time goes; 0 if everything ran.
+    """Print a profile by kernel and operator, and optionally write a trace file; exit code 0 if everything ran.
 
     Example: `profile(shape="1b", prompts=[512], tokens=[32], trace="trace.json")`.
     """
@@ -159,7 +159,7 @@ def _document(found: Profile) -> dict[str, Any]:
         "device_seconds_whole": found.whole if found.executed else None,
         "tick_seconds": found.tick if found.executed else None,
         **{f"by_{name}": [asdict(line) for line in lines] for name, lines in _lines(found).items()},
-        # With the nodes of the file that each stands for.
+        # With the source nodes of each fused node.
         "by_node": [{**asdict(line), "sources": sources[line.name]} for line in nodes],
     }
 
@@ -192,7 +192,7 @@ def _print(found: Profile, device: Device, rates: Rates) -> None:
 def _print_lines(title: str, name: str, lines: Sequence[Line], found: Profile, rates: Rates) -> None:
     rows = []
     for line in lines:
-        cost, rated = line.cost, ("-",) * 4  # of what took no time that the clock could tell
+        cost, rated = line.cost, ("-",) * 4  # no rates below the clock's resolution
         if line.seconds:
             moved, computed = cost.nbytes / line.seconds, cost.operations / line.seconds
             near = f"{moved / rates.copy:.1%}", f"{computed / rates.f32:.1%}"
@@ -213,7 +213,7 @@ def _print_lines(title: str, name: str, lines: Sequence[Line], found: Profile, r
 
 
 def _time(seconds: float) -> str:
-    """A time for people.
+    """Human-readable duration.
 
     >>> _time(1.09e-3), _time(8.1e-6)
     ('1.090 ms', '8.1 us')

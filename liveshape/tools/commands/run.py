@@ -1,4 +1,4 @@
-"""`liveshape run`: one method on given or random inputs, its outputs in numbers, and its time."""
+"""`liveshape run`: run one method on given or random inputs; print output statistics and latency."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from liveshape.tools.model_argument import runnable_model
 
 _SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
 _SCALAR = "scalar"
-# Integers are mostly token ids, indices and positions: small ones are inside of every table.
+# Random integers are mostly token ids, indices and positions: small ones are in range of every table.
 _INTEGERS_BELOW = 8
 _NUMBERS: Mapping[str, Any] = {"bool": False, "float": 0.0, "int": 0, "NoneType": None}
-_HEADER_BYTES = 1 << 16  # of an array in an archive, beside its numbers
+_HEADER_BYTES = 1 << 16  # most bytes of the .npy header of an array in a .npz
 
 
 def run(
@@ -52,10 +52,10 @@ def run(
     activations: str = "float32",
     conversion: Conversion | None = None,
 ) -> int:
-    """Run a method `repeat` times and print what came out of the last run; 0 if it ran.
+    """Run a method `repeat` times and print the outputs of the last run; exit code 0 if it ran.
 
-    Where `strict`, a program with an operator that only the host computes is refused. A model that is no program yet is
-    converted as `conversion` says.
+    `strict` refuses operators that would fall back to the host. A checkpoint that is no program yet is converted as
+    `conversion` says.
 
     Example: `run("model.pte", input_shapes="1x7x64", repeat=10)`.
     """
@@ -66,7 +66,7 @@ def run(
         upload_bar() as progress,
         load_program(target, program_file(path), data_path=list(data), progress=progress) as opened,
     ):
-        # A wrong shape is told before any weight is uploaded.
+        # Refuse a wrong shape before weights are uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
         inputs = _legal(inputs, opened.file.signatures.get(method), given=bool(input_files))
         start = time.perf_counter()
@@ -96,7 +96,7 @@ def run(
 def make_inputs(
     takes: Sequence[TensorInfo], shapes: str | None, files: Sequence[str] | None, seed: int = 0
 ) -> list[Any]:
-    """The inputs of a call: from files, or random at the given shapes, or random at the bounds.
+    """Inputs of a call: from files, random at the given shapes, or random at the upper bounds.
 
     Example: `make_inputs(model.inputs, "1x7x64,1", None)`.
     """
@@ -110,7 +110,7 @@ def make_inputs(
 
 
 def _legal(inputs: list[Any], signature: Signature | None, given: bool) -> list[Any]:
-    """Inputs that the program was exported for: values that it fixes are no random ones."""
+    """Check inputs against the signature; random inputs take the values that the export fixed."""
     if signature is None:
         return inputs
     if not given:
@@ -122,7 +122,7 @@ def _legal(inputs: list[Any], signature: Signature | None, given: bool) -> list[
 
 
 def parse_shapes(text: str, takes: Sequence[TensorInfo]) -> list[tuple[int, ...]]:
-    """One shape per input from `1x7x64,1`; errors show what this program takes.
+    """Parse `--input-shapes`: one shape per input from `1x7x64,1`; errors show the expected inputs.
 
     >>> parse_shapes("1x7", [TensorInfo("input 0", "int64", (1, 9), dynamic=True)])
     [(1, 7)]
@@ -191,7 +191,7 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
         suffix = os.path.splitext(path)[1].lower()
         try:
             if suffix == ".npy":
-                # Through a map: a header that promises more than the file holds costs nothing.
+                # Memory-mapped: a header that promises more than the file holds allocates nothing.
                 found.append(np.array(np.load(path, mmap_mode="r", allow_pickle=False)))
             elif suffix == ".npz":
                 found.extend(_from_archive(path, takes))
@@ -201,7 +201,7 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
                 raise InputError("inputs are .npy, .npz or .bin files, one per input")
         except OSError:
             raise
-        except Exception as error:  # numpy, zipfile and zlib have many, and none says which file
+        except Exception as error:  # numpy, zipfile and zlib raise many kinds, and none names the file
             raise InputError(f"{path}: {str(error) or type(error).__name__}") from error
     if named:
         rest_of = iter(found)
@@ -214,7 +214,7 @@ def _from_files(files: Sequence[str], takes: Sequence[TensorInfo], shapes: Seque
 
 
 def _from_archive(path: str, takes: Sequence[TensorInfo]) -> list[Any]:
-    """The arrays of a .npz that is no larger, unpacked, than what the method takes."""
+    """Load the arrays of a .npz whose unpacked size is bounded by the method's inputs."""
     most = sum(prod(info.bounds) * ITEM_SIZES.get(info.dtype, 8) + _HEADER_BYTES for info in takes)
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
@@ -225,7 +225,7 @@ def _from_archive(path: str, takes: Sequence[TensorInfo]) -> list[Any]:
 
 
 def _from_bytes(path: str, info: TensorInfo, shape: tuple[int, ...]) -> Any:
-    """The plain numbers of a .bin, which must be as many as the shape has."""
+    """Load raw elements of a .bin, whose count must match the shape."""
     if not info.is_tensor:
         raise InputError(f"{info.name} is a number; give it as a .npy")
     expected, size = prod(shape) * file_dtype(info.dtype).itemsize, os.path.getsize(path)
@@ -253,7 +253,7 @@ def _save(path: str, outputs: Sequence[Any]) -> None:
 
 
 def summary(name: str, value: Any) -> dict[str, Any]:
-    """An output in numbers; least, greatest and mean are of its finite values.
+    """Statistics of an output; min, max and mean are of its finite values.
 
     >>> summary("output 0", np.array([1.0, np.nan]))["nan"]
     1
@@ -296,7 +296,7 @@ def _document(
 
 
 def _plain(values: Any) -> Any:
-    """Nested lists without the numbers that JSON does not have."""
+    """Nested lists with NaN and infinity replaced, which JSON lacks."""
     if isinstance(values, list):
         return [_plain(value) for value in values]
     return None if isinstance(values, float) and not np.isfinite(values) else values

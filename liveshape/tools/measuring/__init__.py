@@ -1,1 +1,1 @@
-"""What the commands measure with."""
+"""Measurement for the commands: benchmarks, profiles, perplexity, peak rates, plots."""

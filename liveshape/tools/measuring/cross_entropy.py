@@ -1,9 +1,8 @@
-"""Cross-entropy of a model on a text, and the perplexity that follows, by the rule of llama.cpp.
+"""Cross-entropy and perplexity of a model on a text, computed as llama.cpp does.
 
-The text is cut into windows of a context that do not overlap; what is left after the last whole one does not count.
-Each window is read from an empty cache and begins with the token that begins texts, in place of its first, where the
-tokenizer puts one before a text. Of a window the second half is foretold and counts, so that each of its tokens has
-seen at least half a context.
+The text is split into non-overlapping windows of one context; the incomplete last one is dropped. Each window starts
+from an empty KV cache, its first token replaced by BOS where the tokenizer adds one. Only the second half of a window
+is scored, so that each scored token has at least half a context before it.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from liveshape.tools.console import counted, work_bar
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
 
-CONTEXT = 512  # of a window, where the model holds as many
-LEAST = 4  # tokens of a window
+CONTEXT = 512  # default tokens per window, if the model's context is as long
+LEAST = 4  # tokens per window
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of a text and what it was computed of."""
+    """The perplexity of a text, and the counts behind it."""
 
     perplexity: float
-    deviation: float  # of the perplexity, as the tokens vary
-    counted: int  # tokens that were foretold
-    tokens: int  # that the model read
+    deviation: float  # standard error of the perplexity over tokens
+    counted: int  # scored tokens
+    tokens: int  # tokens evaluated, the unscored half included
     windows: int
     context: int
     seconds: float
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens that the model read in a second."""
+        """Evaluated tokens per second."""
         return self.tokens / self.seconds
 
 
 def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int | None = None) -> Measured:
-    """The perplexity of a text. What is in the cache of the model is forgotten.
+    """Compute the perplexity of a text. Resets the model's KV cache.
 
     Example: `measure(*load("SmolLM2-135M-Instruct"), text, 256).perplexity`.
     """
@@ -63,7 +62,7 @@ def measure(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int 
 
 
 def windows_of(model: LanguageModel, tokenizer: Tokenizer, text: str, context: int) -> list[list[int]]:
-    """The tokens of a text in whole windows of a context, each begun as the tokenizer begins texts.
+    """Tokenize a text into whole windows of one context, each starting with BOS where the tokenizer adds it.
 
     Example: `windows_of(model, tokenizer, text, 256)`.
     """
@@ -77,7 +76,7 @@ def windows_of(model: LanguageModel, tokenizer: Tokenizer, text: str, context: i
 
 
 def whole_windows(tokenizer: Tokenizer, text: str, context: int) -> list[list[int]]:
-    """The same, for any model.
+    """`windows_of` without a check against a model's context.
 
     Example: `len(whole_windows(tokenizer, text, 256))`.
     """
@@ -88,13 +87,13 @@ def whole_windows(tokenizer: Tokenizer, text: str, context: int) -> list[list[in
             f"a text of {counted(len(ids), 'token')} is shorter than a context of {context}; give a longer text, or "
             "a smaller --context"
         )
-    # A tokenizer that begins a text with a token begins an empty one with it, too.
+    # A tokenizer that adds BOS adds it to an empty text, too.
     begin = tokenizer.encode("")[:1]
     return [[*begin, *window[len(begin) :]] for window in windows]
 
 
 def measured(losses: Any, context: int, windows: int, seconds: float) -> Measured:
-    """What the losses of single tokens, minus the logarithms of their probabilities, come to.
+    """Perplexity and its standard error from per-token losses (negative log-likelihoods).
 
     >>> measured(np.log([2.0, 8.0]), 4, 2, 1.0).perplexity
     4.0
@@ -105,7 +104,7 @@ def measured(losses: Any, context: int, windows: int, seconds: float) -> Measure
 
 
 def foretold(model: LanguageModel, window: Sequence[int]) -> Iterator[tuple[Any, Sequence[int]]]:
-    """The second half of a window in pieces: logarithms of all probabilities, a row a token, and the tokens that came.
+    """Log-softmax rows of the second half of a window and their target tokens, chunk by chunk.
 
     Example: `for rows, tokens in foretold(model, window): rows[range(len(tokens)), tokens]`.
     """
@@ -121,7 +120,7 @@ def foretold(model: LanguageModel, window: Sequence[int]) -> Iterator[tuple[Any,
 
 
 def losses_of(rows: Any, tokens: Sequence[int]) -> Any:
-    """Minus the logarithms of the probabilities of the tokens that came.
+    """Negative log-likelihoods of the target tokens.
 
     >>> losses_of(np.array([[-1.0, -2.0]]), [1])
     array([2.])

@@ -1,7 +1,6 @@
-"""What a recipe cost: perplexity of the model that was written, and its divergence from its source.
+"""Quantization loss: perplexity of an exported model and its KL divergence from the unquantized source.
 
-The source's own weights are written too, unquantized and in float32, into a folder that goes at the end; both run on
-the device over the same windows of a text.
+The source is exported in float32 to a temporary folder; both run on the device over the same windows of a text.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.tools.console import upload_bar, work_bar
 from liveshape.tools.measuring.cross_entropy import Measured, foretold, losses_of, measured, windows_of
 
-CONTEXT = 256  # of a window, where the model holds as many
+CONTEXT = 256  # default tokens per window, if the model's context is as long
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A model beside its source, on one text."""
+    """An exported model compared with its source on one text."""
 
     model: Measured
     source: Measured
-    divergence: float  # of the model's probabilities from the source's, in nats: the mean over tokens
-    agreement: float  # how often both hold the same token for the likeliest
+    divergence: float  # mean KL divergence over tokens, in nats
+    agreement: float  # fraction of tokens with the same top-1
 
     def __str__(self) -> str:
         more = self.model.perplexity / self.source.perplexity - 1
@@ -46,7 +45,7 @@ class Compared:
 
 
 def evaluate(checkpoint: Checkpoint, folder: Path, settings: Settings, text: str, device: str | None) -> Compared:
-    """Compare the model of a folder with the checkpoint that it was made of.
+    """Compare an exported model with the checkpoint that it was converted from.
 
     Example: `evaluate(checkpoint, Path("smollm"), Settings(), text, None).divergence`.
     """
@@ -63,7 +62,7 @@ def evaluate(checkpoint: Checkpoint, folder: Path, settings: Settings, text: str
 
 
 def compare(model: LanguageModel, source: LanguageModel, tokenizer: Tokenizer, text: str) -> Compared:
-    """Both on the windows of a text, in turns. What is in their caches is forgotten.
+    """Perplexity of both models and KL divergence on one text. Resets their KV caches.
 
     Example: `compare(model, source, tokenizer, text).agreement`.
     """
@@ -77,7 +76,7 @@ def compare(model: LanguageModel, source: LanguageModel, tokenizer: Tokenizer, t
         for number, window in enumerate(windows):
             progress(f"comparing with the source, window {number + 1}")
             tokens = window[len(window) // 2 + 1 :]
-            # Whole halves: the two may come in pieces of different lengths.
+            # Concatenate: the two models may chunk a window differently.
             rows, wanted = (np.concatenate([rows for rows, _ in foretold(each, window)]) for each in (model, source))
             ours.append(losses_of(rows, tokens))
             theirs.append(losses_of(wanted, tokens))

@@ -1,4 +1,4 @@
-"""A plot as an SVG file, written with the standard library: bars, or lines over numbers."""
+"""SVG plots with the standard library alone: bar charts and line charts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 50, 60
-_APART = 32  # of two labels below an axis
+_APART = 32  # least distance between two tick labels
 _COLORS = ("#2a6fbb", "#d1622b", "#3a8f4d", "#8a5bb0", "#a03b4b", "#5b6770")
 _TEXT = 'font-family="sans-serif" font-size="13" fill="#333"'
 
@@ -16,7 +16,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
-    """One bar for each name.
+    """A bar chart with one bar per name.
 
     >>> bars("1b", "tokens/s", {"pp512": 12870.0, "tg128": 612.0}).count("<rect")
     3
@@ -36,7 +36,7 @@ def bars(title: str, unit: str, values: Mapping[str, float]) -> str:
 
 
 def lines(title: str, unit: str, axis: str, rows: Mapping[str, Points]) -> str:
-    """A line through the points of each name.
+    """A line chart with one line per name.
 
     >>> lines("1b", "tokens/s", "tokens before", {"tg128": [(0, 700.0), (4096, 650.0)]}).count("<polyline")
     1
@@ -50,7 +50,7 @@ def lines(title: str, unit: str, axis: str, rows: Mapping[str, Points]) -> str:
 
     parts, free = [], -math.inf
     for x in xs:
-        if place(x) >= free:  # labels do not run into each other
+        if place(x) >= free:  # tick labels must not overlap
             parts.append(_label(place(x), _HEIGHT - _BOTTOM + 20, f"{x:,.0f}"))
             free = place(x) + _APART
     parts.append(_label(_WIDTH / 2, _HEIGHT - 15, axis))
@@ -59,7 +59,7 @@ def lines(title: str, unit: str, axis: str, rows: Mapping[str, Points]) -> str:
         path = " ".join(f"{place(x):.1f},{_y(y, top):.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts += [f'<circle cx="{place(x):.1f}" cy="{_y(y, top):.1f}" r="4" fill="{color}"/>' for x, y in points]
-        # Below the lines, which begin at zero: there is room.
+        # Legend below the lines: the axis begins at zero, so there is room.
         y = _HEIGHT - _BOTTOM - 12 - 18 * (len(rows) - 1 - number)
         parts.append(_label(_WIDTH - _RIGHT - 20, y, name, color, "end"))
     return _page(title, unit, top, parts)
@@ -88,7 +88,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next number that four lines divide well.
+    """Round an axis maximum up to a number that four grid lines divide well.
 
     >>> _round_up(612.0), _round_up(0.0)
     (800.0, 1.0)

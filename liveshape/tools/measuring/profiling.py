@@ -1,8 +1,8 @@
-"""One work, done several times: at full speed by the host's clock, then by the device's, as a whole and by commands,
-with what each command moves and computes counted from the plan.
+"""Profile a workload over several runs: wall-clock at full speed, then GPU timestamps per submit and per dispatch, with
+bytes and operations of each dispatch counted from the plan.
 
-Reading the clock around every command takes time of its own on some devices: what that is follows from the whole, and
-is taken off.
+Timestamps around every dispatch cost time on some devices: that overhead follows from the per-submit time and is
+subtracted.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from liveshape.plan.cost import Cost, costs
 from liveshape.plan.layers import layers_of
 from liveshape.run.executor import Executor
 
-PHASES = ("plan", "encode", "submit", "wait")  # of the host; the rest is Python around them
-AGREES = 0.1  # how far the sum of commands may be from the whole
+PHASES = ("plan", "encode", "submit", "wait")  # host phases; the rest is Python overhead
+AGREES = 0.1  # allowed relative difference of the dispatches' sum from the per-submit time
 
 
 @dataclass(frozen=True)
 class Executed:
-    """A command as the device ran it: what it is of, what it cost, and when it began and ended."""
+    """One dispatch: its node and kernel, its cost, and its GPU timestamps."""
 
     kernel: str
     operator: str
     label: str
     layer: str
-    sources: tuple[str, ...]  # the nodes of the file that its node stands for
+    sources: tuple[str, ...]  # source nodes in the file of a fused node
     cost: Cost
     begin: float
     end: float
@@ -42,7 +42,7 @@ class Executed:
 
 @dataclass
 class Line:
-    """Commands that have something in common, together."""
+    """Aggregate of the dispatches with the same key."""
 
     name: str
     times: int = 0
@@ -52,23 +52,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of a work goes. `turns` are its tokens where it is a generation, 1 elsewhere."""
+    """Profile of one workload. `turns` is the number of tokens for decode, else 1."""
 
     name: str
     turns: int
-    seconds: float  # by the host's clock, while nobody looked at the device's
-    host: dict[str, float]  # of that, by phases
+    seconds: float  # wall-clock, with no GPU timestamps
+    host: dict[str, float]  # its split into phases
     submits: int
     dispatches: int
     param_bytes: int
     cost: Cost
-    executed: tuple[Executed, ...]  # empty where the device has no clock
-    whole: float  # seconds of the device, by a clock that was read around submits alone
-    spans: tuple[Span, ...]  # of the host, while `executed` ran
-    tick: float = 0.0  # seconds of a reading of the clock, which the commands are without
+    executed: tuple[Executed, ...]  # empty without timestamp queries
+    whole: float  # GPU seconds, timestamps around submits alone
+    spans: tuple[Span, ...]  # host spans of the run of `executed`
+    tick: float = 0.0  # overhead of a timestamp, subtracted from the dispatches
 
     def by(self, what: Callable[[Executed], str]) -> list[Line]:
-        """Lines of the commands that have the same `what`.
+        """Aggregate the dispatches by a key.
 
         Example: `profile.by(lambda command: command.kernel)`.
         """
@@ -82,14 +82,14 @@ class Profile:
 
     @property
     def device(self) -> float:
-        """Seconds of all commands."""
+        """GPU seconds of all dispatches."""
         return sum(command.seconds for command in self.executed)
 
 
 def profiled(
     executor: Executor, name: str, turns: int, prepare: Callable[[], None], work: Callable[[], None], repeats: int = 3
 ) -> Profile:
-    """Do a work once to warm up, then `repeats` times under each clock; the fastest run of each counts.
+    """Profile a workload: one warmup run, then `repeats` runs under each clock, keeping the fastest of each.
 
     Example: `profiled(executor, "tg32", 32, model.reset, lambda: do(model, Work(tokens=32)))`.
     """
@@ -118,9 +118,9 @@ def profiled(
 
 
 def without_ticks(seconds: Sequence[float], whole: float) -> tuple[list[float], float]:
-    """The seconds of commands that together take `whole`, without those of the clock, and what it takes for each.
+    """Subtract the timestamp overhead from per-dispatch times so that they sum to `whole`; returns times and overhead.
 
-    A command that is shorter than that has none left, and the others give what it could not.
+    A dispatch shorter than the overhead becomes 0, and the others absorb the remainder.
 
     >>> without_ticks([6.0, 9.0, 7.0], 7.0)
     ([1.0, 4.0, 2.0], 5.0)
@@ -138,7 +138,7 @@ def without_ticks(seconds: Sequence[float], whole: float) -> tuple[list[float], 
 
 @dataclass(frozen=True)
 class _Host:
-    """A run at full speed."""
+    """Wall-clock of one run at full speed, by host phase."""
 
     seconds: float
     phases: dict[str, float]
@@ -154,7 +154,7 @@ def _by_host(executor: Executor, prepare: Callable[[], None], work: Callable[[],
         begin = time.perf_counter()
         work()
         seconds = time.perf_counter() - begin
-        spans, submits = list(watched.spans), counters.submits - submits  # without what ends the watching
+        spans, submits = list(watched.spans), counters.submits - submits  # without the submits that end the watching
     phases = {phase: sum(end - begin for name, begin, end in spans if name == phase) for phase in PHASES}
     return _Host(seconds, phases, submits, arena.uploaded - uploaded)
 
@@ -182,7 +182,7 @@ def _device_seconds(watched: Watched) -> float:
 
 
 def _costs(executor: Executor, commands: Sequence[Command]) -> list[Cost]:
-    """The cost of each command at the shapes that are live now."""
+    """Bytes and operations of each dispatch at the current live shapes."""
     half = executor.plan.limits.half
     of_node = {node: costs(executor.live.nodes[node], half) for node in {command.origin[0] for command in commands}}
     return [of_node[node][step] for node, step in (command.origin for command in commands)]
@@ -200,7 +200,7 @@ def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[C
 
 @contextmanager
 def _noted(executor: Executor, watched: Watched) -> Iterator[None]:
-    """Note the host's time of planning, and of making commands as a part of encoding."""
+    """Record host spans of planning and of encoding commands."""
     pairs: tuple[tuple[Any, str, str], ...] = (
         (executor.live, "walk", "plan"),
         (executor.encoder, "commands", "encode"),

@@ -1,6 +1,6 @@
-"""Llamas of well known sizes with random 4-bit weights, as `liveshape export` writes them: no file, no torch.
+"""Llama graphs of well-known sizes with random 4-bit weights, as `liveshape export` writes them: no file, no torch.
 
-What the weights are does not change the time, so a few megabytes of random bytes serve all of them.
+Speed does not depend on the values of weights, so all share a few megabytes of random bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from liveshape.lower.fusion import fuse
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a Llama; the defaults are those of Llama-3.2-1B."""
+    """Hyperparameters of a Llama; the defaults are Llama-3.2-1B."""
 
     layers: int = 16
     hidden: int = 2048
@@ -41,7 +41,7 @@ SHAPES = {
 
 
 def shape_of(name: str, max_context: int) -> Shape:
-    """The shape of a name, with a cache of at least so many tokens.
+    """Hyperparameters by name, with a KV cache of at least `max_context` tokens.
 
     >>> shape_of("1b", 4224).max_context, shape_of("1b", 7).max_context
     (4224, 2048)
@@ -51,7 +51,7 @@ def shape_of(name: str, max_context: int) -> Shape:
 
 
 class Pool:
-    """Bytes that constants share on the host, each from another place on: on the device each has its own.
+    """Random bytes that constants share on the host, at different offsets; on the device each has its own copy.
 
     >>> pool = Pool(np.arange(4, dtype=np.uint8), 8, 2)
     >>> len(pool.take(8)), pool.take(8)[0]
@@ -64,18 +64,18 @@ class Pool:
         self._next = 0
 
     def take(self, nbytes: int) -> memoryview:
-        """So many bytes that nobody else has all of."""
+        """The next `nbytes` bytes, at a new offset."""
         begin = self._next
         self._next += _APART
         return self._data[begin : begin + nbytes]
 
 
-_APART = 64  # bytes between two constants of a pool
-_BLOCK = 1 << 20  # numbers that are drawn
+_APART = 64  # bytes between the offsets of two constants
+_BLOCK = 1 << 20  # random elements that are drawn
 
 
 class Llama:
-    """Adds values and nodes in program order."""
+    """Builds the graph of a Llama: adds values and nodes in program order."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = s = shape
@@ -170,5 +170,5 @@ class Llama:
 
 
 def llama_graph(shape: Shape, limits: Limits) -> Graph:
-    """A graph for `liveshape.llm.program.token_graph.token_graph`, fused for a device with these limits."""
+    """The Llama graph for `liveshape.llm.program.token_graph.token_graph`, fused for a device with these limits."""
     return fuse(Llama(shape).graph(), limits)

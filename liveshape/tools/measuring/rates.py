@@ -1,6 +1,6 @@
-"""What an adapter does at its best: bytes that a copy moves, and operations of floats and of packed 8-bit integers.
+"""Peak rates of an adapter: copy bandwidth, and throughput in float32, float16 and packed int8 (dot4I8Packed).
 
-Measured by the device's clock where it has one, remembered per adapter and driver, and what a profile compares with.
+Measured with timestamp queries where the device has them, cached per adapter and driver; the roofline of a profile.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from liveshape.plan.plan_state import fold
 from liveshape.tools.measuring.remembered import recall, remember
 
 _FILE = "rates"
-_OPERATIONS = 128  # of a turn of the kernels that compute
-_VECTORS = 8  # that a thread copies
-_COPIED_BYTES, _COPIED_BY_SOFTWARE = 512 << 20, 16 << 20  # more than a cache holds
-_THREADS, _THREADS_OF_SOFTWARE = 1 << 18, 1 << 8  # enough to fill it
-_ENOUGH = 0.005  # seconds that a clock measures well
+_OPERATIONS = 128  # per loop iteration of the compute kernels
+_VECTORS = 8  # vec4s copied per thread
+_COPIED_BYTES, _COPIED_BY_SOFTWARE = 512 << 20, 16 << 20  # larger than the caches
+_THREADS, _THREADS_OF_SOFTWARE = 1 << 18, 1 << 8  # enough for full occupancy
+_ENOUGH = 0.005  # seconds that a clock resolves well
 _TRIES = 5
 _MOST_TURNS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Per second; None for what the adapter does not have."""
+    """Peak rates per second; None where the adapter lacks the feature."""
 
     copy: float  # bytes, read and written
-    f32: float  # operations, of which a multiplication with an addition is two
+    f32: float  # operations; an FMA counts as two
     f16: float | None
     int8: float | None  # by dot4I8Packed
     date: str
@@ -45,7 +45,7 @@ MEASURED = ("copy", "f32", "f16", "int8")
 
 
 def rates_of(device: Device, again: bool = False, begin: Callable[[str], None] = lambda what: None) -> Rates:
-    """The rates of a device: remembered, or measured now. `begin` is told what is measured.
+    """Peak rates of a device, cached or measured now. `begin` is called with the name of each measurement.
 
     Example: `rates_of(open_device()).copy / 1e9`.
     """
@@ -58,7 +58,7 @@ def rates_of(device: Device, again: bool = False, begin: Callable[[str], None] =
 
 
 def measure(device: Device, begin: Callable[[str], None] = lambda what: None) -> Rates:
-    """Measure them, which takes a second or less on a GPU.
+    """Measure the peak rates; takes a second or less on a GPU.
 
     Example: `measure(open_device()).f32 / 1e12`.
     """
@@ -101,7 +101,7 @@ def _dots(device: Device) -> float | None:
     try:
         return _computing("measure/dots", "int32")(device)
     except LiveshapeError:
-        return None  # its WGSL has no such function
+        return None  # no such builtin in its WGSL
 
 
 _MEASURES: dict[str, Callable[[Device], float | None]] = {
@@ -113,7 +113,7 @@ _MEASURES: dict[str, Callable[[Device], float | None]] = {
 
 
 class _Work:
-    """One kernel on memory of its own, while the context lasts."""
+    """A microbenchmark kernel with its buffers, as a context manager."""
 
     def __init__(
         self, device: Device, name: str, dtypes: tuple[str, ...], numel: int, threads: int, **values: Any
@@ -146,21 +146,21 @@ class _Work:
         self._device.free(self._buffers)
 
     def put(self, **values: Any) -> None:
-        """Change params."""
+        """Update the kernel's params."""
         self._values |= values
         self._device.write(self._uniforms, 0, self._kernel.pack(self._values))
 
     def best(self) -> float:
-        """The least seconds of several runs."""
+        """Fastest of several runs, in seconds."""
         return min(self.once() for _ in range(_TRIES))
 
     def once(self) -> float:
-        """The seconds of one run."""
+        """Seconds of one run."""
         return seconds_of(self._device, [self._command])
 
 
 def seconds_of(device: Device, commands: Sequence[Command]) -> float:
-    """The seconds that one submit of the commands takes, by the device's clock where it has one.
+    """Seconds of one submit of the commands, by timestamp queries where the device has them, else wall-clock.
 
     Example: `seconds_of(device, executor.encoder.commands(live, 0, 1))`.
     """

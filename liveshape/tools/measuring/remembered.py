@@ -1,6 +1,6 @@
-"""What was measured of an adapter, kept in the user's cache folder: a driver is the same until it is another one.
+"""Measurements cached on disk per adapter and driver version, in the user's cache folder.
 
-A file that cannot be read is as good as none, and one that cannot be written costs the next process a measurement.
+An unreadable cache file counts as a miss, an unwritable one costs the next process a measurement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from liveshape.device.protocol import Adapter
 
 
 def recall(adapter: Adapter, what: str) -> Any:
-    """What was remembered of an adapter, or None.
+    """The cached value for an adapter, or None.
 
     Example: `recall(device.adapter, "rates")`.
     """
@@ -25,14 +25,14 @@ def recall(adapter: Adapter, what: str) -> Any:
 
 
 def remember(adapter: Adapter, what: str, value: Any) -> None:
-    """Keep plain values of an adapter for processes to come.
+    """Cache JSON values for an adapter on disk.
 
     Example: `remember(device.adapter, "rates", {"copy": 3.9e12})`.
     """
     path = _path(what)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: another process may read it now.
+        # Atomic: another process may be reading it.
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump(_all(what) | {_key(adapter): value}, file, indent=2)
         os.replace(file.name, path)

@@ -1,4 +1,4 @@
-"""What `bench` and `profile` measure: the language model of a folder or of random weights, or a program's method."""
+"""Workloads of `bench` and `profile`: a language model from a folder or with random weights, or a program's method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from liveshape.tools.model_argument import contexts_of, runnable_model
 
 @dataclass(frozen=True)
 class Work:
-    """A row: a prompt of so many tokens, the generation of so many, after `depth` tokens; or a call of a program."""
+    """A workload: prefill of `prompt` tokens or decode of `tokens`, with `depth` tokens in the KV cache; or a call."""
 
     prompt: int = 0
     tokens: int = 0
@@ -40,7 +40,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """As llama-bench writes it.
+        """Test name in llama-bench's notation.
 
         >>> Work(prompt=512, depth=4096).name, Work(tokens=128).name
         ('pp512 @ d4096', 'tg128')
@@ -50,12 +50,12 @@ class Work:
 
     @property
     def context(self) -> int:
-        """Tokens that the cache must hold; generation begins with one token of its own."""
+        """Context length needed; decode begins with one token of its own."""
         return self.depth + (self.prompt or self.tokens)
 
 
 def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) -> list[Work]:
-    """A prompt and a generation of each length after each depth; 0 is none.
+    """Prefill and decode workloads of each length at each depth; a length of 0 is skipped.
 
     >>> [work.name for work in works([512], [128, 0], [0, 64])]
     ['pp512', 'tg128', 'pp512 @ d64', 'tg128 @ d64']
@@ -72,7 +72,7 @@ def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) 
 
 
 def is_program(model: str) -> bool:
-    """Whether a model is timed by calls: a program, and no folder or source of a language model.
+    """Whether a model is benchmarked per call: a `.pte` program, not a language model's folder or checkpoint.
 
     Example: `is_program("model.pte")`.
     """
@@ -80,7 +80,7 @@ def is_program(model: str) -> bool:
 
 
 def check_calls(model: str, conversion: Conversion | None) -> None:
-    """Refuse what is asked of language models for a program that is timed by calls.
+    """Refuse language model options for a program that is benchmarked per call.
 
     Example: `check_calls("model.pte", Conversion())`.
     """
@@ -93,7 +93,7 @@ def check_calls(model: str, conversion: Conversion | None) -> None:
 
 
 def call_name(method: str, inputs: Sequence[Any]) -> str:
-    """A call by the shapes of its inputs.
+    """Test name of a call: the method and its input shapes.
 
     >>> call_name("forward", [np.zeros((1, 7)), 3])
     'forward 1x7,scalar'
@@ -103,13 +103,13 @@ def call_name(method: str, inputs: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """A language model as the user names it: a folder, or random weights of a shape; neither is the shipped model."""
+    """The language model to measure: a folder, or random weights of a named size; by default the shipped model."""
 
     path: str | None = None
     shape: str | None = None
     half_cache: bool = False
     activations: str = "float32"
-    max_context: int | None = None  # as the user wants it; None is what the works need
+    max_context: int | None = None  # requested context length; None is what the workloads need
     title: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,19 +120,19 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What a table calls it."""
+        """Name in tables."""
         return self.title or self.shape or self.folder.name
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The model's folder."""
         return shipped_model() if self.path is None else Path(self.path)
 
     @contextmanager
     def converted(self, conversion: Conversion, rows: Sequence[Work]) -> Iterator[Subject]:
-        """The same as something that runs: what is no program yet is converted, and keeps its name.
+        """This subject with its checkpoint converted to a program where needed, under the same name.
 
-        Works that it cannot do are refused before that.
+        Workloads beyond its context are refused before the conversion.
 
         Example: `with Subject("model.gguf").converted(Conversion(), rows) as subject: subject.open(rows, device)`.
         """
@@ -148,9 +148,9 @@ class Subject:
             yield replace(self, path=str(path), title=self.folder.name)
 
     def context(self, rows: Sequence[Work]) -> int | None:
-        """The context that works need, as `max_context` of a load; None where the file's own one does.
+        """`max_context` to load the model with for these workloads; None where the exported one is enough.
 
-        It is the user's, or as large as they need, up to what the model was trained for. No weight is read for that.
+        As requested, or as long as they need, up to the trained context length. Reads no weights.
 
         Example: `Subject("model-folder").context([Work(prompt=512, depth=4096)])`.
         """
@@ -167,7 +167,7 @@ class Subject:
         return longest.context
 
     def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
-        """The model on a device, with a context that holds these works.
+        """Load the model on a device, with a context that fits these workloads.
 
         Example: `Subject(shape="tiny").open([Work(tokens=128)], open_device())`.
         """
@@ -210,23 +210,23 @@ def _longest(rows: Sequence[Work]) -> Work:
 
 
 def random_tokens(model: LanguageModel, count: int) -> list[int]:
-    """The same tokens at every call."""
+    """Random token ids, the same at every call."""
     found: list[int] = np.random.default_rng(0).integers(0, model.vocab_size, count).tolist()
     return found
 
 
 def go_to_depth(model: LanguageModel, depth: int) -> None:
-    """Leave a text of `depth` tokens in the cache, and the device idle."""
+    """Fill the KV cache with `depth` tokens, and wait until the device is idle."""
     try:
         model.truncate(min(depth, model.position))
     except UnsupportedError:
-        model.reset()  # state that is no entry per token can only go back to the start
+        model.reset()  # recurrent state cannot be truncated to a depth
     model.prefill(random_tokens(model, depth)[model.position :])
     model.device.flush()
 
 
 def do(model: LanguageModel, work: Work) -> None:
-    """Do a work after its depth, until the device is done."""
+    """Run a workload at its depth, and wait for the device."""
     if work.prompt:
         model.prefill(random_tokens(model, work.prompt))
         model.device.flush()

@@ -1,6 +1,6 @@
-"""A profile as a trace file that Perfetto (ui.perfetto.dev) and chrome://tracing show: the host above the device.
+"""Profiles as Chrome trace JSON for Perfetto (ui.perfetto.dev) and chrome://tracing: the host above the device.
 
-The two have clocks of their own: the first command of a work is put where the host ended its first submit.
+The two clocks are aligned by starting a workload's first dispatch where the host ended its first submit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HOST, _DEVICE = 1, 2
 
 
 def trace(profiles: Sequence[Profile]) -> str:
-    """The text of the file.
+    """The trace file as JSON text.
 
     Example: `Path("trace.json").write_text(trace(profiles))`.
     """
@@ -55,7 +55,7 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def _event(pid: int, thread: int, name: str, begin: float, end: float, **more: Any) -> dict[str, Any]:
-    """A stretch of time, in microseconds."""
+    """A complete event ("X"), in microseconds."""
     return {
         "ph": "X", "name": name, "pid": pid, "tid": thread, "ts": 1e6 * begin, "dur": 1e6 * (end - begin), "args": more
     }  # fmt: skip

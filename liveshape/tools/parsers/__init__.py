@@ -1,1 +1,1 @@
-"""The parsers of the commands: their flags, and what each flag takes."""
+"""argparse parsers of the commands: flags, types and help."""

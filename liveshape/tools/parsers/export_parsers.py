@@ -1,4 +1,4 @@
-"""The words of the commands that make programs and keep them: `export` and `cache`."""
+"""Argument parsers of `export` and `cache`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """The parsers of the two.
+    """Add the subcommands' parsers.
 
     Example: `add_commands(add)`, before `parser.parse_args()`.
     """
@@ -96,7 +96,7 @@ def _add_cache(add: Add) -> None:
     keeping.add_argument("--json", action="store_true", help="print JSON")
 
 
-# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+# Lazy imports: `--help` loads no command's modules.
 
 
 def _run_export(arguments: argparse.Namespace) -> int:

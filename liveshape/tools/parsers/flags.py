@@ -1,4 +1,4 @@
-"""What the parsers of commands have in common: the kinds of numbers that flags take, and flags of several commands."""
+"""Shared by the argument parsers: argparse types for numbers, and flags that several commands have."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from liveshape.export.model.config import Mode
 if TYPE_CHECKING:
     from liveshape.export.runnable import Conversion
 
-# What the help of several commands says below their flags.
+# Help epilogs of several commands.
 SOURCES = """\
 A GGUF file, a Hugging Face folder, a llama2.c .bin, or the name of a model on the Hub (owner/name, the extra `hub`) is
 converted at its first use, as `liveshape export` does, and kept in the cache folder: `liveshape cache` lists it."""
 
 
 class Add(Protocol):
-    """Makes the parser of a command: its name, a line about it, what stands below its flags, and what it calls."""
+    """Adds the parser of a subcommand: name, one-line help, epilog, and the function that runs it."""
 
     def __call__(
         self, name: str, summary: str, epilog: str, command: Callable[[argparse.Namespace], int], on_device: bool = True
@@ -26,7 +26,7 @@ class Add(Protocol):
 
 
 def positive(text: str) -> int:
-    """A whole number above 0.
+    """argparse type: an integer above 0.
 
     >>> positive("7")
     7
@@ -37,7 +37,7 @@ def positive(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number from 0 on.
+    """argparse type: an integer of 0 or more.
 
     >>> natural("0")
     0
@@ -48,7 +48,7 @@ def natural(text: str) -> int:
 
 
 def positive_or_all(text: str) -> int:
-    """The same, or -1.
+    """argparse type: an integer above 0, or -1 for as many as fit.
 
     >>> positive_or_all("-1")
     -1
@@ -61,7 +61,7 @@ def positive_or_all(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """A whole number from 0 on, or -1.
+    """argparse type: an integer of 0 or more, or -1 for a random seed.
 
     >>> seed("0")
     0
@@ -72,7 +72,7 @@ def seed(text: str) -> int:
 
 
 def counts(text: str) -> list[int]:
-    """A row of whole numbers.
+    """argparse type: comma-separated integers.
 
     >>> counts("0,4096")
     [0, 4096]
@@ -83,7 +83,7 @@ def counts(text: str) -> list[int]:
 
 
 def add_activations(parser: argparse.ArgumentParser) -> None:
-    """How the rows of 4-bit layers are multiplied."""
+    """Add `--activations`: whether activations of 4-bit linear layers are quantized to int8."""
     parser.add_argument(
         "--activations",
         choices=("float32", "int8"),
@@ -93,7 +93,7 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
 
 
 def add_conversion(parser: argparse.ArgumentParser, context: bool = True) -> None:
-    """How a source that is no program yet is converted, and, where texts are made, how long these may become."""
+    """Add flags for converting a checkpoint, and `--max-context` where the command generates."""
     parser.add_argument(
         "--quant",
         metavar="HOW",
@@ -111,7 +111,7 @@ def add_conversion(parser: argparse.ArgumentParser, context: bool = True) -> Non
 
 
 def conversion_of(arguments: argparse.Namespace) -> Conversion:
-    """The same, read."""
+    """The conversion settings from the parsed arguments."""
     from liveshape.export.runnable import Conversion
 
     return Conversion(arguments.quant, getattr(arguments, "max_context", None), not arguments.no_cache)

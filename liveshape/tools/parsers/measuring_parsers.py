@@ -1,4 +1,4 @@
-"""The words of the commands that measure: `bench` and `profile`. What they do is in the files of these names."""
+"""Argument parsers of `bench` and `profile`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """The parsers of the two.
+    """Add the subcommands' parsers.
 
     Example: `add_commands(add)`, before `parser.parse_args()`.
     """
@@ -49,7 +49,7 @@ def add_commands(add: Add) -> None:
 
 
 def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
-    """What `bench` and `profile` measure."""
+    """Add the flags that `bench` and `profile` share: model, shape, lengths, depths, repeats."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a language model, or a .pte file")
     parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
     parser.add_argument(
@@ -81,7 +81,7 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
 
 
 def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The same, read."""
+    """The shared keyword arguments of `bench` and `profile`."""
     return {
         "shape": arguments.shape,
         "prompts": arguments.prompt,
@@ -99,7 +99,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+# Lazy imports: `--help` loads no command's modules.
 
 
 def _run_bench(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The words of the commands that look at a machine and at programs: `devices`, `inspect`, `ops` and `run`."""
+"""Argument parsers of `devices`, `inspect`, `ops` and `run`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """The parsers of the four.
+    """Add the subcommands' parsers.
 
     Example: `add_commands(add)`, before `parser.parse_args()`.
     """
@@ -85,7 +85,7 @@ def _add_run(add: Add) -> None:
     add_activations(running)
     add_conversion(running, context=False)
     running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
-    # The words of executor_runner, for habits and scripts.
+    # Aliases for the flags of executor_runner.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
     running.add_argument("--num-executions", dest="repeat", type=positive, help=argparse.SUPPRESS)
     running.set_defaults(print="summary", repeat=1)
@@ -100,7 +100,7 @@ def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+# Lazy imports: `--help` loads no command's modules.
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:

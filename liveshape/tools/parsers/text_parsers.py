@@ -1,4 +1,4 @@
-"""The words of the commands for text: `generate`, `chat`, `perplexity`. What they do is in the files of these names."""
+"""Argument parsers of `generate`, `chat` and `perplexity`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ examples:
 
 
 def add_commands(add: Add) -> None:
-    """The parsers of the three.
+    """Add the subcommands' parsers.
 
     Example: `add_commands(add)`, before `parser.parse_args()`.
     """
@@ -135,7 +135,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
 
 
 def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `generate` and `chat` have in common."""
+    """The shared keyword arguments of `generate` and `chat`."""
     return {
         "system": arguments.system,
         "chat_template": arguments.chat_template,
@@ -161,7 +161,7 @@ def _language_model(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+# Lazy imports: `--help` loads no command's modules.
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
