@@ -1,1 +1,1 @@
-"""GPUs behind a small protocol; wgpu is one way to reach them."""
+"""GPU devices behind a small protocol; wgpu is one backend of it."""

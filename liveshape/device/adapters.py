@@ -1,4 +1,4 @@
-"""The adapters of a library, in the order in which they are offered, and what there is to know about each."""
+"""Enumerating the adapters of a WebGPU library, in order of preference, with their info."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from liveshape.errors import DeviceError
 
 @contextlib.contextmanager
 def no_display() -> Iterator[None]:
-    """Mesa's driver looks for a display and complains on stderr where the session has none; any folder quiets it."""
+    """Set XDG_RUNTIME_DIR where it is unset: without it Mesa complains on stderr; any folder quiets it."""
     name = "XDG_RUNTIME_DIR"
     if name in os.environ:
         yield
@@ -31,18 +31,18 @@ def no_display() -> Iterator[None]:
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-    """wgpu tells in twenty lines what an adapter lacks; what a program needs of it is asked for, or is an error."""
+    """Filter of wgpu's twenty-line log of missing downlevel flags: a missing feature that matters is an error later."""
     return not record.getMessage().startswith(("Missing downlevel flags", "DownlevelCapabilities"))
 
 
 def usable_adapters(library: Library) -> list[Any]:
-    """The adapters as a library has them, GPUs first, and of software adapters the newest driver.
+    """A library's own adapter objects, GPUs first, then software adapters with the newest driver first.
 
     Example: `describe(0, usable_adapters(LIBRARY)[0]).name`.
     """
     offer_software_driver()
     library.configure()
-    logging.getLogger("wgpu").addFilter(_is_of_use)  # as often as it likes: it is there once
+    logging.getLogger("wgpu").addFilter(_is_of_use)  # idempotent
     try:
         with no_display():
             adapters = library.wgpu.gpu.enumerate_adapters_sync()
@@ -53,7 +53,7 @@ def usable_adapters(library: Library) -> list[Any]:
 
 
 def _rank(kind: str, driver: str) -> tuple[bool, list[int]]:
-    """GPUs keep their order; of software adapters the newest driver comes first, several times as fast as an old one.
+    """Sort key: GPUs keep their order; software adapters by newest driver, several times as fast as an old one.
 
     >>> _rank("CPU", "Mesa 25.0.7 (LLVM 15.0.6)") < _rank("CPU", "Mesa 22.3.6 (LLVM 15.0.6)")
     True
@@ -64,7 +64,7 @@ def _rank(kind: str, driver: str) -> tuple[bool, list[int]]:
 
 
 def describe(index: int, adapter: Any) -> Adapter:
-    """What there is to know about an adapter before it is opened.
+    """Adapter info (name, type, driver, limits) without opening a device.
 
     Example: `describe(0, usable_adapters(LIBRARY)[0]).software`.
     """

@@ -1,7 +1,7 @@
-"""The devices that can be opened: backends by name, the adapters that each offers, and the one that a caller means.
+"""Registry of device backends: backends by name, their adapters, and choosing and opening one.
 
-A backend is a function that gives its offers, called when somebody asks. So a library is imported no sooner than it is
-wanted, and a page that has opened its GPU before Python began offers that one.
+A backend is a function that returns its offers, called on demand: a library is imported only when it is used, and a
+web page that opened its GPU before Python started can offer that device.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _opening = threading.RLock()
 
 
 def register(name: str, backend: Backend) -> None:
-    """Add a backend, or put another in the place of one.
+    """Register a backend, replacing one of the same name.
 
     Example: `register("page", lambda: [Offer(adapter, lambda limits: device)])`.
     """
@@ -48,7 +48,7 @@ def register(name: str, backend: Backend) -> None:
 
 
 def default_backend() -> str:
-    """The backend of a caller who names none.
+    """The default backend.
 
     >>> default_backend()
     'wgpu'
@@ -66,9 +66,9 @@ def list_adapters(backend: str | None = None) -> list[Adapter]:
 
 
 def open_device(choice: str | int | None = None, backend: str | None = None, limits: Limits | None = None) -> Device:
-    """The device for an index, a part of a name, or `LIVESHAPE_DEVICE`; without any of them the first GPU.
+    """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default.
 
-    Who asks for the same adapter gets the same device, while it is not lost. With limits it is a device of its own.
+    Devices are shared per adapter until lost; with `limits` a separate device is opened.
 
     >>> open_device("nvidia")  # doctest: +SKIP
     """
@@ -88,7 +88,7 @@ def open_device(choice: str | int | None = None, backend: str | None = None, lim
 
 
 def asked_device(choice: str | int | None = None) -> str | int | None:
-    """What the caller asks for: the choice itself, else the environment variable LIVESHAPE_DEVICE.
+    """The requested device: the choice itself, else the environment variable LIVESHAPE_DEVICE.
 
     >>> asked_device("nvidia")
     'nvidia'
@@ -97,7 +97,7 @@ def asked_device(choice: str | int | None = None) -> str | int | None:
 
 
 def choose_adapter(asked: str | int | None, adapters: Sequence[Adapter]) -> int:
-    """The index of the adapter that is asked for by index or by a part of its name; the first without a wish.
+    """Index of the adapter requested by index or by part of its name; the first by default.
 
     >>> choose_adapter("llvmpipe", list_adapters())  # doctest: +SKIP
     1
@@ -125,7 +125,7 @@ def _offers(backend: str) -> Sequence[Offer]:
 
 
 def _after_fork() -> None:
-    """Another thread may have been opening a device, and it did not come along."""
+    """In a forked child: a new lock, since a thread that held the old one does not exist here."""
     global _opening
     _opening = threading.RLock()
 

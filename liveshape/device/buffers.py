@@ -1,7 +1,7 @@
-"""One piece of GPU memory and what may be done with it now; wgpu-native ends the process over a wrong guess.
+"""GPU buffer allocations and their state (mapped, submitted, freed); wgpu-native aborts the process on misuse.
 
-Submitting memory that is mapped or destroyed, and looking into memory that is not mapped, cannot be caught: so each
-piece says what it is, and says so before it changes, because an interrupt may come between any two lines.
+Submitting a mapped or destroyed buffer, or reading one that is not mapped, cannot be caught: so each allocation
+tracks its state, updated before the change, because an interrupt may come between any two lines.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _Kind = TypeVar("_Kind")
 
 
 class Living(Generic[_Kind]):
-    """Objects for as long as somebody holds them.
+    """A set of weak references.
 
-    By plain references: a callback at the end of an object would be one more place that swallows a signal.
+    Without weakref callbacks: each would be one more place that swallows a signal.
 
     Example: `Living[Allocation]().add(memory)`.
     """
@@ -34,7 +34,7 @@ class Living(Generic[_Kind]):
         self._room = 64
 
     def add(self, each: _Kind) -> None:
-        """Know an object from now on."""
+        """Add an object."""
         self._all.append(weakref.ref(each))
         if len(self._all) > self._room:
             self._all = [weakref.ref(living) for living in self]
@@ -45,9 +45,9 @@ class Living(Generic[_Kind]):
 
 
 class Bound:
-    """A compiled kernel and the memory that it works on, also as the handles of the C calls where these are there.
+    """A pipeline with its bind group, also as raw handles where the C calls are used.
 
-    Whoever has it keeps the pipeline.
+    It keeps the pipeline alive.
     """
 
     __slots__ = ("__weakref__", "bind_group", "has_params", "kept", "pipeline", "raw_bind_group", "raw_pipeline")
@@ -58,12 +58,12 @@ class Bound:
         self.raw_pipeline, self.raw_bind_group = self.pipeline._internal, bind_group._internal
 
     def forget(self) -> None:
-        """Some of the memory is freed: without a bind group there is nothing left to encode."""
+        """Drop the bind group once a buffer of it is freed, so that it can no longer be encoded."""
         self.bind_group = self.raw_bind_group = None
 
 
 class Allocation:
-    """A buffer of wgpu. With the C calls nobody waits for the device while holding `lock`."""
+    """A wgpu buffer and its state. With the C calls nobody waits for the device while holding `lock`."""
 
     __slots__ = (
         "__weakref__",
@@ -87,37 +87,37 @@ class Allocation:
         self.lock = threading.RLock()
         self.freed = False
         self.mapped = False  # set before mapping, cleared after unmapping: true if it may be mapped
-        self.ticket: int | None = None  # of a mapping under way or done, cleared before unmapping
+        self.ticket: int | None = None  # of a pending or completed map, cleared before unmapping
         self.wanted = 0  # bytes of that mapping
-        self.submission = -1  # the last one that copies into it, where submissions have numbers
-        self.submitted = 0  # the number of the submit that writes to it
-        self.job: Job | None = None  # and the worker's job that makes it, where it is deferred
+        self.submission = -1  # index of the last submission that copies into it, where available
+        self.submitted = 0  # count of submits up to the one that writes to it
+        self.job: Job | None = None  # the worker's job, where that submit is deferred
         self.bounds = Living[Bound]()
 
     def check(self) -> None:
-        """Raise if the memory was freed."""
+        """Raise DeviceError if the buffer was freed."""
         if self.freed:
             raise DeviceError(f"{self.label} ({self.nbytes:,} bytes) was freed: load the program again")
 
 
 class Register:
-    """The memory that is there: neither freed nor forgotten, as that of a call is which was cut short."""
+    """Live allocations of a device: neither freed nor garbage-collected, as those of an interrupted call are."""
 
     def __init__(self) -> None:
         self._all = Living[Allocation]()
 
     def add(self, memory: Allocation) -> None:
-        """Count memory from now on."""
+        """Track an allocation."""
         self._all.add(memory)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is there now."""
+        """Total bytes of live allocations."""
         return sum(memory.nbytes for memory in self._all if not memory.freed)
 
 
 def only_part(buffer: Buffer) -> Allocation:
-    """The memory of uniforms or staging, which are never split.
+    """The single allocation of a uniform or staging buffer, which are never split.
 
     Example: `only_part(device.staging(64)).mapped`.
     """
@@ -127,7 +127,7 @@ def only_part(buffer: Buffer) -> Allocation:
 
 
 def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Allocation, int, int]]:
-    """The pieces (memory, begin, bytes) that bytes `offset` to `offset + nbytes` of a buffer lie in.
+    """Split a byte range of a buffer into (allocation, offset, bytes) pieces.
 
     Example: `list(ranges(buffer, 0, 64))`.
     """
@@ -145,9 +145,9 @@ def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Allocatio
 def copied_ranges(
     source: Buffer, start: int, target: Buffer, place: int, nbytes: int
 ) -> Iterator[tuple[Allocation, int, Allocation, int, int]]:
-    """The copies (from, begin, to, at, bytes) that bring bytes of one buffer to a place in another.
+    """Buffer-to-buffer copies (source, offset, target, offset, bytes) for a byte range.
 
-    The two may be split at different bytes.
+    The two may be segmented differently.
 
     Example: `list(copied_ranges(block, 0, staging, 0, 64))`.
     """

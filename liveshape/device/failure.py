@@ -1,4 +1,4 @@
-"""What a caller is told of a failure, and when a device is no more: its driver stopped, or the process was copied."""
+"""Device errors and device loss: the driver stopped, or the process is a fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORKED = (
 
 
 class Failure:
-    """The failures of one device. A lost device is lost for good, and the next Runtime opens another.
+    """Error state of one device. A lost device stays lost, and the next Runtime opens another.
 
     Example: `raise failure.error("writing 4 bytes", error) from error`.
     """
@@ -27,21 +27,21 @@ class Failure:
     def __init__(self, name: str, library: Library, live_bytes: Callable[[], int]) -> None:
         check_process()
         self._name, self._library, self._live_bytes = name, library, live_bytes
-        self.dead = ""  # why nothing can be done with the device any more
+        self.dead = ""  # reason of the device loss, "" while it works
         _all.add(self)
 
     @property
     def forked(self) -> bool:
-        """Whether the device belongs to the process that this one was forked from."""
+        """Whether the device belongs to the parent of this forked process."""
         return self.dead == _FORKED
 
     def check(self) -> None:
-        """Raise if nothing can be done with the device any more."""
+        """Raise DeviceError if the device is lost."""
         if self.dead:
             raise DeviceError(self.dead)
 
     def error(self, what: str, error: Exception) -> DeviceError:
-        """What to tell the caller of an error of the library."""
+        """Convert an error of the library into a DeviceError, noting a device loss."""
         text = str(error)
         if _LOST.search(text):
             self.dead = (
@@ -54,20 +54,20 @@ class Failure:
         return DeviceError(f"{what}: {text}")
 
     def leave_behind(self) -> None:
-        """In the child of a fork: threads of the driver do not come along, so a call would wait for one for ever."""
+        """In a forked child: the driver's threads do not exist here, so any call would hang."""
         self.dead = _FORKED
-        # Destructors wait for the device, too, and what they release in the child is gone for the parent.
+        # Destructors wait for the device, too, and would release the parent's objects.
         for kind in vars(self._library.native.classes).values() if self._library.native is not None else ():
             if isinstance(kind, type) and "_release" in vars(kind):
                 kind._release = _nothing  # type: ignore[attr-defined]
 
 
-_all: weakref.WeakSet[Failure] = weakref.WeakSet()  # of the devices that are open
+_all: weakref.WeakSet[Failure] = weakref.WeakSet()  # one per open device
 _forked = False
 
 
 def check_process() -> None:
-    """Raise in a process that was forked from one with a device: it can open none.
+    """Raise in a process forked from one with an open device: it cannot open any.
 
     Example: `check_process(); adapter.request_device_sync()`.
     """
@@ -83,7 +83,7 @@ def _after_fork() -> None:
 
 
 def _nothing(released: Any) -> None:
-    """What a child has to release."""
+    """No-op release in a forked child."""
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
-"""A library behind WebGPU as a value, so that two of them can serve one process.
+"""A WebGPU library as a value, so that one process can use two.
 
-Each has the classes, enums and errors of wgpu-py. What lies below them, through cffi, is known of some: those C calls
-cost a third, and what they made is released without running any Python.
+Each has the classes, enums and errors of wgpu-py. Some also expose raw C calls through cffi: these cost a third, and
+their objects are released without running any Python.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NativeCalls:
-    """The C calls below a library's classes."""
+    """Raw C calls of a library, through cffi."""
 
     ffi: Any
-    lib: Any  # the functions as they are
-    calls: Any  # the same ones, raising an `error` of the device
+    lib: Any  # the raw functions
+    calls: Any  # the same, raising device errors
     error: type[Exception]
-    classes: Any  # the module of the classes that hold what the calls made, and release it
-    write_timestamp: Callable[[Any, Any, int], None]  # inside of a pass, to a place in a query set
+    classes: Any  # module of the wrapper classes that own and release handles
+    write_timestamp: Callable[[Any, Any, int], None]  # inside a pass, at an index of a query set
 
 
 @dataclass(frozen=True)
 class Library:
-    """One library: its public calls, and the C calls where they are known; without them `native` is None.
+    """A WebGPU library: its public API, and `native` C calls or None.
 
     Example: `Library(wgpu, None, lambda: None)`.
     """
 
     wgpu: Any
     native: NativeCalls | None
-    configure: Callable[[], None]  # the instance, before its first adapter is asked for; it may be called again
+    configure: Callable[[], None]  # sets up the instance before adapters are enumerated; idempotent

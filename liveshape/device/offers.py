@@ -1,4 +1,4 @@
-"""What a library offers: its adapters, and how each of them becomes a device."""
+"""Offers of a library: its adapters, each with a function that opens the device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Commands and copies as one command buffer, with one compute pass.
+"""Command recording: dispatches and copies as one command buffer with one compute pass.
 
-The raw C calls are a third of the cost of the methods of wgpu-py, and what they made is released without running any
-Python, so no signal is lost in a destructor. The methods are the fallback, and a test holds both to the same bytes.
+The raw C calls cost a third of wgpu-py's methods, and their objects are released without running any Python, so no
+signal is lost in a destructor. The methods are the fallback; a test compares both byte by byte.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ Pieces = Iterable[tuple[Allocation, int, Allocation, int, int]]
 
 
 class Recorder(Protocol):
-    """What makes command buffers and hands them over: one of those below."""
+    """Encodes, finishes and submits command buffers: RawRecorder or PublicRecorder."""
 
     can_finish_elsewhere: bool  # whether `finish` may run on another thread; it costs as much as encoding
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The encoder of one step."""
+        """Encode one step: input copies, a compute pass, output copies. Returns the command encoder."""
 
     def finish(self, encoder: Any) -> Any:
-        """The command buffer of an encoder."""
+        """Finish an encoder into a command buffer."""
 
     def submit(self, work: Any) -> int:
-        """Hand a command buffer to the device; the number of the submission comes back, -1 where it has none."""
+        """Submit a command buffer to the queue; returns the submission index, -1 where there is none."""
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
-        """Copy host bytes to the device, before whatever is submitted next."""
+        """Queue write of host bytes, ordered before the next submit."""
 
 
 class RawRecorder:
-    """Through the C calls."""
+    """Recorder through the raw C calls."""
 
     can_finish_elsewhere = True
 
@@ -45,7 +45,7 @@ class RawRecorder:
         self._device, self._queue = device._internal, queue._internal
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The encoder of one step."""
+        """Encode one step: input copies, a compute pass, output copies. Returns the command encoder."""
         ffi = self._ffi
         encoder = ffi.gc(
             self._calls.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL), self._lib.wgpuCommandEncoderRelease
@@ -57,18 +57,18 @@ class RawRecorder:
         return encoder
 
     def finish(self, encoder: Any) -> Any:
-        """The command buffer of an encoder, whose commands wgpu checks and translates only now."""
+        """Finish an encoder into a command buffer; wgpu validates and translates the commands only now."""
         ffi = self._ffi
         return ffi.gc(self._calls.wgpuCommandEncoderFinish(encoder, ffi.NULL), self._lib.wgpuCommandBufferRelease)
 
     def submit(self, work: Any) -> int:
-        """Hand a command buffer to the device; the number of the submission comes back."""
+        """Submit a command buffer to the queue; returns the submission index."""
         buffers = self._ffi.new("WGPUCommandBuffer[1]", [work])
         return int(self._calls.wgpuQueueSubmitForIndex(self._queue, 1, buffers))
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
-        """Copy host bytes to the device, before whatever is submitted next."""
-        # The address alone: a view that is held by an error is cleared by the garbage collector before what holds it.
+        """Queue write of host bytes, ordered before the next submit."""
+        # The address alone: the garbage collector would clear a view held by an error before its holder.
         address = self._ffi.cast("uint8_t *", self._ffi.from_buffer(data))
         self._calls.wgpuQueueWriteBuffer(self._queue, memory.raw, begin, address, len(data))
 
@@ -77,7 +77,7 @@ class RawRecorder:
             self._calls.wgpuCommandEncoderCopyBufferToBuffer(encoder, source.raw, begin, target.raw, at, size)
 
     def _encode_pass(self, encoder: Any, commands: Sequence[Command]) -> None:
-        """One pass of the commands; errors of a dispatch come when the encoder is finished."""
+        """Encode the commands as one compute pass; validation errors surface at `finish`."""
         ffi, lib, calls = self._ffi, self._lib, self._calls
         handle = ffi.gc(calls.wgpuCommandEncoderBeginComputePass(encoder, ffi.NULL), lib.wgpuComputePassEncoderRelease)
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
@@ -100,7 +100,7 @@ class RawRecorder:
 
 
 class PublicRecorder:
-    """Through the methods of wgpu-py."""
+    """Recorder through wgpu-py's public methods."""
 
     can_finish_elsewhere = False
 
@@ -108,7 +108,7 @@ class PublicRecorder:
         self._device, self._queue = device, queue
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The encoder of one step."""
+        """Encode one step: input copies, a compute pass, output copies. Returns the command encoder."""
         encoder = self._device.create_command_encoder(label=what)
         copy_public(encoder, input_copies)
         if commands:
@@ -117,27 +117,27 @@ class PublicRecorder:
         return encoder
 
     def finish(self, encoder: Any) -> Any:
-        """The command buffer of an encoder."""
+        """Finish an encoder into a command buffer."""
         return encoder.finish()
 
     def submit(self, work: Any) -> int:
-        """Hand a command buffer to the device; here submissions have no numbers."""
+        """Submit a command buffer to the queue; wgpu-py has no submission index."""
         self._queue.submit([work])
         return -1
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
-        """Copy host bytes to the device, before whatever is submitted next."""
+        """Queue write of host bytes, ordered before the next submit."""
         self._queue.write_buffer(memory.handle, begin, data)
 
 
 def copy_public(encoder: Any, pieces: Pieces) -> None:
-    """Copies between two pieces of memory."""
+    """Encode buffer-to-buffer copies."""
     for source, begin, target, at, size in pieces:
         encoder.copy_buffer_to_buffer(source.handle, begin, target.handle, at, size)
 
 
 def encode_public(encoder: Any, commands: Sequence[Command], clock: Any = None) -> None:
-    """One pass of the commands; `clock` says where its begin and end are noted.
+    """Encode the commands as one compute pass; `clock` is its timestamp_writes.
 
     Example: `encode_public(device._device.create_command_encoder(), commands)`.
     """
@@ -149,7 +149,7 @@ def encode_public(encoder: Any, commands: Sequence[Command], clock: Any = None) 
 
 
 def put_public(compute: Any, command: Command, current: Any) -> Any:
-    """One command in a pass whose pipeline is `current`; its own comes back."""
+    """Encode one dispatch; sets the pipeline unless it is `current`, and returns it."""
     bound, slot = command.bound, command.slot
     if bound.pipeline is not current:
         compute.set_pipeline(bound.pipeline)
@@ -159,7 +159,7 @@ def put_public(compute: Any, command: Command, current: Any) -> Any:
 
 
 def check_commands(commands: Iterable[Command]) -> None:
-    """Name a command that cannot be encoded because of what it is.
+    """Raise for a command that cannot be encoded, by name.
 
     Example: `check_commands([command])`.
     """

@@ -1,7 +1,7 @@
-"""Compiled kernels, for as long as something is bound to them, and the most recent ones for longer.
+"""Pipeline cache: compiled kernels live as long as a bind group uses them, the most recent (LRU) longer.
 
-Nobody counts users. What is bound holds its pipeline and the device holds it weakly, so a pipeline goes with the last
-plan that uses it, closed or collected, wherever an interrupt cut that short.
+No reference counts of our own: bind groups hold their pipeline and the device holds it weakly, so a pipeline is freed
+with the last plan that uses it, closed or garbage-collected, wherever an interrupt came.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from liveshape.kernels import Variant
 
-# Kept beyond their last use, so that a file that is closed and loaded again compiles nothing: the text model of a demo
+# LRU size, so that a file that is closed and loaded again compiles nothing: the language model of the demo
 # has 42. A pipeline takes 0.3 to 2 MB with llvmpipe, so these take at most a quarter of a gigabyte there.
 RECENT = 128
 
 
 class Pipeline:
-    """A compiled kernel and the layout of its bind groups; shader module and pipeline layout go with the handle."""
+    """A compute pipeline and its bind group layout; the handle keeps shader module and pipeline layout alive."""
 
     __slots__ = ("__weakref__", "handle", "layout", "variant")
 
@@ -28,21 +28,21 @@ class Pipeline:
 
 
 class Pipelines:
-    """The pipelines of one device.
+    """Pipeline cache of one device.
 
     Example: `Pipelines(device._compile).get(variant).handle`.
     """
 
     def __init__(self, compile: Callable[[Variant], Pipeline], most: int | None = None) -> None:
         self._compile, self._most = compile, RECENT if most is None else most
-        self._lock = threading.RLock()  # held while one compiles: a second thread that wants it gets the same
-        # By the identity of a variant, which is good while its pipeline holds it; no callbacks, which swallow signals.
+        self._lock = threading.RLock()  # held while compiling: a second thread waits for the same pipeline
+        # Weak, by id of the variant, valid while its pipeline holds it; no weakref callbacks, which swallow signals.
         self._known: dict[int, weakref.ref[Pipeline]] = {}
-        self._recent: dict[int, Pipeline] = {}  # the least recent first
+        self._recent: dict[int, Pipeline] = {}  # least recently used first
         self._room = 2 * self._most
 
     def get(self, variant: Variant) -> Pipeline:
-        """The pipeline of a variant, compiled if nobody has it."""
+        """The pipeline of a kernel variant, compiled on a cache miss."""
         key = id(variant)
         with self._lock:
             known = self._known.get(key)
@@ -60,13 +60,13 @@ class Pipelines:
         return found
 
     def clear(self) -> None:
-        """Forget all: whoever asks next compiles again."""
+        """Clear the cache."""
         with self._lock:
             self._known.clear()
             self._recent.clear()
 
     def __iter__(self) -> Iterator[Variant]:
-        """The kernels that have a pipeline now."""
+        """Kernel variants with a live pipeline."""
         with self._lock:
             return iter([each.variant for each in self._living()])
 

@@ -1,8 +1,8 @@
-"""What a device is: memory, kernels bound to it, one submit per step, and reading that can be waited for or awaited.
+"""The device protocol: buffers, bind groups, one submit per step, and readback, blocking or async.
 
-Everything above asks for nothing else, so that wgpu, a device on paper and the one of a browser serve alike. Any number
-of threads may call the methods at once. What cannot be done raises DeviceError, and so does every call from then on if
-the device is lost. docs/adding.md walks through a device of another kind.
+Layers above use nothing else, so wgpu, a mock device and a browser's device are interchangeable. All methods are
+thread-safe. Failures raise DeviceError, and after a device loss every call does. docs/adding.md walks through adding
+a device.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from liveshape.plan.params import Slot
 
 @dataclass(frozen=True)
 class Adapter:
-    """One GPU that a machine offers, as `liveshape devices` lists it."""
+    """Info of one GPU adapter, as `liveshape devices` lists it."""
 
     index: int
     name: str
     kind: str  # "DiscreteGPU", "IntegratedGPU", "CPU", ...
     backend: str
     driver: str
-    software: bool  # it computes on the host's cores
+    software: bool  # a CPU implementation, such as llvmpipe
     half: bool
     max_buffer_bytes: int
     max_binding_bytes: int
@@ -36,43 +36,43 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a device in one part, or in several of one segment each (`segment_bytes`) where it is above a limit."""
+    """A device buffer: one allocation, or one per segment (`segment_bytes`) above the limits of a binding or buffer."""
 
-    parts: tuple[tuple[Any, int], ...]  # (what the device knows the part by, its bytes)
+    parts: tuple[tuple[Any, int], ...]  # (the device's own allocation, its bytes)
     nbytes: int
 
 
 class Command:
-    """One dispatch: a bound kernel, the slot of its params and grid, which is read at every submit, and its name."""
+    """One dispatch: a bound kernel, the slot of its params and grid (read at every submit), and its name."""
 
     __slots__ = ("bound", "label", "origin", "prepared", "slot")
 
     def __init__(self, bound: Any, slot: Slot, label: str, origin: tuple[int, int] = (-1, 0)) -> None:
         self.bound, self.slot, self.label = bound, slot, label
-        self.origin = origin  # the node that it is of, and which of its steps
-        self.prepared: Any = None  # what the device makes of it at the first submit, for those that follow
+        self.origin = origin  # its node, and the index of the step
+        self.prepared: Any = None  # the device's encoding, cached at the first submit
 
 
 @dataclass
 class Counters:
-    """What the device made and did since it was opened; steady state means that only `submits` grows."""
+    """Counters of allocations, compilations and submits; in steady state only `submits` grows."""
 
     buffers: int = 0
     pipelines: int = 0
     bind_groups: int = 0
     submits: int = 0
-    live_bytes: int = 0  # of memory neither freed nor forgotten, when the device was last asked for its counters
+    live_bytes: int = 0  # of live allocations, updated when the counters are read
 
 
-Span = tuple[str, float, float]  # a name, and seconds of a clock at its begin and its end
+Span = tuple[str, float, float]  # name, begin and end in seconds
 
 
 @dataclass
 class Watched:
-    """Where time went while a device was watched.
+    """Host spans and GPU timestamps recorded while a device was watched.
 
-    `spans` are the host's: encode, submit and wait, by time.perf_counter. `submits` are the device's, by a clock of its
-    own that begins at zero: the commands of each submit with the begin and end of each, or of all of them as one.
+    `spans` are the host's: encode, submit and wait, by time.perf_counter. `submits` are GPU timestamps from zero on:
+    the commands of each submit, with begin and end per command or per submit.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -80,15 +80,15 @@ class Watched:
 
 
 class Clock(Enum):
-    """What the clock of a device is read around."""
+    """Granularity of GPU timestamps."""
 
     NOTHING = 0
     SUBMITS = 1
     COMMANDS = 2
 
 
-Copy = tuple[Buffer, int, int, Buffer, int]  # bytes start..start + count of a buffer, to a place in staging
-InputCopy = tuple[Buffer, int, Buffer]  # the first bytes of a buffer, to the start of another
+Copy = tuple[Buffer, int, int, Buffer, int]  # source, start, count, staging buffer, offset
+InputCopy = tuple[Buffer, int, Buffer]  # source, bytes, target; both from offset 0
 
 
 class Device(Protocol):
@@ -100,37 +100,37 @@ class Device(Protocol):
     name: str
     adapter: Adapter
     limits: Limits
-    has_clock: bool  # whether it can tell when a command began and ended
-    steps_ahead: int  # short ones that had better be submitted while one is waited for: it must not wait for the host
+    has_clock: bool  # timestamp queries
+    steps_ahead: int  # short steps to keep in flight, so that the device never waits for the host
 
     @property
     def counters(self) -> Counters:
-        """Always the same object, as it is now."""
+        """The counters, always the same object, up to date."""
 
     @property
     def lost(self) -> bool:
-        """Whether nothing can be done with it any more."""
+        """Whether the device is lost."""
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
-        """Zeroed memory for tensors."""
+        """Allocate a zeroed storage buffer for tensors."""
 
     def uniforms(self, nbytes: int) -> Buffer:
-        """Memory that holds the params of commands."""
+        """Allocate a uniform buffer for the params of commands."""
 
     def staging(self, nbytes: int) -> Buffer:
-        """Memory that results are copied to and read from."""
+        """Allocate a staging buffer for readback."""
 
     def free(self, buffers: Iterable[Buffer]) -> None:
-        """Give memory back at once. Using it afterwards is a DeviceError; freeing it again is nothing."""
+        """Free buffers at once. Use after free is a DeviceError; a double free does nothing."""
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
-        """Copy host bytes, a multiple of four, into a buffer or uniforms from `offset` on."""
+        """Upload host bytes, a multiple of four, to a storage or uniform buffer at `offset`."""
 
     def flush(self) -> None:
-        """Wait until everything written and submitted so far is done."""
+        """Wait until all writes and submits so far are done."""
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Any:
-        """A kernel on the first bytes of each buffer, in `variant.segments` bindings, then the params."""
+        """Create a bind group: the first bytes of each buffer, in `variant.segments` bindings, then the uniforms."""
 
     def submit(
         self,
@@ -139,42 +139,42 @@ class Device(Protocol):
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
     ) -> None:
-        """In this order: the input copies, the commands, the copies to staging. A refused command is named."""
+        """Submit in this order: input copies, commands, copies to staging. An error names the command."""
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
-        """The first bytes of staging memory, once what was submitted for it is done.
+        """Read back the first bytes of a staging buffer, after the submits that write to it.
 
-        A signal comes through at any moment. Staging memory whose reading did not end well may be read again; it is
-        never given to `submit` again, but freed.
+        Interruptible by signals at any moment. After an interrupted read a staging buffer may be read again, but not
+        submitted again: it is freed.
         """
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
-        """The same, awaited."""
+        """Async `read`."""
 
     def watched(
         self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
     ) -> AbstractContextManager[Watched]:
-        """Note where time goes until the end of the context, which fills in the device's; nobody else may submit then.
+        """Record host spans, and GPU timestamps at the end of the context; nobody else may submit meanwhile.
 
-        `note` is told the commands of a submit before they are encoded. Without `has_clock` there are no times of the
-        device.
+        `note` is called with the commands of a submit before they are encoded. Without `has_clock` there are no GPU
+        timestamps.
         """
 
 
 @dataclass(frozen=True)
 class Offer:
-    """An adapter, and how it is opened: with all that it allows, or with the limits that are given."""
+    """An adapter and a function that opens its device, with the adapter's own limits or with given ones."""
 
     adapter: Adapter
     open: Callable[[Limits | None], Device]
 
 
-DEVICE_THREADS: set[int] = set()  # idents of the threads in which devices run Python
+DEVICE_THREADS: set[int] = set()  # idents of the devices' own Python threads
 
 
 def in_device_thread() -> bool:
-    """Whether this is a thread of a device. Finalizers may run in it, since the collector runs anywhere: they must not
-    wait for anybody who may wait for the thread.
+    """Whether this is a device's own thread. The garbage collector runs finalizers in any thread: here they must not
+    wait for anyone who may wait for this thread.
 
     >>> in_device_thread()
     False

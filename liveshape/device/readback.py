@@ -1,4 +1,4 @@
-"""Reading staging memory: map, copy, unmap, with an interrupt or another thread between any two of them.
+"""Readback of staging buffers: map, copy, unmap, safe against interrupts and threads between any two of them.
 
 The C calls of wgpu-native wait for one submission; the methods of wgpu-py, the fallback, wait until the device is
 idle.
@@ -19,30 +19,30 @@ from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
 from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError
 
-_MOST_TRIES = 1000  # mappings of one reading, each lost to another reader or to an interrupt
+_MOST_TRIES = 1000  # retries of a map lost to another reader or to an interrupt
 
 
 class Reader(Protocol):
-    """One of the two ways below."""
+    """Readback: RawReader or PublicReader."""
 
     def read(self, memory: Allocation, nbytes: int) -> bytearray:
-        """The first bytes, once what was submitted for the memory is done."""
+        """Read the first bytes of a staging buffer, after the submits that write to it."""
 
     async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
-        """The same, awaited."""
+        """Async `read`."""
 
     def finish(self) -> None:
-        """Wait until everything submitted so far is done."""
+        """Wait until all submits so far are done."""
 
 
 def _begin(memory: Allocation, nbytes: int, submitting: threading.RLock) -> None:
-    """From here on the memory counts as mapped; who is just submitting it may end first."""
+    """Mark the buffer as mapped, after a submit of it that is in progress."""
     with submitting:
         memory.mapped, memory.wanted = True, nbytes
 
 
 class RawReader:
-    """Through the C calls."""
+    """Readback through the raw C calls, by polling."""
 
     def __init__(self, native: NativeCalls, device: Any, queue: Any, submitting: threading.RLock, pace: Pace) -> None:
         self._ffi, self._lib, self._calls, self._error = native.ffi, native.lib, native.calls, native.error
@@ -50,7 +50,7 @@ class RawReader:
         self._tickets = Tickets(native, device)
 
     def read(self, memory: Allocation, nbytes: int) -> bytearray:
-        """Look until it is there; sleeping lets signals and threads through."""
+        """Poll until the map is done; sleeps let signals and other threads through."""
         for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
                 return found
@@ -58,7 +58,7 @@ class RawReader:
         raise AssertionError("looks end with the bytes or an error")
 
     async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
-        """The same looks, with other tasks between them."""
+        """Poll with `await` between the polls."""
         for found in self._looks(memory, nbytes):
             if isinstance(found, bytearray):
                 return found
@@ -66,28 +66,28 @@ class RawReader:
         raise AssertionError("looks end with the bytes or an error")
 
     def finish(self) -> None:
-        """Look until the device has told that it is done."""
+        """Poll until the queue's work-done callback."""
         ticket, naps = self._tickets.new(), self._pace.naps()
         info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
         self._calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
         submission = self._pace.submission
-        while self._tickets.look(ticket, naps) is None:  # NEVER says that it is idle, which is as good
+        while self._tickets.look(ticket, naps) is None:  # NEVER: the callback was lost, but the device is idle
             self._rest(naps, submission)
         self._tickets.forget(ticket)
         self._pace.ended()
 
     def _rest(self, naps: Naps, submission: int) -> None:
-        """Between two looks: sleep, or let the driver wait for what is short."""
+        """Between two polls: sleep, or block in the driver for short work."""
         left = self._pace.left
         if 0 < left < SHORT and submission >= 0:
             self._tickets.wait(submission)
-        elif nap := naps.next(long=left > SHORT):  # a sleep of 0 would take 55 us; the look itself lets others in
+        elif nap := naps.next(long=left > SHORT):  # a sleep of 0 would take 55 us; the poll itself lets others in
             time.sleep(nap)
 
     def _looks(self, memory: Allocation, nbytes: int) -> Iterator[Naps | bytearray]:
-        """How to sleep until the next look, and at last the bytes.
+        """Poll: yields the backoff before each sleep, and at last the bytes.
 
-        Who comes first maps, who sees it first copies, and an interrupted one comes again.
+        The first reader maps, the first to see it done copies, and an interrupted one may call again.
         """
         naps = self._pace.naps()
         for _ in range(_MOST_TRIES):
@@ -102,7 +102,7 @@ class RawReader:
             with memory.lock:
                 memory.check()
                 if status is None or memory.ticket != ticket:
-                    continue  # another thread took it
+                    continue  # another thread read and unmapped it
                 data = self._take(memory, nbytes, status)
             if data is not None:
                 self._pace.ended()
@@ -110,7 +110,7 @@ class RawReader:
         raise DeviceError(f"{memory.label} was not there after {_MOST_TRIES} tries: run the call again")
 
     def _map(self, memory: Allocation, nbytes: int) -> None:
-        if memory.mapped:  # somebody was interrupted between mapping and unmapping
+        if memory.mapped:  # a reader was interrupted between map and unmap
             with contextlib.suppress(self._error):
                 self._calls.wgpuBufferUnmap(memory.raw)
         _begin(memory, nbytes, self._submitting)
@@ -126,7 +126,7 @@ class RawReader:
         ticket, memory.ticket = memory.ticket, None
         assert ticket is not None
         self._tickets.forget(ticket)
-        if status == NEVER:  # an interrupt ate the callback: the next look maps again
+        if status == NEVER:  # the callback was lost to an interrupt: map again
             return None
         if status != self._lib.WGPUMapAsyncStatus_Success:
             raise DeviceError(f"mapping {memory.label} ended with status {status}")
@@ -139,7 +139,7 @@ class RawReader:
 
 
 class PublicReader:
-    """Through the methods of wgpu-py, on a thread: their locks would stay locked if a signal arrived inside of them."""
+    """Readback through wgpu-py's methods, on a worker thread: a signal inside them would leave their locks held."""
 
     def __init__(self, library: Library, device: Any, queue: Any, submitting: threading.RLock) -> None:
         self._wgpu, self._device, self._queue, self._submitting = library.wgpu, device, queue, submitting
@@ -147,12 +147,12 @@ class PublicReader:
         self._worker = Worker("liveshape reader")
 
     def read(self, memory: Allocation, nbytes: int) -> bytearray:
-        """Wait for the thread; one that is interrupted leaves the reading to it."""
+        """Wait for the worker; after an interrupt it still completes the read."""
         data: bytearray = self._worker.start(lambda: self._read(memory, nbytes)).wait()
         return data
 
     async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
-        """Look whether the thread is done, with other tasks between the looks."""
+        """Poll the worker, with `await` between the polls."""
         job, naps = self._worker.start(lambda: self._read(memory, nbytes)), Naps()
         while not job.over:
             await asyncio.sleep(naps.next())
@@ -160,7 +160,7 @@ class PublicReader:
         return data
 
     def finish(self) -> None:
-        """Read a copy that is made after everything else: the queue's own promise cannot be had in wgpu-py 0.32."""
+        """Read back a copy submitted last: wgpu-py 0.32 has no on_submitted_work_done."""
         self._worker.start(self._finish).wait()
 
     def _read(self, memory: Allocation, nbytes: int) -> bytearray:

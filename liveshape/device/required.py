@@ -1,4 +1,4 @@
-"""What is required of an adapter as it is opened, and the limits that kernels are planned with then."""
+"""Required limits and features when a device is requested, and the limits that kernels are planned with."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LIMIT_NAMES = {
     "uniform_alignment": "min-uniform-buffer-offset-alignment",
 }
 HALF = "shader-f16"
-CLOCKS = ("timestamp-query", "timestamp-query-inside-passes")  # of a pass, and of a command inside of it
+CLOCKS = ("timestamp-query", "timestamp-query-inside-passes")  # per pass, and per dispatch inside a pass
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
-# A software adapter has few cores and pays for every barrier: its threads should be few and not wait for each other.
+# A software adapter has few cores and pays for every barrier: small workgroups with little synchronization.
 _SOFTWARE_INVOCATIONS = 32
-_SOFTWARE_THREADS = 8  # as many as a vector of the CPU has lanes
+_SOFTWARE_THREADS = 8  # SIMD lanes of a CPU (256 bits)
 
 
 def required_limits(adapter: Any) -> dict[str, int]:
-    """All that an adapter has, of the limits that we know.
+    """The adapter's maximum for each limit that kernels use.
 
     Example: `adapter.request_device_sync(required_limits=required_limits(adapter))`.
     """
@@ -33,7 +33,7 @@ def required_limits(adapter: Any) -> dict[str, int]:
 
 
 def required_features(adapter: Any, subgroups: bool) -> list[str]:
-    """What kernels and clocks can use, as far as the adapter has it.
+    """Features for kernels and timestamps, where the adapter supports them.
 
     Example: `required_features(adapter, subgroups=True)`.
     """
@@ -42,7 +42,7 @@ def required_features(adapter: Any, subgroups: bool) -> list[str]:
 
 
 def granted_limits(device: Any, software: bool, subgroup: int) -> Limits:
-    """What an open device allows, less what does not pay on a software adapter.
+    """Limits of an open device, lowered where larger does not pay on a software adapter.
 
     Example: `granted_limits(device, software=False, subgroup=32)`.
     """

@@ -1,8 +1,8 @@
-"""Shader modules with only the checks that are worth their time, through the C calls of wgpu-native.
+"""Shader modules with selected runtime checks (bounds checks, loop bounding), through wgpu-native's C calls.
 
-naga bounds every loop of a module that it does not trust and checks every index. Our loops end by construction, so the
-first goes; indices stay checked, but in kernels whose file says why they need not be, and unless LIVESHAPE_UNCHECKED=1
-asks for the last bit of speed.
+naga bounds every loop of an untrusted module and bounds-checks every index. Our loops end by construction, so loop
+bounding is off; bounds checks stay on except in kernels whose file says why they are not needed, or with
+LIVESHAPE_UNCHECKED=1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from liveshape.kernels import Variant
 
 
 def create_module(device: Any, variant: Variant, native: NativeCalls | None) -> Any:
-    """A module of wgpu-py's own class.
+    """Create a GPUShaderModule for a kernel variant.
 
     Example: `create_module(device, variant, native=None)`.
     """

@@ -1,5 +1,5 @@
-"""A software Vulkan driver unpacked beside this Python environment (scripts/software_driver.py): offered to the Vulkan
-loader in addition to the drivers of the system, unless the environment names drivers itself."""
+"""Software Vulkan driver (ICD) installed beside this Python environment (scripts/software_driver.py): added to the
+Vulkan loader's drivers, unless the environment names drivers itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOADER = "libvulkan.so.1"
 
 @functools.cache
 def offer_software_driver() -> None:
-    """Let the loader find it; to be called before the first adapter is asked for.
+    """Make the driver known to the Vulkan loader; call before adapters are enumerated.
 
     Example: `offer_software_driver(); wgpu.gpu.enumerate_adapters_sync()`.
     """
@@ -27,6 +27,6 @@ def offer_software_driver() -> None:
         os.environ[_NAMED[-1]] = str(folder / "driver.json")
     try:
         ctypes.CDLL(_LOADER)
-    except OSError:  # a system without Vulkan: once this one is loaded, everybody finds it by its name
+    except OSError:  # no Vulkan loader on the system: once ours is loaded, dlopen finds it by name
         with contextlib.suppress(OSError):
             ctypes.CDLL(str(folder / _LOADER))

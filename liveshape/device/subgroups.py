@@ -1,7 +1,7 @@
-"""The subgroup size of a device: how many neighbouring threads can shuffle values among them.
+"""Subgroup size of a device: how many consecutive threads can use subgroup shuffles among them.
 
-WebGPU promises neither a size of subgroups nor that neighbours in a workgroup are neighbours in a subgroup. Devices do
-it so; one that does not is as good as one without subgroups.
+WebGPU guarantees neither a subgroup size nor that consecutive local invocation indices are consecutive subgroup
+lanes. Devices do it so; one that does not counts as having no subgroups.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Any
 from liveshape.device.library import Library
 from liveshape.kernels import Kernel, Variant
 
-SUBGROUPS = "subgroup"  # as wgpu-native calls the feature
-_LEAST = 8  # fewer would read a key in too many steps
-_UNKNOWN = 4  # what wgpu says the least size is where a driver does not tell
+SUBGROUPS = "subgroup"  # wgpu-native's name of the feature
+_LEAST = 8  # smaller ones would read an attention key in too many steps
+_UNKNOWN = 4  # wgpu's minimum size where the driver does not report one
 _LANES = Kernel.load("measure/subgroups")
 
 
 def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int:
-    """The size that every subgroup of an open device has at least, 0 where neighbours in a workgroup may be apart.
+    """Minimum subgroup size of an open device; 0 where lanes do not follow local invocation indices.
 
     Example: `subgroup_size(LIBRARY, device, adapter.info)`.
     """
     try:
         size = neighbours(*_places(library.wgpu, device))
     except library.wgpu.GPUError:
-        return 0  # a driver that stumbles here would stumble later
-    # Where sizes differ from kernel to kernel this one may have met a large one.
+        return 0  # a driver that fails here would fail in kernels
+    # The size may vary between kernels, and this probe may have got a larger one.
     least = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
     size = min(size, least) if least > _UNKNOWN else size
     return size if size >= _LEAST else 0
 
 
 def _places(wgpu: Any, device: Any) -> tuple[Sequence[int], Sequence[int]]:
-    """The lane of each thread of a workgroup, and how many neighbours it reaches."""
+    """Run a probe kernel: subgroup lane and subgroup size of each thread of a workgroup."""
     threads = _LANES.group_size
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
     found = device.create_buffer(size=8 * threads, usage=usage)
@@ -58,7 +58,7 @@ def _places(wgpu: Any, device: Any) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def neighbours(lanes: Sequence[int], reaches: Sequence[int]) -> int:
-    """How many neighbours, beginning at multiples of it, all reach each other and lie in a row in their subgroup; or 0.
+    """Size of aligned groups of consecutive threads that are consecutive lanes of one subgroup; or 0.
 
     >>> neighbours((0, 1, 2, 3, 0, 1, 2, 3), (4,) * 8)
     4

@@ -1,7 +1,7 @@
-"""How commands get to the queue: at once; on a worker thread, while the device is busy; in pieces, while it is idle.
+"""Submission strategies: directly; deferred to a worker thread while the device is busy; in pieces while it is idle.
 
 `finish()` may run on another thread, and it costs as much as encoding: so it overlaps with encoding the next step.
-Whoever submits may be interrupted between any two lines; the worker is not.
+The submitting thread may be interrupted between any two lines; the worker is not.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 
 _LONG_STEP = 32  # commands of a step whose `finish()` is worth running on the worker
-# Commands from which on the first ones are submitted while the others are encoded. On an H200 217 of them, 32 rows of
-# a 1B, took 3.5 ms so and 4.6 ms otherwise, but 152 of them, 8 rows, which it does as fast as they come, 2.4 and 2.3.
+# Commands from which on a step is submitted in pieces while encoding. On an H200 217 of them, 32 rows of a 1B, took
+# 3.5 ms in pieces and 4.6 ms whole, but 152 of them, 8 rows, encoding-bound, 2.4 and 2.3.
 _LONG_CALL = 160
-_FIRST_PIECE = 32  # of these, and each piece is twice as long as the last
-_SMALL_WRITE = 1 << 16  # bytes of a write that is copied and queued behind deferred submits
+_FIRST_PIECE = 32  # commands; each piece is twice as long as the last
+_SMALL_WRITE = 1 << 16  # bytes up to which a write is copied and queued behind deferred submits
 
 
 class Handed(NamedTuple):
-    """A submit: its submission index, -1 where it has none, or the job of the worker that it is deferred to."""
+    """Result of a submit: its submission index (-1 without one), or the worker's job that it is deferred to."""
 
     submission: int = -1
     job: Job | None = None
-    commands_in_use: bool = False  # whether the worker reads the commands until the job is over
+    commands_in_use: bool = False  # by the worker, until the job is over
 
 
 class Submitter:
-    """Submits and writes of one device, in order; `failure` makes the error that a caller gets.
+    """Orders the submits and writes of one device; `failure` converts errors.
 
     Only one thread at a time may submit.
     """
@@ -43,10 +43,10 @@ class Submitter:
         self.recorder = recorder
         self._pace, self._failure = pace, failure
         self._worker = Worker("liveshape submits")
-        self._failed: DeviceError | None = None  # of the worker, until somebody is told
+        self._failed: DeviceError | None = None  # pending error of the worker
 
     def check(self) -> None:
-        """Raise an error of the worker that nobody was told yet."""
+        """Raise a pending error of the worker."""
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
@@ -60,11 +60,11 @@ class Submitter:
         busy: bool,
         software: bool,
     ) -> Handed:
-        """One step: the device is `busy` with those before it; a `software` one runs on the host's cores."""
+        """Submit one step. `busy`: earlier steps are in flight; `software`: the device runs on the host's cores."""
         recorder = self.recorder
         try:
             if recorder.can_finish_elsewhere and not software and not busy and len(commands) >= _LONG_CALL:
-                check_commands(commands)  # all of them, before the device has any
+                check_commands(commands)  # all, before any is submitted
                 call = partial(submit_in_pieces, recorder, input_copies, commands, output_copies, what)
                 return Handed(job=self._defer(call, commands, what), commands_in_use=True)
             encoder = recorder.encode(input_copies, commands, output_copies, what)
@@ -80,7 +80,7 @@ class Submitter:
             raise self._failure(self._culprit(commands, what), error) from error
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
-        """Host bytes, behind every deferred submit."""
+        """Queue write, ordered after deferred submits."""
         recorder = self.recorder
         if self._worker.busy and len(data) <= _SMALL_WRITE:
             copied = memoryview(bytes(data))
@@ -94,7 +94,7 @@ class Submitter:
         self._worker.drain()
 
     def wait(self, job: Job | None) -> None:
-        """Wait for a deferred submit, and raise its error."""
+        """Wait for a deferred submit and raise its error."""
         if job is not None:
             job.end()
             if job.error is not None:
@@ -102,7 +102,7 @@ class Submitter:
                 raise job.error
 
     def _defer(self, call: Callable[[], Any], commands: Sequence[Command], what: str) -> Job:
-        """Have the worker make a call; an error is kept for whoever comes next."""
+        """Run a call on the worker; its error is kept for the next caller."""
 
         def deferred() -> None:
             try:
@@ -114,7 +114,7 @@ class Submitter:
         return self._worker.start(deferred)
 
     def _culprit(self, commands: Sequence[Command], what: str) -> str:
-        """Encode the commands one at a time, without running them, to find the one that the device refuses."""
+        """Find the command that fails validation, by encoding them one at a time without running them."""
         check_commands(commands)
         for command in commands:
             try:
@@ -127,7 +127,7 @@ class Submitter:
 def submit_in_pieces(
     recorder: Recorder, input_copies: Pieces, commands: Sequence[Command], output_copies: Pieces, what: str
 ) -> None:
-    """Submit the first commands of a step while the others are not encoded yet.
+    """Submit a step in growing pieces, so that the device starts while the rest is encoded.
 
     Example: `submit_in_pieces(recorder, (), commands, (), "step")`.
     """

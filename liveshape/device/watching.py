@@ -1,6 +1,6 @@
-"""Where time goes: what records and reads, with the host's clock around it and the device's inside of it.
+"""Profiling wrappers of recorder and reader: host spans, and GPU timestamp queries.
 
-A device that is not watched has none of this in its way.
+A device that is not watched has no overhead from this.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from liveshape.device.protocol import Clock, Command, Device, Watched
 from liveshape.device.readback import Reader
 from liveshape.device.required import CLOCKS
 
-_MOST_QUERIES = 4096  # of one set, as WebGPU has it
+_MOST_QUERIES = 4096  # per query set, WebGPU's limit
 _TICK_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A device with what lies below it: the library, and the library's own device and queue."""
+    """A device with its library, and the library's own device and queue."""
 
     device: Device
     library: Library
@@ -34,7 +34,7 @@ class Opened:
 
 
 class WatchedRecorder:
-    """Records as another does, and notes how long it took; with a clock the commands carry the device's."""
+    """Recorder that records host spans, and with a clock writes GPU timestamps."""
 
     can_finish_elsewhere = False
 
@@ -52,7 +52,7 @@ class WatchedRecorder:
         self._stamps: list[_Stamps] = []
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
-        """The encoder of one step."""
+        """Encode one step, with timestamps if there is a clock."""
         if self._note is not None and commands:
             self._note(commands)
         with _span(self._found, "encode"):
@@ -67,26 +67,26 @@ class WatchedRecorder:
             return encoder
 
     def finish(self, encoder: Any) -> Any:
-        """The command buffer of an encoder."""
+        """Finish an encoder into a command buffer."""
         with _span(self._found, "encode"):
             return self._inner.finish(encoder)
 
     def submit(self, work: Any) -> int:
-        """Hand a command buffer to the device."""
+        """Submit a command buffer to the queue."""
         with _span(self._found, "submit"):
             return self._inner.submit(work)
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
-        """Copy host bytes to the device."""
+        """Queue write of host bytes."""
         self._inner.write(memory, begin, data)
 
     def collect(self) -> None:
-        """Read the clock of every submit, now that all of them are done; the first tick is zero."""
+        """Read the timestamps of all submits, which are done; the first tick is zero."""
         native, queue = self._opened.library.native, self._opened.queue
         period = 1.0 if native is None else native.lib.wgpuQueueGetTimestampPeriod(queue._internal)
         rows = [(stamps.commands, stamps.read()) for stamps in self._stamps]
         self._stamps.clear()
-        # Ticks may count from 1970, which in seconds leaves a float no room for nanoseconds.
+        # Ticks may count from 1970: as float seconds they would have no room for nanoseconds.
         zero = min((begin for _, ticks in rows for begin, _ in ticks), default=0)
         scale = 1e-9 * period
         for commands, ticks in rows:
@@ -95,10 +95,10 @@ class WatchedRecorder:
 
 
 class _Stamps:
-    """The clock of one submit, read around all of its commands or around each.
+    """Timestamp queries of one submit, around all of its commands or around each.
 
-    Inside of a pass one tick ends a command and begins the next, since a tick comes when everything before it is done.
-    Where ticks are of whole passes, each command has one of its own, and a begin and an end.
+    Inside a pass one timestamp ends a dispatch and begins the next, since it is written when all work before it is
+    done. With timestamps per pass only, each dispatch gets a pass of its own with a begin and an end.
     """
 
     def __init__(self, opened: Opened, commands: Sequence[Command], count: int, inside: bool) -> None:
@@ -114,7 +114,7 @@ class _Stamps:
         self._staging = opened.device.staging(_TICK_BYTES * ticks)
 
     def encode(self, encoder: Any) -> None:
-        """The commands, with the clock read around them."""
+        """Encode the commands with timestamps."""
         if self._inside:
             self._encode_inside(encoder)
         else:
@@ -127,7 +127,7 @@ class _Stamps:
         encoder.copy_buffer_to_buffer(self._ticks, 0, memory.handle, 0, memory.nbytes)
 
     def _encode_inside(self, encoder: Any) -> None:
-        """One pass, as it is when nobody looks."""
+        """Encode one pass, as without profiling, with timestamps inside it."""
         assert self._native is not None
         write_timestamp = self._native.write_timestamp
         compute = encoder.begin_compute_pass()
@@ -142,12 +142,12 @@ class _Stamps:
         return self._sets[place // _MOST_QUERIES], place % _MOST_QUERIES
 
     def _around(self, place: int) -> dict[str, Any]:
-        """The clock of a whole pass."""
+        """The timestamp_writes of a pass."""
         queries, index = self._tick(2 * place)
         return {"query_set": queries, "beginning_of_pass_write_index": index, "end_of_pass_write_index": index + 1}
 
     def read(self) -> list[tuple[int, int]]:
-        """Begin and end of each row, in ticks."""
+        """Begin and end timestamps of each row, in ticks."""
         ticks = memoryview(self._device.read(self._staging, self._staging.nbytes)).cast("Q").tolist()
         self._device.free([self._staging])
         self._ticks.destroy()
@@ -155,22 +155,22 @@ class _Stamps:
 
 
 class WatchedReader:
-    """Reads as another does, and notes how long the host waited."""
+    """Reader that records how long the host waited."""
 
     def __init__(self, inner: Reader, found: Watched) -> None:
         self._inner, self._found = inner, found
 
     def read(self, memory: Allocation, nbytes: int) -> bytearray:
-        """The first bytes, once what was submitted for the memory is done."""
+        """Read the first bytes of a staging buffer, after the submits that write to it."""
         with _span(self._found, "wait"):
             return self._inner.read(memory, nbytes)
 
     async def read_async(self, memory: Allocation, nbytes: int) -> bytearray:
-        """The same, awaited."""
+        """Async `read`."""
         return await self._inner.read_async(memory, nbytes)
 
     def finish(self) -> None:
-        """Wait until everything submitted so far is done."""
+        """Wait until all submits so far are done."""
         with _span(self._found, "wait"):
             self._inner.finish()
 

@@ -1,4 +1,4 @@
-"""The device behind wgpu: memory, pipelines, one compute pass per submit, and reading back."""
+"""The WebGPU device: buffers, pipelines, one compute pass per submit, readback."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
 
-_MOST_WAITING = 32 << 20  # bytes on their way to the device, which holds a copy of each until they have arrived
-_STEPS_AHEAD = 4  # of a GPU: with fewer it waits whenever the host is late
+_MOST_WAITING = 32 << 20  # bytes of writes in flight, of which wgpu holds a staging copy
+_STEPS_AHEAD = 4  # of a GPU: with fewer in flight it idles whenever the host is late
 
 
 class WebGpuDevice:
-    """An open adapter with its caches."""
+    """An open WebGPU device with its pipeline cache."""
 
     def __init__(
         self, library: Library, adapter: Any, index: int, limits: Limits | None = None, raw: bool | None = None
@@ -40,7 +40,7 @@ class WebGpuDevice:
         self.name, software = self.adapter.name, self.adapter.software
         self._counters, self._memories = Counters(), Register()
         self._failure = Failure(self.name, library, lambda: self.counters.live_bytes)
-        # The few threads of a software adapter gain nothing from subgroup shuffles.
+        # The small workgroups of a software adapter gain nothing from subgroup shuffles.
         features = required_features(adapter, bool(limits.subgroup) if limits else not software)
         try:
             with no_display():
@@ -58,7 +58,7 @@ class WebGpuDevice:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
         self._library, self._native = library, library.native if raw else None
         self._usage = library.wgpu.BufferUsage
-        # Between the last look at memory and its submit nobody may free or map it: wgpu-native aborts over that.
+        # Between the check of a buffer and its submit nobody may free or map it: wgpu-native would abort.
         self._lock = threading.RLock()
         self.has_clock = CLOCKS[0] in features
         self.steps_ahead = 1 if software else _STEPS_AHEAD
@@ -73,12 +73,12 @@ class WebGpuDevice:
             self._reader = PublicReader(library, self._device, self._queue, self._lock)
         self._submitter = Submitter(recorder, pace, self._failure.error)
         self._waiting = 0
-        self._done = 0  # submits that are known to be done
+        self._done = 0  # submits known to be complete
         self._pipelines = Pipelines(self._compile)
 
     @property
     def raw(self) -> bool:
-        """Whether it is driven through the C calls."""
+        """Whether the raw C calls are used."""
         return self._native is not None
 
     def __repr__(self) -> str:
@@ -86,13 +86,13 @@ class WebGpuDevice:
 
     @property
     def counters(self) -> Counters:
-        """What was made and done up to now."""
+        """The device's counters, up to date."""
         self._counters.live_bytes = self._memories.nbytes
         return self._counters
 
     @property
     def lost(self) -> bool:
-        """Whether it stopped, or belongs to a process that this one was forked from."""
+        """Whether the device is lost, or belongs to the parent of this forked process."""
         return bool(self._failure.dead)
 
     def _check(self) -> None:
@@ -102,7 +102,7 @@ class WebGpuDevice:
     # Memory
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
-        """Zeroed storage memory; above the limit of a buffer it comes in parts of one segment each."""
+        """Allocate a zeroed storage buffer; above the buffer size limit it is split into segments."""
         usage = self._usage.STORAGE | self._usage.COPY_DST | self._usage.COPY_SRC
         size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
         sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
@@ -116,12 +116,12 @@ class WebGpuDevice:
         return Buffer(tuple(parts), nbytes)
 
     def uniforms(self, nbytes: int) -> Buffer:
-        """The buffer that holds the params of every step."""
+        """Allocate the uniform buffer for the params of every step."""
         usage = self._usage.UNIFORM | self._usage.COPY_DST
         return Buffer(((self._create(nbytes, usage, "params"), nbytes),), nbytes)
 
     def staging(self, nbytes: int) -> Buffer:
-        """The buffer that results are copied to and read from."""
+        """Allocate a staging buffer for readback."""
         usage = self._usage.MAP_READ | self._usage.COPY_DST
         return Buffer(((self._create(nbytes, usage, "staging"), nbytes),), nbytes)
 
@@ -142,7 +142,7 @@ class WebGpuDevice:
         return memory
 
     def free(self, buffers: Iterable[Buffer]) -> None:
-        """Destroy memory at once; what was submitted with it still runs."""
+        """Destroy buffers at once; submits in flight still complete."""
         if self._failure.forked:
             self._failure.check()
         for memory in [memory for buffer in buffers for memory, _ in buffer.parts]:
@@ -159,7 +159,7 @@ class WebGpuDevice:
                     raise self._failure.error(f"freeing {memory.nbytes:,} bytes of {memory.label}", error) from error
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
-        """Copy host bytes, a multiple of four, into a buffer from `offset` on; waits where too many are under way."""
+        """Upload host bytes, a multiple of four, to a buffer at `offset`; waits if too many are in flight."""
         self._check()
         view = memoryview(data).cast("B")
         nbytes = len(view)
@@ -177,7 +177,7 @@ class WebGpuDevice:
             self.flush()
 
     def flush(self) -> None:
-        """Wait until everything written so far has arrived, and everything submitted is done."""
+        """Wait until all writes and submits so far are done."""
         self.submit((), what="flush")
         self._settle()
 
@@ -197,7 +197,7 @@ class WebGpuDevice:
     # Pipelines
 
     def pipeline(self, variant: Variant) -> Pipeline:
-        """The compiled pipeline of a variant, compiled if no plan has it and it was not used of late."""
+        """The pipeline of a kernel variant, compiled on a cache miss."""
         self._check()
         return self._pipelines.get(variant)
 
@@ -224,7 +224,7 @@ class WebGpuDevice:
         return Pipeline(variant, pipeline, groups)
 
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:
-        """A kernel on the first bytes of each buffer, then the params."""
+        """Create a bind group: the first bytes of each buffer, then the uniforms."""
         pipeline = self.pipeline(variant)
         windows = [
             window
@@ -251,7 +251,7 @@ class WebGpuDevice:
         return bound
 
     def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Allocation, int, int]]:
-        """The bindings of one tensor: all of it in one, or one per segment."""
+        """Bindings of one tensor: a single one, or one per segment."""
         size = max(nbytes if count == 1 else segment_bytes(self.limits), 1)
         pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]
         if len(pieces) != count or any(len(piece) != 1 for piece in pieces):
@@ -270,14 +270,14 @@ class WebGpuDevice:
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
     ) -> None:
-        """In one submit: copy what arrives, run the commands in one pass, copy results to staging.
+        """Submit one step: input copies, the commands in one compute pass, copies to staging.
 
-        An error of the device is raised here and names the command that caused it. While the device is busy, `finish()`
-        and the submit are deferred to a worker thread; their errors are raised by `read`, or here the next time.
+        A device error is raised here and names the command. While the device is busy, `finish()` and the submit are
+        deferred to a worker thread; their errors are raised by `read`, or by the next submit.
         """
         self._check()
         if self.adapter.software:
-            # It would wait for the submit before inside of this one, where no signal comes through.
+            # wgpu would wait for the previous submit inside this one, deaf to signals.
             self._settle()
         with self._lock:
             for _, _, _, staging, _ in copies:
@@ -303,10 +303,10 @@ class WebGpuDevice:
                 memory = only_part(staging)
                 memory.submission, memory.job, memory.submitted = handed.submission, handed.job, self._counters.submits
         if handed.commands_in_use:
-            self._submitter.wait(handed.job)  # until then commands must not change, and they may once this returns
+            self._submitter.wait(handed.job)  # it reads the commands, which the caller may change once this returns
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
-        """The first bytes of the staging buffer, after what was submitted for it."""
+        """Read back the first bytes of a staging buffer, after the submits that write to it."""
         self._check()
         memory = only_part(staging)
         self._submitter.wait(memory.job)
@@ -320,7 +320,7 @@ class WebGpuDevice:
         return data
 
     async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
-        """The same, awaited."""
+        """Async `read`."""
         self._check()
         memory = only_part(staging)
         self._submitter.wait(memory.job)
@@ -335,7 +335,7 @@ class WebGpuDevice:
     def watched(
         self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
     ) -> Iterator[Watched]:
-        """Note where time goes: what records and what reads is another while it lasts."""
+        """Profile: recorder and reader are replaced by watching ones within the context."""
         self._check()
         self._submitter.drain()
         found = Watched()

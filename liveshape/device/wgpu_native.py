@@ -12,11 +12,11 @@ from liveshape.device.offers import offers_of
 from liveshape.device.protocol import Offer
 from liveshape.errors import DeviceError
 
-SERIES = (0, 32)  # of wgpu-py: what pyproject.toml asks for, and what every test runs with
+SERIES = (0, 32)  # supported wgpu-py release series, as in pyproject.toml
 
 
 def check_series(version: str) -> None:
-    """A DeviceError for a wgpu-py of another series: its C calls have other arguments, which would end the process.
+    """Raise DeviceError for another wgpu-py series: its C calls have other arguments, which would crash the process.
 
     >>> check_series("0.32.4")
     """
@@ -33,8 +33,8 @@ check_series(wgpu.__version__)
 
 @functools.cache
 def _leave_opengl_alone() -> None:
-    """OpenGL is a second road to the same hardware, with fewer features and complaints of its own on stderr."""
-    with contextlib.suppress(ImportError, RuntimeError):  # another backend, or a program around us that uses wgpu
+    """Disable the OpenGL backend: the same hardware with fewer features, and noise on stderr."""
+    with contextlib.suppress(ImportError, RuntimeError):  # another backend, or an instance exists already
         from wgpu.backends.wgpu_native.extras import set_instance_extras
 
         set_instance_extras(backends=["Primary"])
@@ -44,7 +44,7 @@ def _native() -> NativeCalls | None:
     try:
         from wgpu.backends.wgpu_native import _api, ffi, lib
         from wgpu.backends.wgpu_native.extras import write_timestamp
-    except ImportError:  # another backend of wgpu-py: its public calls do everything
+    except ImportError:  # another backend of wgpu-py: public API only
         return None
     return NativeCalls(ffi, lib, _api.libf, wgpu.GPUError, _api, write_timestamp)
 
@@ -53,7 +53,7 @@ LIBRARY = Library(wgpu, _native(), _leave_opengl_alone)
 
 
 def offers() -> list[Offer]:
-    """The adapters that wgpu finds, as `device/backends.py` asks for them.
+    """The wgpu backend for `device/backends.py`: its adapters.
 
     Example: `offers()[0].open(None)`.
     """

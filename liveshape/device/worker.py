@@ -1,7 +1,7 @@
-"""A worker thread that makes calls in order: those that must not be interrupted, and those that overlap with the host.
+"""A worker thread with a FIFO queue of calls: those that must not be interrupted, and those that overlap with the host.
 
-Whoever queues a call or waits for one may be interrupted between any two lines: a call is queued, or it is not. And it
-may be one of the last of a process, or of a collected device, whose thread was told to end: then there is another.
+Queueing and waiting may be interrupted between any two lines: a call is queued, or it is not. At interpreter exit, or
+for a garbage-collected device, the thread may have been stopped already: then another is started or the caller runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from liveshape.device.protocol import DEVICE_THREADS
 from liveshape.errors import DeviceError
 
-_LOOK = 0.05  # seconds between looks of a second one who waits, or of one whose thread was not woken
+_LOOK = 0.05  # seconds between polls of a second waiter, or of one whose wakeup was lost
 
 
 class Job:
-    """A call of the worker; `over` once there is its result or its error."""
+    """A queued call (a future); `over` once it has a result or an error."""
 
     __slots__ = ("_call", "_ending", "_line", "error", "over", "result")
 
@@ -36,7 +36,7 @@ class Job:
         self.over = False
 
     def run(self) -> None:
-        """Make the call; what it held is let go."""
+        """Run the call and drop its references."""
         call, self._call = self._call, None
         try:
             if call is None:
@@ -49,13 +49,13 @@ class Job:
         self._ending.release()
 
     def end(self) -> None:
-        """Wait for the end of it, whatever that is."""
+        """Wait until it is over, without raising its error."""
         while not self.over:
             if not self._ending.acquire(timeout=_LOOK):
                 self._line.look()
 
     def wait(self) -> Any:
-        """The result, once it is there; or the error."""
+        """Wait for the result, or raise the error."""
         self.end()
         if self.error is not None:
             raise self.error
@@ -63,41 +63,41 @@ class Job:
 
 
 class _Line:
-    """The queue, shared by the thread and by those who wait, who may outlive the worker."""
+    """The queue, shared by the thread and by waiters, who may outlive the worker."""
 
     def __init__(self) -> None:
-        self.jobs: deque[Job] = deque()  # the first of them is under way
+        self.jobs: deque[Job] = deque()  # the first is running
         self.wake: SimpleQueue[bool] = SimpleQueue()
         self.thread: threading.Thread | None = None
         self.beginning, self.running = threading.Lock(), threading.Lock()
 
     def work(self) -> None:
-        """The thread, until it is told to end."""
+        """Main loop of the thread."""
         ident = threading.get_ident()
         DEVICE_THREADS.add(ident)
         try:
             while self.wake.get():
                 self.run()
         finally:
-            DEVICE_THREADS.discard(ident)  # another thread may have it then
+            DEVICE_THREADS.discard(ident)  # idents are reused
 
     def run(self) -> None:
-        """Make every call, one thread at a time; the end of the interpreter may have caught one with the lock."""
+        """Run all queued calls, one thread at a time; interpreter exit may have stopped a thread that held the lock."""
         with contextlib.nullcontext() if sys.is_finalizing() else self.running:
             while self.jobs:
-                if not self.jobs[0].over:  # an interrupt came before it left the line
+                if not self.jobs[0].over:  # an interrupt may have come before it was popped
                     self.jobs[0].run()
                 self.jobs.popleft()
 
     def look(self) -> None:
-        """By one who waits: wake the thread, or do what it can no longer do."""
+        """Called by a waiter: wake the thread, or run the calls if it has ended."""
         if sys.is_finalizing():
             self.run()
         else:
             self.wake.put(True)
 
     def stop(self) -> None:
-        """With the owner or the process; what was put is still done, since it was woken for that before."""
+        """Stop the thread with its owner or at exit; queued calls still run, since it was woken for them before."""
         thread, self.thread = self.thread, None
         if thread is not None:
             self.wake.put(False)
@@ -106,7 +106,7 @@ class _Line:
 
 
 class Worker:
-    """The thread, from its first call on; it ends with whoever owns it.
+    """A worker thread, started at its first call and stopped with its owner.
 
     Example: `Worker("liveshape reader").start(read).wait()`.
     """
@@ -116,40 +116,40 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is not over yet."""
+        """Whether a call is queued or running."""
         return bool(self._line.jobs)
 
     def start(self, call: Callable[[], Any]) -> Job:
-        """Make a call after those before it."""
+        """Queue a call."""
         line = self._line
         if line.thread is None:
             self._begin()
         job = Job(call, line)
         line.jobs.append(job)
         line.wake.put(True)
-        if line.thread is None:  # and there cannot be one any more
+        if line.thread is None:  # no thread can be started any more
             line.run()
         return job
 
     def drain(self) -> None:
-        """Wait for the end of every call."""
+        """Wait for all queued calls."""
         jobs = self._line.jobs
         while jobs:
             try:
                 last = jobs[-1]
             except IndexError:
-                return  # it ended between the two lines
+                return  # it was popped between the two lines
             last.end()
 
     def _begin(self) -> None:
         line = self._line
         with line.beginning:
             if line.thread is None and not sys.is_finalizing():
-                # Interrupted here, there may be two of them: one at a time makes calls.
+                # An interrupt here may leave two threads: only one at a time runs calls.
                 thread = threading.Thread(target=line.work, name=self._name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # the process is ending: whoever puts a call makes it
+                except RuntimeError:  # interpreter exit: the caller runs the call itself
                     return
                 weakref.finalize(self, line.stop)
                 line.thread = thread
