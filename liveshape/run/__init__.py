@@ -1,1 +1,1 @@
-"""One plan on one device: encode, submit, read back."""
+"""Execution of a plan on a device: upload, encode, submit, readback, host fallback."""

@@ -1,4 +1,4 @@
-"""Host arrays and device bytes: what a caller may give, how the device stores it, and how it comes back."""
+"""Conversion between host arrays and device storage: input validation, dtype conversion, readback."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from liveshape.graph.constants import all_bytes, pieces
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.run.bfloat16 import rounded, widened
 
-_CHUNK = 4 << 20  # elements of a constant that are converted at a time
+_CHUNK = 4 << 20  # elements of a constant converted per chunk
 _STORED: dict[str, np.dtype[Any]] = {
     "f32": np.dtype("<f4"),
     "f16": np.dtype("<f2"),
     "i32": np.dtype("<i4"),
     "u32": np.dtype("<u4"),
 }
-_LOOSE = (bool, int, float, list, tuple)  # Python's own numbers have no dtype, so they take that of the input
-# What to do about dtypes that no input has, by numpy's letter for their kind.
+_LOOSE = (bool, int, float, list, tuple)  # Python scalars and lists have no dtype, so they take that of the input
+# Advice for unsupported dtypes, by numpy's dtype.kind.
 _ADVICE = {
     "c": "give .real, .imag or its absolute value",
     "O": "give numbers alone, all rows of one length",
@@ -35,13 +35,13 @@ _ADVICE = {
 
 
 class Stored(NamedTuple):
-    """An input that is validated and converted: the array, and a row of device bytes for each element."""
+    """A validated and converted input: the array, and a row of device bytes per element."""
 
     host: Any
     data: Any
 
     def rows(self, begin: int, end: int) -> Stored:
-        """Some of the elements.
+        """A slice of the elements.
 
         Example: `executor.prepared(position, np.arange(2048)).rows(7, 8)`.
         """
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype of arrays of a tensor: bfloat16 comes and goes as float32, which holds its values.
+    """The numpy dtype of a tensor's arrays: bfloat16 is float32 at the interface, which is lossless.
 
     >>> numpy_dtype("bfloat16"), numpy_dtype("int64")
     (dtype('float32'), dtype('int64'))
@@ -58,20 +58,20 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def file_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype of a tensor's bytes in a file: those of bfloat16 are uint16 to numpy."""
+    """The numpy dtype of a tensor's bytes in a file: uint16 for bfloat16."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
 def from_file(data: Any, dtype: str) -> Any:
-    """Bytes of a file as the elements of a tensor; nothing is copied but bfloat16."""
+    """File bytes as a flat array, without a copy except for bfloat16."""
     array = np.frombuffer(data, file_dtype(dtype))
     return widened(array) if dtype == "bfloat16" else array
 
 
 def checked(value: Any, given: Any, rows: int | None = None, name: str = "an input") -> Any:
-    """An input as what the graph expects, or an InputError that says what was given and what is allowed.
+    """Validate an input and convert it to what the graph expects; else an InputError with what is allowed.
 
-    `rows` is the size of the table that its elements are rows of, where they are; `name` is for values that have none.
+    `rows` is the size of the embedding table that its elements index, if any; `name` is for values that have none.
     """
     if isinstance(value, SymInt):
         return _number(value.name, value.kind, given)
@@ -84,7 +84,7 @@ def checked(value: Any, given: Any, rows: int | None = None, name: str = "an inp
         array = _from_bfloat16(array)
     wanted = numpy_dtype(value.dtype)
     loose = isinstance(given, _LOOSE)
-    # Arrays of the other endianness are converted; other dtypes are for the caller to choose.
+    # Only the byte order is converted silently; casts are for the caller to choose.
     swapped = array.dtype.newbyteorder("=") == wanted
     if not swapped and not (loose and (array.size == 0 or _castable(array.dtype, wanted))):
         how = f"np.asarray(..., '{wanted}')" if loose else f".astype('{wanted}')"
@@ -104,14 +104,14 @@ def checked(value: Any, given: Any, rows: int | None = None, name: str = "an inp
 
 
 def _from_bfloat16(array: Any) -> Any:
-    """Numbers of 16 bits, as they are or in the dtype that other packages have for them, as float32."""
+    """bfloat16 as float32, from uint16 or from the bfloat16 dtype of other packages."""
     if array.dtype == np.uint16 or array.dtype.name == "bfloat16":
         return widened(np.ascontiguousarray(array).view(np.uint16)).reshape(array.shape)
     return array
 
 
 def check_shape(value: Tensor, shape: Shape) -> None:
-    """Raise unless an input may have this shape."""
+    """Raise ShapeError unless an input may have this shape."""
     bound = value.max_shape
     if len(shape) != value.rank or shape == bound:
         value.check(shape)
@@ -130,19 +130,19 @@ def check_shape(value: Tensor, shape: Shape) -> None:
 
 
 def _number(name: str, kind: type, given: Any) -> Any:
-    """A scalar of the type that the file has; one of another type only if it is the same value."""
+    """Convert a scalar to the type in the file; another type is accepted only if the value is equal."""
     try:
         if _is_masked(given):
             raise InputError("it is masked")
         bare = isinstance(given, np.generic) or (hasattr(given, "item") and getattr(given, "ndim", None) == 0)
         scalar = given.item() if bare else given
-    except Exception as error:  # a tensor of another library, on a device of its own
+    except Exception as error:  # a tensor of another library, on its own device
         raise InputError(f"{name} is a number, and none can be had from {_named(given)}: {error}") from error
     if not isinstance(scalar, (bool, int, float)):
         raise InputError(f"{name} is a number, {_named(given)} was given; give a Python {kind.__name__}")
     try:
         number = kind(scalar)
-    except (ValueError, OverflowError) as error:  # NaN and infinity have no integer, 10**400 no float
+    except (ValueError, OverflowError) as error:  # int(nan), int(inf), float(10**400)
         raise InputError(f"{name} is of type {kind.__name__}, {scalar!r} was given: {error}") from error
     if kind is not float and number != scalar:
         raise InputError(f"{name} is of type {kind.__name__}, {scalar!r} was given; round it first")
@@ -152,7 +152,7 @@ def _number(name: str, kind: type, given: Any) -> Any:
 
 
 def _fixed(name: str, value: Any, given: Any) -> Any:
-    """An input that the file has fixed, as exporters do with None and with text: it may only be given as it is."""
+    """An input that the export has fixed, such as None or a string: only the same value is accepted."""
     same = given is value or (type(given) is type(value) and isinstance(given, (str, bool, int, float, tuple)))
     if not same or given != value:
         raise InputError(f"{name} is fixed at {value!r} in this program, {_named(given)} was given; give {value!r}")
@@ -160,22 +160,22 @@ def _fixed(name: str, value: Any, given: Any) -> Any:
 
 
 def _as_array(name: str, given: Any) -> Any:
-    """Anything with DLPack, the buffer protocol or the array interface, without a copy where that can be."""
+    """A numpy array from anything with DLPack, the buffer protocol or the array interface, zero-copy where possible."""
     if given is None:
         raise InputError(f"{name} is a tensor, None was given; give an array")
     if _is_masked(given):
         raise InputError(f"{name}: a masked array has no numbers where it is masked; fill it first: array.filled(0)")
     if isinstance(given, np.ndarray):
-        return np.asarray(given)  # a matrix and other kinds of arrays count as plain ones
+        return np.asarray(given)  # np.matrix and other subclasses count as plain arrays
     try:
         if hasattr(given, "detach"):
             given = given.detach()
         if hasattr(given, "__dlpack__"):
-            with suppress(Exception):  # bool, read-only and foreign arrays have no DLPack form in NumPy
+            with suppress(Exception):  # NumPy's DLPack refuses bool, read-only and foreign arrays
                 return np.from_dlpack(given)
         array = np.asarray(given)
         masked = isinstance(given, (list, tuple)) and _holds_masked(given)
-    except Exception as error:  # every library has its own
+    except Exception as error:  # every library raises its own kinds
         raise InputError(f"{name}: {_named(given)} is no array of numbers: {error}; {_tensor_advice(given)}") from error
     if masked:
         raise InputError(f"{name}: a list of masked arrays has no numbers where they are masked; fill them first")
@@ -183,7 +183,7 @@ def _as_array(name: str, given: Any) -> Any:
 
 
 def _tensor_advice(given: Any) -> str:
-    """What to do about something that numpy does not take."""
+    """Advice for an object that numpy cannot convert."""
     kind, device, layout = (_attribute(given, name) for name in ("dtype", "device", "layout"))
     if device == "meta":
         return "a meta tensor has no numbers"
@@ -197,7 +197,7 @@ def _tensor_advice(given: Any) -> str:
 
 
 def _attribute(given: Any, name: str) -> str:
-    with suppress(Exception):  # objects may answer a question with any error
+    with suppress(Exception):  # attributes of foreign objects may raise anything
         return str(getattr(given, name, ""))
     return ""
 
@@ -212,7 +212,7 @@ def _holds_masked(given: Any) -> bool:
 
 
 def _castable(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether Python scalars may become elements of an input: integers of any dtype, floats only floats."""
+    """Whether Python scalars may be cast to an input's dtype: integers to any, floats only to floats."""
     if given.kind == "b" or wanted.kind == "b":
         return given.kind == wanted.kind
     return wanted.kind == "f" if given.kind == "f" else given.kind in "iu"
@@ -224,20 +224,20 @@ def _converted(name: str, array: Any, wanted: np.dtype[Any]) -> Any:
 
 
 def _check_range(name: str, array: Any, wanted: np.dtype[Any], reason: str) -> None:
-    """Refuse values that would overflow or become infinite in a dtype."""
+    """Raise InputError for values that would overflow or become infinite in a dtype."""
     if array.size == 0 or wanted.kind not in "iuf" or array.dtype.kind not in "iuf":
         return
     limits = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
     least, most = np.asarray(limits.min).item(), np.asarray(limits.max).item()
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     for outside in (finite.min(), finite.max()) if finite.size else ():
-        # As Python scalars: numpy would compare after a conversion of its own.
+        # As Python scalars: numpy would cast before it compares.
         if not least <= outside.item() <= most:
             raise InputError(f"{name}: {reason}, {_short(outside.item())} does not fit")
 
 
 def _named(given: Any) -> str:
-    """What was given, in a few words."""
+    """Short description of a given value, for errors."""
     if isinstance(given, (bool, int, float, str, np.generic)) and len(repr(given)) <= 40:
         return repr(given)
     return "None" if given is None else f"{type(given).__module__}.{type(given).__name__}".removeprefix("builtins.")
@@ -249,7 +249,7 @@ def _short(number: Any) -> str:
 
 
 def as_dtype(name: str, array: Any, dtype: str) -> Any:
-    """A computed array in the dtype of the tensor that takes it; values that do not fit are an InputError."""
+    """Cast a computed array to the dtype of its tensor; InputError on overflow."""
     wanted = numpy_dtype(dtype)
     if not np.can_cast(array.dtype, wanted, "same_kind"):
         raise InputError(f"{name} is {dtype}, {array.dtype} was computed")
@@ -258,14 +258,14 @@ def as_dtype(name: str, array: Any, dtype: str) -> Any:
 
 
 def _in_rows(array: Any, dtype: str) -> Any:
-    """The elements in order, as exact as the dtype has them."""
-    # What is contiguous gets a dimension if it has none.
+    """The array in contiguous row-major order, rounded to bfloat16 where that is its dtype."""
+    # ascontiguousarray makes 0-d arrays 1-d.
     flat = np.ascontiguousarray(array).reshape(array.shape)
     return rounded(flat) if dtype == "bfloat16" else flat
 
 
 def stored(array: Any, tensor: Tensor, half: bool) -> Any:
-    """Host data as the device holds it, padded to whole words."""
+    """Host data in the device's storage dtype, padded to 4 bytes."""
     flat = array.reshape(-1)
     if flat.dtype == np.int64:
         _check_range(tensor.name, flat, _STORED["i32"], "64-bit values are kept in 32 bits on the device")
@@ -279,20 +279,20 @@ def _stored_dtype(dtype: str, half: bool) -> np.dtype[Any]:
 
 
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
-    """A constant as the device holds it, converted piece by piece so that only pieces are ever in host memory."""
+    """A constant in the device's storage dtype, converted chunk by chunk to bound host memory."""
     assert tensor.constant is not None
     for piece in pieces(tensor.constant, _CHUNK * file_dtype(tensor.dtype).itemsize):
         yield stored(from_file(piece, tensor.dtype), tensor, half)
 
 
 def as_array(tensor: Tensor) -> Any:
-    """A constant of the file on the host; nothing is copied."""
+    """A constant of the file as a numpy array, zero-copy."""
     assert tensor.constant is not None
     return from_file(all_bytes(tensor.constant), tensor.dtype).reshape(tensor.max_shape)
 
 
 def as_torch(torch: Any, array: Any, dtype: str) -> Any:
-    """An array as a tensor of torch that owns its memory or shares it, in the dtype that the file has.
+    """A numpy array as a torch tensor in the dtype of the file, sharing memory where possible.
 
     Example: `as_torch(sys.modules["torch"], np.zeros(3, "float32"), "float32")`.
     """
@@ -301,7 +301,7 @@ def as_torch(torch: Any, array: Any, dtype: str) -> Any:
 
 
 def restored(data: Any, place: int, tensor: Tensor, shape: Shape, half: bool) -> Any:
-    """The array of a live shape from bytes that were read back."""
+    """A numpy array of the live shape from bytes that were read back."""
     if prod(shape) == 0:
         return np.empty(shape, numpy_dtype(tensor.dtype))
     flat = np.frombuffer(data, _stored_dtype(tensor.dtype, half), prod(shape), place)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def widened(bits: Any) -> Any:
-    """Numbers of 16 bits as float32.
+    """bfloat16 bits (uint16) as float32.
 
     >>> widened(np.array([0x3F80, 0xC000], np.uint16))
     array([ 1., -2.], dtype=float32)
@@ -22,7 +22,7 @@ def rounded(array: Any) -> Any:
     >>> rounded(np.array([1.001, 1.004, -3.0], np.float32))
     array([ 1.       ,  1.0078125, -3.       ], dtype=float32)
     """
-    # Numbers in a row wrap without a word; a single one would warn.
+    # Overflow wraps silently in 1-d arrays; a 0-d one would warn.
     bits = array.reshape(-1).view(np.uint32)
     last = (bits >> np.uint32(16)) & np.uint32(1)
     nearest = ((bits + (last + np.uint32(0x7FFF))) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -1,4 +1,4 @@
-"""Command encoding: bind groups are made once, commands reused while kernels stay, uniforms updated in place."""
+"""Command encoding: bind groups are created once, commands reused while kernels stay, uniforms updated in place."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from liveshape.plan.plan_state import PlanState
 
 
 class Encoder:
-    """The commands of one plan on one device, for whatever is live."""
+    """Encodes the commands of one plan on one device, for any live shape."""
 
     def __init__(self, plan: Plan, device: Device, buffer_of: Callable[[Tensor], Buffer]) -> None:
         self._plan, self._device, self._buffer_of = plan, device, buffer_of
         self._room = plan.uniform_bytes
         self.uniforms = device.uniforms(self._room)
         self._bound: dict[Any, Any] = {}
-        self._kept: list[Any] = []  # what was bound before: without it its pipelines would be compiled again
+        self._kept: list[Any] = []  # old bind groups: they keep their pipelines from being compiled again
         self._of_node: dict[tuple[int, LiveRoute], list[Command]] = {}
         self._rows: dict[tuple[int, int], tuple[int, list[Command]]] = {}
 
     def warm(self) -> None:
-        """Compile every pipeline and make every bind group that a call may ask for, so that none waits for one."""
+        """Warm up: compile every pipeline and create every bind group ahead, so that no call waits for one."""
         graph, scratch = self._plan.graph, self._plan.scratch
         for route in self._plan.routes:
             for member in route.members:
@@ -37,12 +37,12 @@ class Encoder:
                         self._bind(each, row)
 
     def forget(self) -> None:
-        """Make all commands anew at the next call: what is live became another object."""
+        """Drop cached commands, when the plan state is replaced."""
         self._of_node.clear()
         self._rows.clear()
 
     def commands(self, live: PlanState, start: int, stop: int) -> list[Command]:
-        """The commands of nodes start..stop, with their params on the device."""
+        """The commands of nodes start..stop, after uploading their changed params."""
         if len(live.arena.data) > self._room:
             self._grow(live)
         row = self._rows.get((start, stop))
@@ -68,7 +68,7 @@ class Encoder:
         return found
 
     def _bind(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
-        """A kernel with its tensors; the bind group and the pipeline are made at the first use."""
+        """The bind group of a kernel variant and its tensors, created (and the pipeline compiled) at first use."""
         storages = self._plan.memory.storages
         key = (variant, *[storages[tensor].number for tensor in tensors])
         found = self._bound.get(key)
@@ -78,11 +78,11 @@ class Encoder:
         return found
 
     def _grow(self, live: PlanState) -> None:
-        """Room for params of routes that no trial met: another buffer, and everything bound to it anew."""
+        """Grow the uniform buffer for kernels that no trial plan met, and rebind everything."""
         room = 2 * len(live.arena.data)
         before, larger = self.uniforms, self._device.uniforms(room)
         self._kept += self._bound.values()
-        # In this order: an interrupt between two lines leaves nothing bound to a buffer that is not written.
+        # In this order: an interrupt between two lines leaves nothing bound to a buffer without params.
         self._bound.clear()
         self.forget()
         self.uniforms, self._room = larger, room
@@ -90,7 +90,7 @@ class Encoder:
         self._device.free([before])
 
     def close(self) -> None:
-        """Free the uniform buffer, and the pipelines that nothing else has bound."""
+        """Free the uniform buffer, and the pipelines that no other bind group uses."""
         self.forget()
         self._bound.clear()
         self._kept.clear()

@@ -1,7 +1,7 @@
-"""One plan on one device: upload, plan, encode, submit, read back. Everything is allocated here, once.
+"""The executor: runs one plan on one device (upload, plan, encode, submit, read back). All memory is allocated once.
 
-A call that is cut short, by an error or by Ctrl-C between any two lines, leaves no trace: what was live is thrown away
-and made anew from the plan before the next call.
+A call that is interrupted, by an error or by Ctrl-C between any two lines, leaves no trace: the plan state is discarded
+and rebuilt from the plan before the next call.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Executor:
         plan: Plan,
         device: Device,
         *,
-        weights: Weights | None = None,  # of this plan on this device, where another executor has them already
+        weights: Weights | None = None,  # shared with another executor of this plan on this device
         progress: Progress | None = None,
-        check: CallCheck | None = None,  # of what callers give; those who know what is legal have none
+        check: CallCheck | None = None,  # validates inputs by the signature; None for trusted callers
     ) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, device
         self._check = check
@@ -47,7 +47,7 @@ class Executor:
         self.calls = 0
         self._closed = False
         self._own: dict[int, Buffer] = {}
-        self._held = ExitStack()  # what `close` gives back
+        self._held = ExitStack()  # resources that `close` frees
         self._weights = weights or Weights(plan, device, progress)
         if weights is None:
             self._held.callback(self._weights.close)
@@ -75,21 +75,21 @@ class Executor:
         self.device.flush()
 
     def _renew(self) -> None:
-        """Everything that moves, as if no call had ever been."""
+        """Reset all mutable state, as before the first call."""
         self.live = PlanState(self.plan)
         self.encoder.forget()
         self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
-        self._cursor = 0  # the first node that has not been submitted
-        self._worked = False  # whether this iteration of a loop computed anything
-        self._ran = False  # whether a call has ended since then
-        self._intact = True  # whether no call was cut short since then
+        self._cursor = 0  # first node that is not submitted yet
+        self._worked = False  # whether this loop iteration submitted anything
+        self._ran = False  # whether a call has completed since
+        self._intact = True  # whether no call was interrupted since
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
         return storage_bytes(tensor.dtype, prod(shape), self.plan.limits.half)
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
-        """The memory that a tensor lives in."""
+        """The device buffer of a tensor."""
         storage = self.plan.memory.storages.get(tensor)
         if storage is None:
             raise PlanError(f"{tensor.name} has no memory: nothing in {self.graph.name} uses it")
@@ -99,13 +99,13 @@ class Executor:
     # One call
 
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
-        """Run once; arrays in, arrays out, both at their live shapes."""
+        """Run once and wait; arrays in, arrays out, at their live shapes."""
         return self.start(inputs).result()
 
     def start(self, inputs: Sequence[Any], wanted: Sequence[int] | None = None) -> Pending:
-        """Run once without waiting. `wanted` are the outputs to read back, all by default."""
+        """Submit a call without waiting. `wanted` are the outputs to read back, all by default."""
         self.ready()
-        # Validate all, then commit: a refused call leaves nothing half done.
+        # Validate all, then commit: a refused call changes nothing.
         copies, given = self._validated(inputs)
         self._begin()
         self._set_inputs(copies, given)
@@ -123,7 +123,7 @@ class Executor:
         return self._finish(end, wanted)
 
     def resume(self, start: int, wanted: Sequence[int] | None = None) -> Pending:
-        """Run the nodes from `start` on once more, on what the call before left in memory."""
+        """Run the nodes from `start` on again, on the tensors of the previous call."""
         if start not in self.plan.choices.resume:
             raise PlanError(f"node {start} is no point to resume at; the plan has {list(self.plan.choices.resume)}")
         self.ready()
@@ -135,25 +135,25 @@ class Executor:
         return self._finish(len(self.graph.nodes), wanted)
 
     def set_scalar(self, symint: SymInt, value: Any) -> None:
-        """Set a live scalar that is no input, such as a setting of the sampling operator."""
+        """Set a live scalar that is no input, such as a sampling parameter."""
         self.ready()
-        # An interrupt in between may leave the scalar new and the nodes that read it as they were.
+        # An interrupt in between may leave a new scalar and nodes planned for the old one.
         self._intact = False
         self.live.set(symint, value)
         self._intact = True
 
     @property
     def holds_results(self) -> bool:
-        """Whether the last call ended, so that its results are in memory at the shapes that are live."""
+        """Whether the last call completed, so that its results are in device memory at the live shapes."""
         return self._intact and self._ran
 
     def _begin(self) -> None:
         self._intact = False
-        # Before anything is submitted: from then on the results of the call before may be written over.
+        # Before anything is submitted: from then on the previous call's results may be overwritten.
         self.calls += 1
 
     def ready(self) -> None:
-        """Throw away what was live in a call that was cut short; an InputError once all is closed."""
+        """Discard the state of an interrupted call; InputError if closed."""
         if self._closed:
             raise InputError(f"{self.graph.name} was closed: its memory was given back; load it again")
         if not self._intact:
@@ -179,7 +179,7 @@ class Executor:
                 self._check_device_tensor(value, array)
                 if value in storages or not graph.consumers[value]:
                     copies.append((value, array))
-                else:  # it is read on the host alone
+                else:  # only the host reads it
                     given.append((value, array.numpy(), None))
             else:
                 host = checked(value, array, self.plan.index_limits.get(value), self._names[place])
@@ -194,7 +194,7 @@ class Executor:
         return copies, given
 
     def prepared(self, value: Tensor, elements: Any) -> Stored:
-        """Elements of an input of one dimension, checked once: rows of what comes back may be given as they are.
+        """Validate and convert a 1-d input once; slices of the result are inputs whose values are not checked again.
 
         Example: `executor.start([tokens, executor.prepared(position, np.arange(2048)).rows(7, 8)])`.
         """
@@ -215,7 +215,7 @@ class Executor:
             if isinstance(value, Tensor):
                 live.set(value, host.shape)
                 self._given[value] = host
-                if host.size and value in storages:  # an input that no kernel reads has no memory
+                if host.size and value in storages:  # an input that no kernel reads has no buffer
                     self.device.write(self.buffer_of(value), 0, data)
             elif isinstance(value, SymInt):
                 live.set(value, host)
@@ -234,9 +234,9 @@ class Executor:
         return self._read(node, request) if isinstance(request, Read) else self._on_host(node, request)
 
     def _read(self, node: Node, request: Read) -> Any:
-        """One element, from the host's copy where there is one, else after running the graph up to the node.
+        """Data-dependent read of one element: from the host's copy if there is one, else after running up to the node.
 
-        What no node writes and nobody gives is temporary memory of the node, which its own steps so far fill.
+        A tensor that no node writes and no input provides is scratch memory of the node, filled by its steps so far.
         """
         tensor, element, shape = request.tensor.tensor, request.element, request.tensor.shape
         if element >= prod(shape):
@@ -250,7 +250,7 @@ class Executor:
         return self._fetch(tensor, element, (1,))[0].item()
 
     def _known(self, tensor: Tensor) -> Any:
-        """What a tensor holds, if the host has it: what the caller gave or the file has, and no node writes."""
+        """The host's copy of a tensor, if any: an input or a constant that no node writes."""
         if self.graph.writers[tensor]:
             return None
         if tensor.constant is not None:
@@ -258,7 +258,7 @@ class Executor:
         return self._given.get(tensor)
 
     def _on_host(self, node: Node, request: OnHost) -> list[Any]:
-        """Run the graph up to a node, compute that here, and go on behind it with its results in memory."""
+        """Host fallback: run the graph up to a node, compute it on the host, upload its results and go on."""
         arrays = {live: self._known(live.tensor) for live in tensors_in(request.arguments)}
         wanted = [live for live, array in arrays.items() if array is None]
         rows = [(live.tensor, live.shape, self.buffer_of(live.tensor)) for live in wanted]
@@ -273,13 +273,13 @@ class Executor:
         return results.found
 
     def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
-        """What a tensor holds now: its live elements, or those of `shape` from element `start` on."""
+        """Read back a tensor: its live elements, or those of `shape` from element `start` on."""
         self.ready()
         return self._fetch(tensor, start, self.live.tensor(tensor).shape if shape is None else shape)
 
     def _fetch(self, tensor: Tensor, start: int, shape: Shape) -> Any:
         begin = self._bytes(tensor, (start,))
-        place = begin & ~3  # copies are of whole words
+        place = begin & ~3  # buffer copies are 4-byte aligned
         nbytes = (begin + self._bytes(tensor, shape) - place + 3) & ~3
         copies = [(self.buffer_of(tensor), place, nbytes, 0)] if nbytes else []
         rows = [(begin - place, tensor, shape)]
@@ -290,7 +290,7 @@ class Executor:
         return copies
 
     def _jump(self, node: Node, iterations: dict[int, Any]) -> int:
-        """Take a conditional jump: the condition is a live scalar or one element on the device."""
+        """Execute a conditional jump: the condition is a live scalar or one element on the device."""
         condition, target, _ = node.args
         if isinstance(condition, Tensor):
             condition = self._read(node, Read(self.live.tensor(condition), 0))
@@ -299,7 +299,7 @@ class Executor:
         self._run(self._cursor, node.index)
         self._cursor = node.index + 1 if condition else int(target)
         if self._cursor <= node.index:
-            # An iteration that read no data and changed no scalar and no shape would be followed by the same for ever.
+            # An iteration that read no data and changed no scalar and no shape would repeat for ever.
             now = None if self._worked and self._depends_on_data(node) else self._moved()
             self._worked = False
             if now is not None and iterations.get(node.index) == now:
@@ -308,7 +308,7 @@ class Executor:
         return self._cursor
 
     def _depends_on_data(self, jump: Node) -> bool:
-        """Whether what the nodes of a loop leave in memory may end it."""
+        """Whether the exit of a loop may depend on tensor data."""
         target = int(jump.args[1])
         nodes = [*self.graph.data_nodes, *self.graph.controls]
         return any(
@@ -318,7 +318,7 @@ class Executor:
         )
 
     def _moved(self) -> tuple[Any, ...]:
-        """Everything that planning depends on but data, to be compared with what it was."""
+        """Scalars and shapes: all that planning depends on besides data, for comparison."""
         return self.live.scalars(), [self.live.tensor(tensor).shape for tensor in self.graph.tensors]
 
     def _run(self, start: int, stop: int) -> None:
@@ -343,18 +343,18 @@ class Executor:
     # Tests and state
 
     def poison(self) -> None:
-        """Fill every shared buffer with NaN (-1 for integers), so that a read past a live range shows."""
+        """Fill every shared buffer with NaN (-1 for integers), so that reads past the live range show."""
         persistent = {storage.block for storage in self.plan.memory.storages.values() if storage.persistent}
         for block, buffer in self._own.items():
             if block not in persistent:
                 self.device.write(buffer, 0, b"\xff" * buffer.nbytes)
 
     def state(self, tensor: Tensor) -> Any:
-        """The present contents of a tensor that outlives calls, such as a cache."""
+        """Read back a tensor that persists between calls, such as a KV cache."""
         return self.fetch(tensor, 0, tensor.max_shape)
 
     def close(self) -> None:
-        """Give all memory on the device back; weights that others use stay."""
+        """Free all device memory, except shared weights."""
         self._closed = True
         self._held.close()
 
@@ -376,11 +376,11 @@ class Pending:
         }
 
     def result(self) -> list[Any]:
-        """The outputs that were wanted, as arrays and scalars, when the device is done."""
+        """Wait for the wanted outputs, as arrays and scalars."""
         return self._given(self._transfer.wait())
 
     async def result_async(self) -> list[Any]:
-        """The same, awaited: an event loop goes on while the device works."""
+        """Async `result`: the event loop runs while the device works."""
         return self._given(await self._transfer.wait_async())
 
     def _given(self, arrays: list[Any]) -> list[Any]:
@@ -392,11 +392,11 @@ class Pending:
 
     @property
     def is_latest(self) -> bool:
-        """Whether the graph has not run again, so that its outputs still lie on the device."""
+        """Whether the graph has not run again, so that its outputs are still valid on the device."""
         return self._executor.calls == self._call
 
     def on_device(self, position: int) -> DeviceTensor:
-        """An output where it lies, without waiting: good as an input until the graph has run again."""
+        """An output as a device tensor, without readback: valid as an input until the graph runs again."""
         executor, call = self._executor, self._call
         tensor = executor.graph.outputs[position]
         if not isinstance(tensor, Tensor):

@@ -1,6 +1,6 @@
 """Host fallback of operators without a kernel: numpy for a few, torch for the rest where it is installed.
 
-What a function gives is checked before any of it is written: its dtype, its bound, and that it fits the device.
+Results are validated before any is written: dtype, upper bound, and range of the device's storage.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from liveshape.run.arrays import as_dtype, numpy_dtype, stored
 
 @dataclass(frozen=True)
 class Results:
-    """What the host computed: shapes and scalars in order, and the bytes of the tensors."""
+    """Results of a host operator: shapes and scalars in order, and the bytes of the tensors."""
 
     found: list[Any]
     data: list[tuple[LiveTensor, Any]]
 
 
 def tensors_in(arguments: Sequence[Any]) -> Iterator[LiveTensor]:
-    """The tensors among arguments, those in lists too."""
+    """The tensors among arguments, including those in lists."""
     for each in arguments:
         if isinstance(each, LiveTensor):
             yield each
@@ -42,7 +42,7 @@ def tensors_in(arguments: Sequence[Any]) -> Iterator[LiveTensor]:
 
 
 def computed(request: OnHost, arrays: Mapping[LiveTensor, Any], half: bool) -> Results:
-    """Call a function on what its arguments hold; everything that it gives fits where it goes, or this raises."""
+    """Call a host operator on arrays; raises unless every result fits its output."""
 
     def held(argument: Any) -> Any:
         if isinstance(argument, tuple):
@@ -80,7 +80,7 @@ _NUMPY: dict[str, HostOperator] = {}
 
 
 def host(*names: str, inputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of arrays and scalars that gives an array under exported names with so many arguments.
+    """Register a numpy function as the host operator of these exported names, with `inputs` arguments.
 
     Example: `@host("aten.trace.default", "aten::trace.out", inputs=1)`.
     """
@@ -93,16 +93,16 @@ def host(*names: str, inputs: int) -> Callable[[Callable[..., Any]], Callable[..
     return register
 
 
-@lru_cache(maxsize=1024)  # names come from files
+@lru_cache(maxsize=1024)  # bounded: names come from untrusted files
 def find_on_host(name: str) -> HostOperator | str:
-    """What computes an operator on the host: numpy for a few names, torch where it is installed; or why nothing does.
+    """The host fallback of an operator: numpy for a few, torch where it is installed; or why there is none.
 
     Example: `find_on_host("aten::cumprod.out").library == "numpy"`.
     """
     if name in _NUMPY:
         return _NUMPY[name]
     try:
-        # In the middle of a load, which Ctrl-C may cut: after half an import torch fails whatever asks for it.
+        # Ctrl-C may interrupt a load here, and after half an import torch fails for good.
         torch_host = import_whole("liveshape.run.torch_host")
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
@@ -124,7 +124,7 @@ def _broken(error: Exception) -> str:
 
 
 def compile_with_host(graph: Graph, limits: Limits) -> Plan:
-    """The plan of a graph, with nodes on the host that kernels refuse, where the host knows all of them.
+    """Compile a graph, with nodes that kernels refuse moved to the host where it supports all of them.
 
     Example: `compile_with_host(lower(program, "forward", {}), device.limits)`.
     """
@@ -144,12 +144,12 @@ def compile_with_host(graph: Graph, limits: Limits) -> Plan:
     return compile(replace(graph, nodes=tuple(nodes)), limits)
 
 
-# Operators by name, as files call them: this is the host's own table of them.
+# Host operators by exported name.
 
 
 @host("aten.cumprod.default", "aten::cumprod.out", inputs=3)
 def cumprod(x: Any, dim: int, dtype: Any) -> Any:
-    # Integers and booleans give 64 bits unless another dtype is asked for.
+    # Integers and booleans promote to int64 unless a dtype is given.
     kind = np.dtype(np.int64) if x.dtype.kind in "iub" else x.dtype
     wide = x.astype(kind if dtype is None else numpy_dtype(SCALAR_TYPES[dtype]))
     return np.cumprod(wide, dim, wide.dtype) if x.ndim else wide
@@ -167,7 +167,7 @@ def gcd(a: Any, b: Any) -> Any:
 
 @host("aten.heaviside.default", "aten::heaviside.out", inputs=2)
 def heaviside(x: Any, at_zero: Any) -> Any:
-    # Not numpy's own, which knows floats alone and keeps NaN.
+    # Not np.heaviside, which takes only floats and propagates NaN.
     return np.where(x == 0, at_zero, (x > 0).astype(at_zero.dtype))
 
 

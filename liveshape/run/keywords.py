@@ -1,4 +1,4 @@
-"""The inputs of a call in order: given in order, by their names, or both; and whether two of them were swapped."""
+"""Positional and keyword inputs of a call, bound in order; and detection of swapped inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_PERMUTED = 6
 
 
 class Taken(Protocol):
-    """An input, as metadata describes it."""
+    """Metadata of an input that is needed here."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class Taken(Protocol):
 
 
 def arranged(method: str, signature: Signature, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
-    """All inputs in order; those that the export has fixed may be left out.
+    """Bind positional and keyword inputs to the signature; those that the export has fixed may be omitted.
 
     Example: `arranged("forward", signature, (x,), {"ids": ids})`.
     """
@@ -53,7 +53,7 @@ def arranged(method: str, signature: Signature, inputs: Sequence[Any], named: Ma
 
 
 def _check_list(method: str, names: Sequence[str], given: Sequence[Any], signature: Signature) -> None:
-    """A list in the place of the inputs themselves is not the first input."""
+    """Raise for a list of all inputs given as the first input."""
     ranks = [rank for each in given if (rank := _rank(each)) is not None]
     sizes = signature.inputs[0].sizes if len(names) == 1 else None
     alone = sizes is not None and len(given) == 1 and ranks == [len(sizes)]
@@ -67,7 +67,7 @@ def _check_list(method: str, names: Sequence[str], given: Sequence[Any], signatu
 
 
 def _rank(value: Any) -> int | None:
-    """The number of dimensions of an array; objects may answer a question with any error."""
+    """Number of dimensions of an array-like; foreign objects may raise anything."""
     try:
         return len(value.shape)
     except Exception:
@@ -75,7 +75,7 @@ def _rank(value: Any) -> int | None:
 
 
 def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
-    """The order in which the inputs of a refused call would fit, or nothing where none would.
+    """The order in which the inputs of a refused call would fit, or "".
 
     Example: `swapped(model.inputs, [ids, x]) == "x, ids"`.
     """
@@ -83,7 +83,7 @@ def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
         return ""
     try:
         fits = [[_fits(info, value) for value in given] for info in takes]
-    except Exception:  # the error of the call says more than that of a guess
+    except Exception:  # the call's own error says more
         return ""
     if all(fits[place][place] for place in range(len(takes))):
         return ""

@@ -1,4 +1,4 @@
-"""Whether a call is one that the program was exported for: every size by itself, and all of them with each other."""
+"""Input validation against the exported signature: each size by its range, and guards between sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liveshape.plan.plan_state import PlanState
 
 
 class CallCheck:
-    """The check of the calls of one plan: a call at the shapes of the one before costs a comparison.
+    """Validates the calls of one plan; a call at the previous call's shapes costs one comparison.
 
     Example: `Executor(plan, device, check=CallCheck(plan, program.signatures["forward"]))`.
     """
@@ -23,18 +23,18 @@ class CallCheck:
         self._plan, self._signature = plan, signature
         self.names = [each.name for each in signature.inputs]
         self._legal: list[Any] | None = None
-        self._due = True  # whether results were not looked at since shapes moved
+        self._due = True  # whether output shapes are unchecked since the input shapes changed
         self._static = static_results(plan.graph)
 
     def inputs(self, given: list[Any]) -> None:
-        """Raise unless the shapes of tensors and the scalars of a call are legal, before anything is uploaded."""
+        """Raise unless the input shapes and scalars are legal, before anything is uploaded."""
         if given != self._legal:
             check_call(self._signature, given)
             self._due = True
             self._legal = given
 
     def results(self, live: PlanState) -> None:
-        """Raise if a plan makes smaller what the file calls static: it was exported for other shapes than these."""
+        """Raise if a static tensor of the file would be smaller: the program was not exported for these shapes."""
         if not self._due:
             return
         for tensor in self._static:
@@ -58,11 +58,11 @@ class CallCheck:
 
 
 def check_call(signature: Signature, given: Sequence[Any]) -> None:
-    """Raise unless a program is right at these inputs: the shape of each tensor, and scalars as they are.
+    """Raise unless these inputs satisfy the signature: a shape per tensor, scalars as values.
 
     Example: `check_call(program.signatures["forward"], [(2, 8), 3])`.
     """
-    seen: dict[str, tuple[int, InputSignature, int]] = {}  # a symbol's value, and where it was met first
+    seen: dict[str, tuple[int, InputSignature, int]] = {}  # symbol -> value, and where it was bound first
     for taken, shape in zip(signature.inputs, given, strict=True):
         if taken.fixed and not _same(taken.value, shape):
             raise InputError(
@@ -106,7 +106,7 @@ def _check_size(taken: InputSignature, axis: int, size: Size, live: int, shape: 
 
 
 def allowed_text(size: Size) -> str:
-    """What a dimension may be, with the verb that follows it.
+    """The allowed sizes of a dimension, with a verb, for errors.
 
     >>> allowed_text(Size(1, 43, "s")), allowed_text(Size(0, 64, "s", 8)), allowed_text(Size(8, 8))
     ('1 to 43 are', 'multiples of 8 from 0 to 64 are', '8 is')

@@ -15,9 +15,9 @@ from liveshape.run.arrays import restored
 
 
 class DeviceTensor:
-    """A result that stayed on the device: an input of the next call, or an array when asked.
+    """An output that stays on the device: an input of the next call, or an array on request.
 
-    It lies in memory of the graph that made it, so it is good until that graph has run again.
+    It aliases memory of its graph, so it is valid until that graph runs again.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DeviceTensor:
             )
 
     def numpy(self) -> Any:
-        """A copy on the host."""
+        """Read back as a numpy array."""
         self.check()
         staging = Staging(self.device, self._half)
         try:
@@ -61,8 +61,8 @@ class DeviceTensor:
 
 
 class _StagingSlot:
-    """One staging buffer of the ring. Whoever reads it leaves a mark before, and takes it away after a reading that
-    ended well: a buffer with marks may be mapped, and is never submitted again."""
+    """One staging buffer of the ring. A reader registers before a read and unregisters after one that succeeded: a
+    buffer with readers may be mapped, and is never submitted again."""
 
     __slots__ = ("buffer", "readers", "transfer")
 
@@ -73,7 +73,7 @@ class _StagingSlot:
 
 
 class Transfer:
-    """Results in flight; `wait` gives the arrays, and keeps them. One that was interrupted can be waited for again."""
+    """A readback in flight; `wait` returns the arrays and caches them, and may be called again after an interrupt."""
 
     def __init__(
         self, device: Device, slot: _StagingSlot | None, nbytes: int, rows: list[tuple[int, Tensor, Shape]], half: bool
@@ -83,7 +83,7 @@ class Transfer:
         self._arrays: list[Any] | None = None if nbytes else self._restored(b"")
 
     def wait(self) -> list[Any]:
-        """The arrays, once the device is done."""
+        """Wait for the arrays."""
         if self._arrays is None:
             assert self._source is not None
             buffer, readers = self._source
@@ -94,13 +94,13 @@ class Transfer:
             except DeviceError:
                 if self._arrays is None:
                     raise
-                return self._arrays  # another thread read them, and the buffer is gone since
+                return self._arrays  # another thread read them, and the buffer was freed
             readers.discard(mark)
             self._arrays = self._restored(data)
         return self._arrays
 
     async def wait_async(self) -> list[Any]:
-        """The same, awaited."""
+        """Async `wait`."""
         if self._arrays is None:
             assert self._source is not None
             buffer, readers = self._source
@@ -111,7 +111,7 @@ class Transfer:
             except DeviceError:
                 if self._arrays is None:
                     raise
-                return self._arrays  # another thread read them, and the buffer is gone since
+                return self._arrays  # another thread read them, and the buffer was freed
             readers.discard(mark)
             if self._arrays is None:
                 self._arrays = self._restored(data)
@@ -122,7 +122,7 @@ class Transfer:
 
 
 class _StagingLayout(NamedTuple):
-    """The layout in a staging buffer of results that are read back together."""
+    """Offsets in a staging buffer of results that are read back together."""
 
     wanted: Sequence[tuple[Tensor, Shape, Buffer]]
     rows: list[tuple[int, Tensor, Shape]]
@@ -144,13 +144,13 @@ def _staging_layout(wanted: Sequence[tuple[Tensor, Shape, Buffer]], half: bool) 
 
 
 class Staging:
-    """A ring of buffers that results are copied to; each is read before it is written again."""
+    """Ring of staging buffers for readback; each is read before it is written again."""
 
     def __init__(self, device: Device, half: bool, nbytes: int = 0, count: int = 2) -> None:
         self._device, self._half = device, half
         self._slots = [_StagingSlot(device.staging(nbytes)) if nbytes else None for _ in range(count)]
         self._current = 0
-        self._staging_layout: _StagingLayout | None = None  # what was wanted last, which mostly is wanted again
+        self._staging_layout: _StagingLayout | None = None  # cached: mostly the same outputs are wanted again
         self._lock = threading.RLock()
 
     @property
@@ -159,7 +159,7 @@ class Staging:
         return sum(slot.buffer.nbytes for slot in self._slots if slot is not None)
 
     def free(self) -> None:
-        """Give the memory back; results that nobody has waited for are gone."""
+        """Free the staging buffers; readbacks that nobody waited for are lost."""
         with self._lock:
             self._device.free([slot.buffer for slot in self._slots if slot is not None])
             self._slots = [None] * len(self._slots)
@@ -171,7 +171,7 @@ class Staging:
         what: str,
         input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
-        """Submit: copy what arrives on the device, run the commands, copy what is wanted to staging."""
+        """Submit: input copies, the commands, copies of wanted outputs to staging."""
         laid_out = self._staging_layout
         if laid_out is None or laid_out.wanted != wanted:
             laid_out = self._staging_layout = _staging_layout(wanted, self._half)
@@ -186,7 +186,7 @@ class Staging:
         what: str,
         input_copies: Sequence[InputCopy] = (),
     ) -> Transfer:
-        """The same with the (buffer, start, bytes, place) copies laid out by the caller."""
+        """`start` with the (buffer, start, bytes, offset) copies laid out by the caller."""
         if not copies:
             if commands or input_copies:
                 self._device.submit(commands, (), what, input_copies)
@@ -202,7 +202,7 @@ class Staging:
         self._current = (self._current + 1) % len(self._slots)
         slot = self._slots[self._current]
         if slot is not None and slot.transfer is not None:
-            with contextlib.suppress(DeviceError):  # whoever waits for that transfer is told
+            with contextlib.suppress(DeviceError):  # raised to whoever waits for that transfer
                 slot.transfer.wait()
         if slot is None or slot.readers or slot.buffer.nbytes < nbytes:
             size = max(nbytes, 16, slot.buffer.nbytes if slot is not None else 0)

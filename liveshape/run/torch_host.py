@@ -1,4 +1,4 @@
-"""Operators of torch for nodes that no kernel computes: the schema of an exported name says what its arguments are.
+"""Host fallback through torch: operators without a kernel are called by their schema in torch.ops.
 
 The only file beside `export/` that imports torch; it is loaded when a program has such a node and torch is installed.
 """
@@ -14,14 +14,14 @@ import torch
 from liveshape.formats.dtypes import SCALAR_TYPES
 from liveshape.ops.host_operator import HostOperator
 
-# Where and in which order elements lie is not torch's to say here.
+# Arguments on layout and device are ignored: tensors are contiguous, on the host.
 _PLACES = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
-_OF_RESULTS = ("out_dtype", "output_dtype")  # what operators that take another dtype call that of their results
+_OF_RESULTS = ("out_dtype", "output_dtype")  # names of result dtype arguments beside `dtype`
 _NUMBERS = {"int": int, "float": float, "bool": bool}
 
 
 def torch_operator(name: str) -> HostOperator | str:
-    """The operator that torch has under an exported name, portable or of a delegate; or why it has none.
+    """torch's operator for an exported name, portable or of a delegate; or why there is none.
 
     Example: `torch_operator("aten::linalg_inv_ex.inverse").inputs == 2`.
     """
@@ -36,9 +36,9 @@ def torch_operator(name: str) -> HostOperator | str:
     outs = [argument for argument in exported._schema.arguments if argument.is_out]
     kinds = [str(argument.type) for argument in inputs]
     if any("str" in kind for kind in kinds) and not any("Tensor" in kind for kind in kinds):
-        # Those look outside of the program: a file must not name another file.
+        # Such operators may access the file system: a program must not name a file.
         return "torch does not compute it from tensors"
-    # The exporter wrote out-variants for operators that make their results, and those know the sizes of these.
+    # Prefer the functional overload to the exported out-variant: it infers the output sizes.
     found = (_without_outs(exported, inputs) or exported) if outs else exported
     operator = _IN_ORDER.get(found, found)
     given_back = outs or exported._schema.returns
@@ -48,7 +48,7 @@ def torch_operator(name: str) -> HostOperator | str:
 
     def call(arguments: Sequence[Any], dtypes: Sequence[str | None]) -> Sequence[Any]:
         given = [_given(argument, each) for argument, each in zip(inputs, arguments, strict=True)]
-        # A cast that names no dtype is to that of what takes it; beside a dtype of results it is that of the first.
+        # A missing dtype is that of the output; beside a result dtype argument it is that of the first input.
         kind = dtypes[0] if dtypes else None
         if kind is not None:
             unnamed = dict.fromkeys(("dtype", *_OF_RESULTS), _kind(kind))
@@ -79,12 +79,12 @@ def _topmost(x: torch.Tensor, k: int, dim: int, largest: bool, in_order: bool) -
     return tuple(each.narrow(dim, 0, k) for each in _sorted(x, dim, largest))
 
 
-# Torch leaves open which of equals comes first; it is the first of them, as in the kernels.
+# torch's sort and topk are not stable by default; the kernels are.
 _IN_ORDER = {torch.ops.aten.sort.default: _sorted, torch.ops.aten.topk.default: _topmost}
 
 
 def _overload(name: str) -> Any:
-    """`aten::index.Tensor_out`, `aten::relu_` and `aten.relu.default` as what torch calls."""
+    """The torch.ops overload of `aten::index.Tensor_out`, `aten::relu_` or `aten.relu.default`."""
     namespace, _, rest = name.partition("::") if "::" in name else name.partition(".")
     base, _, overload = rest.partition(".")
     found = getattr(getattr(torch.ops, namespace, None), base, None) if base else None
@@ -93,13 +93,13 @@ def _overload(name: str) -> Any:
 
 
 def _runs_here(operator: Any) -> bool:
-    """Whether there is code for the CPU behind a schema, or for every device."""
+    """Whether an operator has a CPU or a composite kernel."""
     keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
 
 
 def _without_outs(operator: Any, inputs: Sequence[Any]) -> Any:
-    """The overload that makes its results, of the same arguments."""
+    """The functional overload with the same arguments, without `out`."""
     wanted = [(argument.name, str(argument.type)) for argument in inputs]
     packet = operator.overloadpacket
     overloads = (getattr(packet, overload) for overload in packet.overloads())
@@ -112,24 +112,24 @@ def _without_outs(operator: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _kind(dtype: str | None) -> torch.dtype:
-    """What torch computes a dtype in: few operators take halves on the host, and float32 holds them."""
+    """The torch dtype to compute in: float32 for half and bfloat16, which few CPU operators take."""
     kind = getattr(torch, dtype or "float32")
     assert isinstance(kind, torch.dtype)
     return torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
 
 
 def _given(argument: Any, value: Any) -> Any:
-    """A value as the schema wants it: files keep floats as integers where they are equal."""
+    """Convert an argument to the schema's type: files store integral floats as integers."""
     if argument.name in _PLACES or value is None:
         return None
     if argument.name in ("dtype", *_OF_RESULTS):
         return _kind(SCALAR_TYPES[value])
     if isinstance(value, list):
         items = [_given(argument, item) for item in value]
-        # A node that a kernel refused has its arguments as the kernel's operator reads them: one is a list of one.
+        # A node that a kernel refused has its arguments normalized for the kernel: a single value is a list of one.
         return items if "List" in str(argument.type) else items[0]
     if isinstance(value, np.ndarray):
-        tensor = torch.from_numpy(value.copy())  # the caller's arrays and the file's bytes stay as they are
+        tensor = torch.from_numpy(value.copy())  # operators must not write to the caller's arrays or the file's bytes
         return tensor.float() if tensor.dtype == torch.float16 else tensor
     kind = str(argument.type).removeprefix("Optional[").removeprefix("List[").rstrip("]")
     if kind == "Tensor":
@@ -140,5 +140,5 @@ def _given(argument: Any, value: Any) -> Any:
 def _array(result: Any) -> Any:
     if not isinstance(result, torch.Tensor):
         return result
-    # Conjugates and negatives may be marks on the numbers of another tensor, which numpy does not know.
+    # Lazy conjugate and negative views are unknown to numpy.
     return result.resolve_conj().resolve_neg().contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Streaming upload of a buffer, piece by piece."""
+"""Streaming upload to a device buffer, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liveshape.device.protocol import Buffer, Device
 
 
 def stream(device: Device, buffer: Buffer, pieces: Iterable[Any], fresh: bool = False) -> None:
-    """Write the pieces one after another; those that are zero are skipped where the buffer is `fresh`, and so zero.
+    """Upload chunks one after another; all-zero chunks are skipped where the buffer is `fresh` and thus zeroed.
 
     Example: `stream(device, device.buffer(8, "weights"), [b"abcd", bytes(4)], fresh=True)`.
     """

@@ -1,4 +1,4 @@
-"""The constants of a plan on a device: uploaded once, read by every executor of the plan."""
+"""Weights (constants) of a plan on a device: uploaded once, shared by all executors of the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]
 
 
 class Weights:
-    """Buffers of the blocks that nothing writes.
+    """Device buffers of the read-only blocks of a plan.
 
     Example: `Weights(plan, device)`, given to several executors of the plan.
     """
@@ -49,12 +49,12 @@ class Weights:
         return sum(buffer.nbytes for buffer in self.blocks.values())
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the buffers."""
         buffers = list(self.blocks.values())
         self.blocks.clear()
         self.device.free(buffers)
 
 
 def upload(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
-    """Stream a constant from the file into a new buffer, converting what WGSL cannot hold."""
+    """Stream a constant from the file into a new buffer, converting dtypes that WGSL lacks."""
     stream(device, buffer, stored_pieces(tensor, half), fresh=True)
