@@ -1,4 +1,4 @@
-"""Bytes to frozen dataclasses: `.pte` programs, the Vulkan graphs in them, `.ptd` tensor data. No GPU, no torch."""
+"""Parsers to frozen dataclasses: `.pte` programs, their Vulkan graphs, `.ptd` tensor data. No GPU, no torch."""
 
 from liveshape.formats.execution_plan import (
     Delegate,

@@ -1,4 +1,4 @@
-"""The dtypes of a file by their numpy names, and the size of a tensor once its shape is proven sane."""
+"""ScalarType codes of a file as numpy dtype names, and tensor sizes with overflow checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from liveshape.formats.flatbuffer import damaged
 
 MAX_RANK = 64
 
-# Codes numpy has no dtype for keep their torch name, so that a later stage can say which one it does not support.
+# Codes without a numpy dtype keep their torch name, so that later errors can name the unsupported dtype.
 SCALAR_TYPES = {
     0: "uint8",
     1: "int8",
@@ -42,7 +42,7 @@ SCALAR_TYPES = {
     29: "uint64",
 }
 
-# Several elements share a byte in the four types that are left out, so they have no size per element.
+# The four omitted types are sub-byte: no size per element.
 ITEM_SIZES = {
     **dict.fromkeys(("bool", "uint8", "int8", "qint8", "quint8", "bits8"), 1),
     **dict.fromkeys(("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"), 1),
@@ -54,7 +54,7 @@ ITEM_SIZES = {
 
 
 def check_dim_order(dim_order: tuple[int, ...], shape: tuple[int, ...], path: str) -> tuple[int, ...]:
-    """The order itself, if it names each dimension of the shape once.
+    """Validate a dim order: a permutation of the shape's dimensions.
 
     Example: `check_dim_order((1, 0), (2, 3), "values[0].dim_order") == (1, 0)`.
     """
@@ -66,7 +66,7 @@ def check_dim_order(dim_order: tuple[int, ...], shape: tuple[int, ...], path: st
 
 
 def tensor_size(dtype: str, shape: tuple[int, ...], path: str) -> int:
-    """The bytes of a contiguous tensor; a FormatError if no machine could hold it.
+    """Bytes of a contiguous tensor; FormatError if larger than any machine could hold.
 
     Example: `tensor_size("float32", (2, 3), "values[0]") == 24`.
     """

@@ -1,4 +1,4 @@
-"""A method of a program: its values, and the instructions over them, with every index between them checked."""
+"""ExecutionPlan of a method: values (EValues) and instructions, with every index validated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from liveshape.formats.flatbuffer import Table, damaged, fields
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor of a method. `shape` is the upper bound where `dynamism` is "bound".
+    """A tensor value of a method. `shape` is the upper bound where `dynamism` is "bound".
 
     `data_index` is 0 where the file holds no data for it; `memory` is the (arena, offset) that the exporter planned.
     """
@@ -29,7 +29,7 @@ class TensorSpec:
 
     @property
     def planned(self) -> bool:
-        """Whether the exporter gave it memory: data that comes with it is then an initial state, not a constant."""
+        """Whether the exporter's memory plan has it: its data is then initial state, not a constant."""
         return self.memory is not None
 
 
@@ -71,7 +71,7 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """Run a portable operator, as in `aten::add.out`; args are values by index, outputs last."""
+    """Instruction: call a portable operator such as `aten::add.out`; args are value indices, outputs last."""
 
     op: str
     args: tuple[int, ...]
@@ -79,7 +79,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """Run a delegate; args are its inputs, then its outputs."""
+    """Instruction: call a delegate; args are its inputs, then its outputs."""
 
     delegate: int
     args: tuple[int, ...]
@@ -87,7 +87,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
-    """Make the value `target` the value `source`."""
+    """Instruction: move the value `source` to `target`."""
 
     source: int
     target: int
@@ -95,7 +95,7 @@ class MoveCall:
 
 @dataclass(frozen=True, slots=True)
 class JumpFalseCall:
-    """Go to the instruction `target` if the value `condition` is false; the end of the method is a target too."""
+    """Instruction: jump to `target` if the value `condition` is false; the end of the method is a valid target."""
 
     condition: int
     target: int
@@ -103,7 +103,7 @@ class JumpFalseCall:
 
 @dataclass(frozen=True, slots=True)
 class FreeCall:
-    """Let go of the memory of a value."""
+    """Instruction: free the memory of a value."""
 
     value: int
 
@@ -113,7 +113,7 @@ Instruction = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of a method that a backend runs. Delegates that share data share the very same `blob` object."""
+    """A delegate: a subgraph for a backend. Delegates that share data share the same `blob` object."""
 
     id: str
     blob: memoryview = field(repr=False)
@@ -122,7 +122,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """One method. Several chains are put end to end, their jumps moved along, as the runtime runs them in turn."""
+    """One method. Its chains are concatenated with jump targets relocated, as the runtime runs them in sequence."""
 
     name: str
     values: tuple[Value, ...]
@@ -193,7 +193,7 @@ TENSOR_LOCATIONS = {0: "segment", 1: "external"}
 
 
 def read_plan(entry: Table, find_blob: Callable[[Table], memoryview]) -> ExecutionPlan:
-    """A method from its table; `find_blob` turns the data reference of a delegate into its bytes.
+    """Parse a method from its flatbuffer table; `find_blob` resolves a delegate's data reference.
 
     Example: `read_plan(entry, lambda reference: blobs[reference.u32("index")]).name`.
     """
@@ -292,7 +292,7 @@ def _chain(chain: Table, start: int, operators: tuple[str, ...], delegates: int,
     for index, call in enumerate(calls):
         if isinstance(call, JumpFalseCall):
             path = f"{chain.path}.instructions[{index}].instr_args.destination_instruction"
-            # One past the last instruction ends the chain.
+            # A jump to one past the last instruction ends the chain.
             call = JumpFalseCall(call.condition, start + _check_index(call.target, len(calls) + 1, path))
         yield call
 

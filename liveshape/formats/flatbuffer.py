@@ -1,5 +1,5 @@
-"""Flatbuffers read in place: every offset, size and count is checked against the bytes that are there, and the total
-work is bounded by the size of the buffer, whatever it points at."""
+"""Zero-copy FlatBuffers reader for untrusted files: every offset, size and count is bounds-checked, and the total work
+is bounded by the size of the buffer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _I32, _U32, _I64, _U64 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct
 _F64 = struct.Struct("<d")
 _VTABLE = struct.Struct("<HH")
 
-# About what a Python object costs beside the bytes it was decoded from, in units of the budget.
+# Budget charged per decoded Python object, beside its bytes.
 _OBJECT_COST = 16
 
-# Other files that people hand in by mistake, by their first bytes.
+# File identifiers of other formats, for errors.
 _KNOWN_FILES = {
     b"ET12": "an ExecuTorch program (.pte)",
     b"FT01": "a tensor data file (.ptd)",
@@ -28,7 +28,7 @@ _KNOWN_FILES = {
 
 
 def fields(*names: str) -> dict[str, int]:
-    """The slot of each field of a table, from its names in schema order; a union takes two: its type, then its value.
+    """vtable slots by field name, from the names in schema order; a union takes two: its type, then its value.
 
     Example: `fields("key", "segment_index")["segment_index"] == 1`.
     """
@@ -36,7 +36,7 @@ def fields(*names: str) -> dict[str, int]:
 
 
 def damaged(path: str, problem: str) -> FormatError:
-    """The error for a file that contradicts itself: the field, the problem, and what to do.
+    """FormatError for a corrupt file: the field, the problem, and what to do.
 
     Example: `raise damaged("Program.segments[2].offset", "640 is past the end of the file (512 bytes)")`.
     """
@@ -44,10 +44,10 @@ def damaged(path: str, problem: str) -> FormatError:
 
 
 class FlatbufferReader:
-    """The bytes of one flatbuffer and the budget left for decoding them.
+    """The bytes of one flatbuffer and its remaining decoding budget.
 
-    An honest flatbuffer holds each table, vector and string once. A hostile one can point at the same vector from every
-    table and grow into gigabytes, so decoding stops when it has cost about twice the size of the buffer.
+    A regular flatbuffer references each table, vector and string once. A malicious one can reference one vector from
+    every table and expand to gigabytes, so decoding stops at a cost of about twice the size of the buffer.
     """
 
     __slots__ = ("_budget", "size", "view")
@@ -58,7 +58,7 @@ class FlatbufferReader:
         self._budget = 2 * self.size + 1024
 
     def root(self, identifier: bytes, name: str, layout: Fields) -> Table:
-        """The root table, after a check of the file identifier.
+        """The root table, after validating the file identifier.
 
         Example: `FlatbufferReader(view).root(b"ET12", "Program", fields("version"))`.
         """
@@ -78,7 +78,7 @@ class FlatbufferReader:
         return Table(self, self.integer(_U32, 0, name), name, layout)
 
     def charge(self, cost: int, path: str) -> None:
-        """Pay for decoding from the budget of the file."""
+        """Charge the decoding budget; FormatError when it is exceeded."""
         self._budget -= cost
         if self._budget < 0:
             raise damaged(path, f"the same bytes are used over and over, beyond what {self.size} bytes pay for")
@@ -113,7 +113,7 @@ class Table:
             raise damaged(path, f"table of {self._inline_size} bytes at offset {position} does not fit")
 
     def _locate(self, name: str, width: int) -> int:
-        """The absolute position of a field, or 0, which no field can have, where the file leaves it out."""
+        """The absolute position of a field, or 0 (never a valid position) where the field is absent."""
         entry = 4 + 2 * self._layout[name]
         if entry + 2 > self._vtable_size:
             return 0
@@ -134,7 +134,7 @@ class Table:
         return value
 
     def _follow(self, name: str) -> int:
-        """The absolute position that an offset field points at, or 0 where the file leaves it out."""
+        """The absolute position that an offset field points at, or 0 where it is absent."""
         at = self._locate(name, 4)
         if at == 0:
             return 0
@@ -146,7 +146,7 @@ class Table:
         return at + offset
 
     def _vector(self, name: str, width: int) -> tuple[int, int]:
-        """The first byte and the count of a vector, proven to lie in the buffer; (0, 0) where it is left out."""
+        """Start and count of a vector, bounds-checked; (0, 0) where it is absent."""
         at = self._follow(name)
         if at == 0:
             return 0, 0
@@ -164,7 +164,7 @@ class Table:
         return struct.unpack_from(f"<{count}{code}", self._reader.view, start)
 
     def has(self, name: str) -> bool:
-        """Whether the file holds this field."""
+        """Whether the field is present."""
         return self._locate(name, 1) != 0
 
     def i8(self, name: str, default: int = 0) -> int:
@@ -218,33 +218,33 @@ class Table:
         return names[code]
 
     def i32s(self, name: str) -> tuple[int, ...]:
-        """A vector of signed 32-bit integers; empty where the file leaves it out."""
+        """A vector of signed 32-bit integers; empty if absent."""
         return self._integers(name, "i", 4)
 
     def u32s(self, name: str) -> tuple[int, ...]:
-        """A vector of unsigned 32-bit integers; empty where the file leaves it out."""
+        """A vector of unsigned 32-bit integers; empty if absent."""
         return self._integers(name, "I", 4)
 
     def i64s(self, name: str) -> tuple[int, ...]:
-        """A vector of signed 64-bit integers; empty where the file leaves it out."""
+        """A vector of signed 64-bit integers; empty if absent."""
         return self._integers(name, "q", 8)
 
     def u64s(self, name: str) -> tuple[int, ...]:
-        """A vector of unsigned 64-bit integers; empty where the file leaves it out."""
+        """A vector of unsigned 64-bit integers; empty if absent."""
         return self._integers(name, "Q", 8)
 
     def f64s(self, name: str) -> tuple[float, ...]:
-        """A vector of doubles; empty where the file leaves it out."""
+        """A vector of doubles; empty if absent."""
         start, count = self._vector(name, 8)
         self._reader.charge(count * 8, f"{self.path}.{name}")
         return struct.unpack_from(f"<{count}d", self._reader.view, start)
 
     def u8s(self, name: str) -> tuple[int, ...]:
-        """A vector of bytes as integers; empty where the file leaves it out."""
+        """A vector of bytes as integers; empty if absent."""
         return tuple(self._octets(name))
 
     def booleans(self, name: str) -> tuple[bool, ...]:
-        """A vector of bools; empty where the file leaves it out."""
+        """A vector of bools; empty if absent."""
         return tuple(octet != 0 for octet in self._octets(name))
 
     def _octets(self, name: str) -> memoryview:
@@ -253,20 +253,20 @@ class Table:
         return self._reader.view[start : start + count]
 
     def blob(self, name: str) -> memoryview:
-        """A vector of bytes as a view of the file, not copied; empty where the file leaves it out."""
+        """A vector of bytes as a zero-copy view; empty if absent."""
         self._reader.charge(_OBJECT_COST, f"{self.path}.{name}")
         start, count = self._vector(name, 1)
         return self._reader.view[start : start + count]
 
     def string(self, name: str) -> str:
-        """A string that must be there."""
+        """A required string."""
         text = self.optional_string(name)
         if text is None:
             raise damaged(f"{self.path}.{name}", "missing, and it must be there")
         return text
 
     def optional_string(self, name: str) -> str | None:
-        """A string, or None where the file leaves it out."""
+        """A string, or None if absent."""
         if self._follow(name) == 0:
             return None
         octets = bytes(self._octets(name))
@@ -276,19 +276,19 @@ class Table:
             raise damaged(f"{self.path}.{name}", f"{octets[:16]!r} is not UTF-8 ({error.reason})") from None
 
     def table(self, name: str, layout: Fields) -> Table:
-        """A table, or the value of a union, that must be there."""
+        """A required table, or the value of a union."""
         found = self.optional_table(name, layout)
         if found is None:
             raise damaged(f"{self.path}.{name}", "missing, and it must be there")
         return found
 
     def optional_table(self, name: str, layout: Fields) -> Table | None:
-        """A table, or None where the file leaves it out."""
+        """A table, or None if absent."""
         at = self._follow(name)
         return Table(self._reader, at, f"{self.path}.{name}", layout) if at else None
 
     def tables(self, name: str, layout: Fields) -> Iterator[Table]:
-        """A vector of tables, one at a time; nothing where the file leaves it out.
+        """Iterate over a vector of tables; empty if absent.
 
         Example: `[plan.string("name") for plan in program.tables("execution_plan", fields("name"))]`.
         """

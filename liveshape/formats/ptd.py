@@ -1,4 +1,4 @@
-"""A `.ptd`: tensors by key that live outside of the program, so that several programs can share them."""
+"""`.ptd` tensor data files: external weights by key, which several programs can share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADER = struct.Struct("<4sIQQQQ")
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """The bytes under one key, and their layout where the writer gave it: delegates store plain bytes without one."""
+    """The bytes under one key, with dtype and shape where given: delegates store opaque bytes."""
 
     data: memoryview = field(repr=False)
     dtype: str | None = None
@@ -42,7 +42,7 @@ class TensorData:
         self._source = source
 
     def close(self) -> None:
-        """Let go of the file. Views already taken stay valid and keep its map until they go."""
+        """Close the file. Existing views stay valid and keep the mapping alive."""
         self._source.close()
 
     def __enter__(self) -> TensorData:
@@ -55,7 +55,7 @@ class TensorData:
 
 
 def open_tensor_data(source: FileSource) -> TensorData:
-    """Open a `.ptd` from a path (mapped, not read), bytes, a view, or a binary file (read whole).
+    """Open a `.ptd` from a path (memory-mapped), bytes, a view, or a binary file (read whole).
 
     Example: `open_tensor_data("weights.ptd").entries["linear.weight"].shape`.
     """
@@ -86,12 +86,12 @@ def _read(source: Source) -> TensorData:
 
 
 def _split(view: memoryview) -> tuple[memoryview, memoryview]:
-    """The flatbuffer and the segment data of a file, by the header at byte 8."""
+    """Split a file into flatbuffer and segment data, by the header at byte 8."""
     if len(view) < 8 + _HEADER.size:
         raise damaged("FH01 header", f"{len(view)} bytes end before its {_HEADER.size} bytes at byte 8 do")
     magic, length, offset, size, segment_base, segment_size = _HEADER.unpack_from(view, 8)
     if magic != b"FH01":
-        # A file of another kind is better named by its identifier than by the header it lacks.
+        # For another format an error about its identifier says more than one about a missing header.
         FlatbufferReader(view).root(b"FT01", "FlatTensor", FLAT_TENSOR)
         raise FormatError(f"FH01 header.magic: {bytes(magic)!r} at byte 8, expected b'FH01'; export the .ptd again")
     if length < _HEADER.size:

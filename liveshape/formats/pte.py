@@ -1,5 +1,5 @@
-"""A `.pte` program: methods as values and instructions, and views of the data behind them. Opening reads the flatbuffer
-alone; delegates, constants and named data are slices of the map."""
+"""`.pte` program files: methods as values and instructions, and zero-copy views of their data. Opening parses only the
+flatbuffer; delegates, constants and named data are slices of the memory-mapped file."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class PteFile:
     ) -> None:
         self.version = version
         self.plans = plans
-        # What the exporter says of the inputs of its methods, by their names.
+        # Signatures by method name, where the exporter wrote them.
         self.signatures: Mapping[str, Signature] = read_signatures({plan.name: plan for plan in plans})
         self._source, self._named, self._constants, self._mutable = source, named_data, constants, mutable_data
 
     @property
     def named_data(self) -> Mapping[str, memoryview]:
-        """The data that delegates refer to by key, sliced when asked for."""
+        """Named data of delegates by key, sliced lazily."""
         self._source.check()
         return self._named
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return len(self._source.view)
 
     def method(self, name: str = "forward") -> ExecutionPlan:
@@ -74,7 +74,7 @@ class PteFile:
         raise InputError(f"no method {name!r} in this program; it has {', '.join(plan.name for plan in self.plans)}")
 
     def constant(self, data_index: int) -> memoryview:
-        """The constant at this index, up to where the next one starts, so padding may follow the data.
+        """The constant at this index, up to the start of the next, so padding may follow the data.
 
         Example: `program.constant(tensor.data_index)`.
         """
@@ -84,7 +84,7 @@ class PteFile:
         return self._constants.view(data_index)
 
     def tensor_data(self, tensor: TensorSpec) -> memoryview | None:
-        """The bytes that this file holds for a tensor: a constant, or the initial state of a mutable one.
+        """The bytes of a tensor in this file: a constant, or the initial state of a mutable buffer.
 
         None for inputs, activations, and tensors whose data is in a `.ptd` under their name.
         """
@@ -92,7 +92,7 @@ class PteFile:
         return _tensor_data(tensor, self._constants, self._mutable, "tensor")
 
     def close(self) -> None:
-        """Let go of the file. Views already taken stay valid and keep its map until they go."""
+        """Close the file. Existing views stay valid and keep the mapping alive."""
         self._source.close()
 
     def __enter__(self) -> PteFile:
@@ -105,7 +105,7 @@ class PteFile:
 
 
 def open_program(source: FileSource) -> PteFile:
-    """Open a `.pte` from a path (mapped, not read), bytes, a view, or a binary file (read whole).
+    """Open a `.pte` from a path (memory-mapped), bytes, a view, or a binary file (read whole).
 
     Example: `open_program("model.pte").method("forward").values`.
     """
@@ -145,7 +145,7 @@ def _read_program(source: Source) -> PteFile:
 
 
 def _split(view: memoryview) -> tuple[memoryview, memoryview]:
-    """The flatbuffer and the segment data of a file; without the extended header there is no segment data."""
+    """Split a file into flatbuffer and segment data; without the extended header there is no segment data."""
     if bytes(view[8:12]) != b"eh00":
         return view, view[:0]
     if len(view) < 8 + _HEADER.size:
@@ -172,13 +172,13 @@ def _split(view: memoryview) -> tuple[memoryview, memoryview]:
             "extended header.segment_data_size",
             f"{segment_size} bytes from byte {segment_base} on, and the file ends at {len(view)}",
         )
-    # Files with the short header do not say where their segments end.
+    # The short header lacks the size of the segment data.
     return view[:program_size], view[segment_base : segment_base + segment_size if segment_size else len(view)]
 
 
 def _read_constants(root: Table, segments: Segments) -> Constants:
     entry = root.optional_table("constant_segment", SUBSEGMENT)
-    # The older, inline form of the same thing.
+    # Older files have constant buffers inline.
     inline = [buffer.blob("storage") for buffer in root.tables("constant_buffer", BUFFER)]
     if entry is None or not entry.u64s("offsets"):
         return Constants(inline)
@@ -214,7 +214,7 @@ def _tensor_data(
 
 
 class _Blobs:
-    """Where delegates find their data; the same place gives the same view, so that a graph can be built once."""
+    """Resolves delegate data references; the same reference returns the same view, so that its graph is built once."""
 
     def __init__(self, inline: tuple[memoryview, ...], segments: Segments) -> None:
         self._inline, self._segments = inline, segments

@@ -1,7 +1,7 @@
-"""The data behind the flatbuffer of a `.pte` or `.ptd`: segments proven to lie in the file, sliced when asked for.
+"""Data segments behind the flatbuffer of a `.pte` or `.ptd`: bounds-checked, sliced lazily.
 
-One range of a segment is one view, whoever asks for it and however often: `is` tells whether two constants are the same
-bytes, and so share memory, as a tied embedding and head do.
+Views are interned: one range of a segment is always one view, so `is` tells whether two constants share memory, as
+with weight tying of embedding and head.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Segments:
         return len(self._ranges)
 
     def check(self, index: int, path: str) -> int:
-        """The index itself, if the file has such a segment."""
+        """Validate a segment index."""
         if not 0 <= index < len(self._ranges):
             raise damaged(path, f"segment {index} of a file that has {len(self._ranges)}")
         return index
 
     def view(self, index: int) -> memoryview:
-        """The bytes of a segment whose index was checked."""
+        """The bytes of a segment whose index was validated."""
         start, stop = self._ranges[index]
         return self._views.setdefault((start, stop), self._data[start:stop])
 
 
 def read_segments(root: Table, data: memoryview) -> Segments:
-    """The segments that a root table lists, each checked against the bytes behind the flatbuffer.
+    """Parse the segment list of a root table, each bounds-checked against the data.
 
     Example: `read_segments(program, view[segment_base:]).view(0)`.
     """
@@ -57,7 +57,7 @@ def read_segments(root: Table, data: memoryview) -> Segments:
 
 
 class NamedData(Mapping[str, memoryview]):
-    """Data by key, sliced on access: a thousand keys cost a thousand integers."""
+    """Named data by key, sliced on access: a thousand keys cost a thousand integers."""
 
     __slots__ = ("_index", "_segments")
 
@@ -78,7 +78,7 @@ class NamedData(Mapping[str, memoryview]):
 
 
 class Constants:
-    """Buffers by index: pieces of one segment, or the inline buffers of an older file."""
+    """Constant buffers by index: ranges of one segment, or the inline buffers of an older file."""
 
     __slots__ = ("_offsets", "_pieces", "_starts", "_views")
 
@@ -90,7 +90,7 @@ class Constants:
 
     @classmethod
     def read(cls, entry: Table, segments: Segments) -> Constants:
-        """The pieces of a segment from a table of offsets."""
+        """Parse a table of offsets into a segment."""
         offsets = entry.u64s("offsets")
         data = segments.view(segments.check(entry.u32("segment_index"), f"{entry.path}.segment_index"))
         for index, offset in enumerate(offsets):
@@ -104,16 +104,16 @@ class Constants:
         return len(self._offsets) if self._offsets else len(self._views)
 
     def room(self, index: int) -> int:
-        """Bytes from the start of a buffer to the end of what holds it."""
+        """Bytes from the start of a buffer to the end of its segment."""
         return len(self._views[0]) - self._offsets[index] if self._offsets else len(self._views[index])
 
     def piece(self, index: int, start: int, size: int) -> memoryview:
-        """So many bytes from a byte of a buffer on; they must lie in its room."""
+        """The interned view of `size` bytes at `start` of a buffer; they must lie in its room."""
         place, start = (0, self._offsets[index] + start) if self._offsets else (index, start)
         return self._pieces.setdefault((place, start, size), self._views[place][start : start + size])
 
     def view(self, index: int) -> memoryview:
-        """The bytes of a buffer up to where the next one starts, padding included."""
+        """The bytes of a buffer up to the start of the next one, padding included."""
         if not self._offsets:
             return self._views[index]
         start = self._offsets[index]
@@ -122,7 +122,7 @@ class Constants:
 
 
 def read_named_data(root: Table, segments: Segments) -> NamedData:
-    """The named data that a root table lists.
+    """Parse the named data entries of a root table.
 
     Example: `read_named_data(program, segments)["a key"]`.
     """

@@ -1,7 +1,7 @@
-"""What an exporter says of the inputs of a method and no `.pte` has a field for: names, and the sizes that are legal.
+"""Method signatures, for which `.pte` has no field: input names, and legal sizes (ranges, symbols, guards).
 
-It is a method of the file that returns one string, JSON of a version, so the file stays one that every runtime loads.
-A size is an integer, or `scale * symbol + offset` between a least and a most; a symbol has one value in a call.
+Stored as an extra method that returns one string, versioned JSON, so that every runtime can still load the file.
+A size is an integer, or `scale * symbol + offset` with a range; a symbol has one value per call.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from liveshape.formats.execution_plan import ExecutionPlan, TensorSpec
 from liveshape.formats.flatbuffer import damaged
 
 SIGNATURE = "liveshape_signature"
-STATIC, DYNAMIC, UNKNOWN = "static", "dynamic", "unknown"  # what is known of a dimension
+STATIC, DYNAMIC, UNKNOWN = "static", "dynamic", "unknown"  # status of a dimension
 _VERSION = 1
 _MAX_TEXT, _MAX_NAME, MAX_DEPTH = 1 << 20, 256, 32
 MAX_GUARDS = 1024
-MAX_SIZE = (1 << 31) - 1  # also where nothing bounds a symbol
+MAX_SIZE = (1 << 31) - 1  # also the bound of an unbounded symbol
 _MAX_FACTOR = 1 << 31
 
-Guard = int | tuple[Any, ...]  # a number, ("size", input, dimension), or (an operator, left, right)
+Guard = int | tuple[Any, ...]  # a constant, ("size", input, dimension), or (operator, left, right)
 Scalar = bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a dimension may be: `scale * symbol + offset`, from `min` to `max`; without a symbol it is static.
+    """The legal sizes of a dimension: `scale * symbol + offset`, from `min` to `max`; without a symbol it is static.
 
     >>> str(Size(2, 16, "batch")), str(Size(4, 32, "batch", 2)), str(Size(3, 17, "batch", 1, 1))
     ('batch', '2 * batch', 'batch + 1')
@@ -52,17 +52,17 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class InputSignature:
-    """One input: its name and the sizes of its dimensions, or the value that the export has fixed it at."""
+    """One input: its name and legal sizes, or the value that the export has fixed."""
 
     name: str
-    sizes: tuple[Size, ...] | None = None  # None for numbers and other values
+    sizes: tuple[Size, ...] | None = None  # None for scalars and other values
     fixed: bool = False
     value: Scalar = None
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs of a method in order, and conditions on several of their sizes at once.
+    """The inputs of a method in order, and guards between their sizes.
 
     Example: `Signature((InputSignature("x", (Size(1, 43, "rows"), Size(8, 8))),))`.
     """
@@ -99,7 +99,7 @@ COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def depth(term: Guard) -> int:
-    """How deep operators lie in each other; a file holds guards of a moderate depth.
+    """Nesting depth of a guard expression, which is limited in files.
 
     >>> depth(("==", ("%", ("size", 0, 0), 8), 0))
     2
@@ -113,7 +113,7 @@ def depth(term: Guard) -> int:
 
 
 def signature_text(methods: Mapping[str, Signature]) -> str:
-    """The string that a file holds.
+    """Serialize signatures to the JSON string in the file.
 
     Example: `signature_text({"forward": Signature((InputSignature("x", (Size(1, 43, "rows"),)),))})`.
     """
@@ -142,11 +142,11 @@ def _written_size(size: Size) -> Any:
     return entry | ({"scale": size.scale, "offset": size.offset} if (size.scale, size.offset) != (1, 0) else {})
 
 
-# Reading: a file may hold anything
+# Reading: files are untrusted
 
 
 def read_signatures(plans: Mapping[str, ExecutionPlan]) -> dict[str, Signature]:
-    """The signatures of the methods of a file, or none where its exporter wrote none.
+    """Parse the signatures of a file's methods; empty where its exporter wrote none.
 
     Example: `read_signatures({plan.name: plan for plan in plans})["forward"].inputs[0].name`.
     """
@@ -166,7 +166,7 @@ def read_signatures(plans: Mapping[str, ExecutionPlan]) -> dict[str, Signature]:
 
 
 def assumed_signature(plan: ExecutionPlan) -> Signature:
-    """What holds of a method whose file says nothing: static tensors are, and so is a size of 1, which exporters fix.
+    """Default signature of a method without one: static tensors are static, and so are sizes of 1, which exporters fix.
 
     Example: `assumed_signature(program.method("forward")).inputs[0].name == "input 0"`.
     """
@@ -251,7 +251,7 @@ def _size(entry: Any, bound: int, path: str) -> Size:
     least = _number(fields.get("min", 0), f"{path}.min", 0, bound)
     return Size(
         least,
-        # A symbol may have a wider range than the memory that the file gives the tensor.
+        # A symbol may have a wider range than the tensor's upper bound in the file.
         min(_number(fields.get("max", bound), f"{path}.max", least, MAX_SIZE), bound),
         _name(fields.get("symbol"), f"{path}.symbol"),
         _number(fields.get("scale", 1), f"{path}.scale", 1, _MAX_FACTOR),
@@ -306,6 +306,6 @@ def _number(value: Any, path: str, least: int, most: int) -> int:
 
 
 def _shown(value: Any) -> str:
-    # The names of huge numbers and long texts are no part of a message.
+    # Huge integers and long strings are abbreviated.
     text = ascii(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a number above 64 bits"
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,7 +1,7 @@
-"""Where the bytes of a file come from: a path is mapped, so that its weights cost nothing until they are used.
+"""File sources: a path is memory-mapped (mmap), so that weights cost no memory until they are used.
 
-A map shows the file as it is now. Whoever reads one asks first whether the file is still the one that was opened:
-reading past the end of a file that was cut kills the process. Where a platform has no maps, a file is read whole.
+A mapping shows the file as it is now, so check that the file is unchanged before reading: reading past the end of a
+truncated file is a SIGBUS. Where a platform has no mmap, a file is read whole.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ class Source:
 
     @property
     def view(self) -> memoryview:
-        """All bytes of the file; an InputError once it is closed."""
+        """All bytes of the file; InputError once closed."""
         if self._view is None:
             raise InputError("the file is closed; open it again, or keep it open while its data is read")
         return self._view
 
     def check(self) -> None:
-        """An InputError once the file is closed, a FormatError once it is no longer the file that was opened."""
+        """Raise InputError if the file is closed, FormatError if it was modified since it was opened."""
         check_view(self.view)
 
     def close(self) -> None:
-        """Let go of the bytes. Views of them stay valid: they keep the map until the last one goes."""
+        """Close the source. Existing views stay valid and keep the mapping alive."""
         held, self._view = self._view, None
         if held is not None and mmap is not None and isinstance(held.obj, mmap.mmap):
             mapped = held.obj
-            del held  # or the map would never be free to close
+            del held  # a reference would keep the mapping open
             with suppress(BufferError):
                 mapped.close()
 
 
 def check_view(view: memoryview) -> None:
-    """Raise a FormatError if the file under a view was cut or written over since it was opened.
+    """Raise FormatError if the file under a view was truncated or overwritten since it was opened.
 
-    It costs two questions to the system, so it may be asked before every piece. Views of plain bytes always pass.
+    It costs two system calls, so it may be called before every chunk. Views of plain bytes always pass.
 
     Example: `check_view(constant); device.write(buffer, 0, constant)`.
     """
@@ -78,9 +78,9 @@ def check_view(view: memoryview) -> None:
 
 
 def drop_pages(view: memoryview) -> None:
-    """Let go of the pages of the map under a view, which count as memory of the process until the kernel runs short.
+    """Release the pages of a view's mapping (madvise), which count as resident memory until the kernel reclaims them.
 
-    Nothing is lost: whoever reads the view again gets them from the file.
+    Nothing is lost: a later read gets them from the file again.
     """
     if mmap is not None and isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         view.obj.madvise(mmap.MADV_DONTNEED)
@@ -89,20 +89,20 @@ def drop_pages(view: memoryview) -> None:
 if mmap is not None:
 
     class FileMap(mmap.mmap):
-        """A map that knows what its file was when it was opened."""
+        """An mmap that remembers its file's size and mtime at opening."""
 
         path: str
         opened: os.stat_result
 
         def check(self) -> None:
             """See `check_view`."""
-            size = self.size()  # of the file that is mapped, whatever its path leads to by now
+            size = self.size()  # of the mapped file, even if its path was replaced
             if size < len(self):
                 raise FormatError(
                     f"{self.path}: the file was cut from {len(self)} to {size} bytes while it was open; "
                     "copy or export it again, and open it again"
                 )
-            with suppress(OSError):  # a file that moved away or was replaced by another keeps its bytes
+            with suppress(OSError):  # a file that was moved or replaced keeps its bytes
                 now = os.stat(self.path)
                 if os.path.samestat(now, self.opened) and now.st_mtime_ns != self.opened.st_mtime_ns:
                     raise FormatError(
@@ -120,7 +120,7 @@ def _open_view(path: str) -> memoryview:
             return memoryview(file.read())
         try:
             mapped = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:  # cut to nothing between the two questions
+        except ValueError as error:  # truncated to nothing between stat and mmap
             raise FormatError(f"{path}: {error}; copy or export it again") from error
         mapped.path, mapped.opened = path, opened
         return memoryview(mapped)

@@ -1,4 +1,4 @@
-"""The graph inside a Vulkan delegate: a 30-byte VH00 header, a VK00 flatbuffer, and the bytes of inline constants."""
+"""Vulkan delegate graphs: a 30-byte VH00 header, a VK00 flatbuffer, and the bytes of inline constants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VkTensor:
 
 @dataclass(frozen=True, slots=True)
 class VkSymInt:
-    """An integer known only at run time; exporters write 0."""
+    """A symbolic integer (SymInt), known only at run time; exporters write 0."""
 
     value: int
 
@@ -37,7 +37,7 @@ class ValueList:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One operator of the chain; the last of its args is the output."""
+    """One operator call of the chain; the last arg is the output."""
 
     node_id: int
     name: str
@@ -70,7 +70,7 @@ VkValue = (
 
 @dataclass(frozen=True, slots=True)
 class VkGraph:
-    """One delegate: operators in program order over values that they name by id."""
+    """The graph of one delegate: operator calls in program order over values by id."""
 
     version: str
     chain: tuple[OperatorCall, ...]
@@ -133,14 +133,14 @@ DATA_TYPES = {
 
 
 def parse_vkgraph(blob: memoryview) -> VkGraph:
-    """The graph of a delegate blob. Constants are views of the blob; nothing of their size is copied.
+    """Parse the graph of a delegate blob. Constants are zero-copy views of the blob.
 
     Example: `parse_vkgraph(program.plans[0].delegates[0].blob).chain[0].name`.
     """
     check_view(blob)
     flatbuffer, raw = _split(blob)
     root = FlatbufferReader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
-    views: dict[tuple[int, int], memoryview] = {}  # one range is one view, as of a segment
+    views: dict[tuple[int, int], memoryview] = {}  # interned: one range is one view, as in segments.py
     constants = tuple(_constant(entry, raw, views) for entry in root.tables("constants", BYTES))
     values = tuple(_value(entry, constants) for entry in root.tables("values", VALUE))
     for index, value in enumerate(values):
@@ -157,7 +157,7 @@ def parse_vkgraph(blob: memoryview) -> VkGraph:
 
 
 def _split(blob: memoryview) -> tuple[memoryview, memoryview]:
-    """The flatbuffer and the constant bytes of a blob, by its header."""
+    """Split a blob into flatbuffer and constant bytes, by its header."""
     if len(blob) < _HEADER.size:
         raise damaged("VH00 header", f"the delegate blob has {len(blob)} bytes, the header alone takes {_HEADER.size}")
     magic, header_size, graph_at, graph_size, bytes_at, bytes_size = _HEADER.unpack_from(blob)
@@ -176,7 +176,7 @@ def _split(blob: memoryview) -> tuple[memoryview, memoryview]:
             "VH00 header.bytes_size",
             f"{bytes_size} bytes at offset {bytes_at} do not fit in the {len(blob)} bytes of the delegate blob",
         )
-    # Zero means that the constants take the rest of the blob.
+    # Size 0: the constants extend to the end of the blob.
     stop = bytes_at + bytes_size if bytes_size else len(blob)
     return blob[graph_at : graph_at + graph_size], blob[bytes_at:stop]
 

@@ -1,4 +1,4 @@
-"""Atomic file writes: to a temporary file beside its place, renamed at the end."""
+"""Atomic file writes: to a temporary file in the same folder, renamed at the end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from liveshape.errors import InputError
 
 
 def place_of(path: Any, what: str = "a file") -> Path:
-    """Where a file of this name would be written: where a link points to, and at an ordinary file or nothing.
+    """Resolve an output path: symlinks are followed, and the target must be a regular file or absent.
 
-    A rename would put a file in the place of a pipe, a device or a link, so these are refused, and links followed.
+    A rename would replace a pipe, a device or a symlink, so the first two are refused and symlinks followed.
 
     Example: `place_of("latest.cache", "a saved cache")`.
     """
@@ -43,17 +43,17 @@ def place_of(path: Any, what: str = "a file") -> Path:
 
 @contextmanager
 def whole_file(path: Any, what: str = "a file") -> Iterator[BinaryIO]:
-    """A file to write into that takes its place at the end, or goes without a trace if anything stops it before.
+    """Write a file atomically: it is renamed into place at the end, or removed if anything fails before.
 
     Example: `with whole_file("model.pte") as file: file.write(content)`.
     """
     place = place_of(path, what)
-    # Beside what it becomes: renaming does not cross file systems.
+    # In the same folder: a rename cannot cross file systems.
     unfinished = place.with_name(f".{place.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with open(unfinished, "wb") as file:
             yield file
-        if place.exists():  # who may read it stays as it was
+        if place.exists():  # keep its permissions
             unfinished.chmod(stat.S_IMODE(place.stat().st_mode))
         unfinished.replace(place)
     finally:
