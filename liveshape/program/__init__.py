@@ -1,1 +1,1 @@
-"""A file on a device: its methods loaded, ready to be called."""
+"""Programs: a file on a device, its methods compiled and ready to be called."""

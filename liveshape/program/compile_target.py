@@ -1,4 +1,4 @@
-"""Where programs run and what is asked of each: the device, the host's part, the dtype of activations."""
+"""Compile target: the device, whether host fallback is allowed, the dtype of activations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class CompileTarget:
-    """A device, which is opened when it is first needed, and how programs are compiled for it.
+    """A lazily opened device, and the options that programs are compiled with for it.
 
-    An operator without a kernel runs on the host, slowly and with a warning; where `strict`, it is refused.
-    `activations="int8"` rounds the rows of 4-bit linear layers to integers: faster on a GPU, and less exact.
+    Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
+    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
 
     Example: `load_program(CompileTarget("nvidia"), "model.pte")`.
     """
@@ -27,7 +27,7 @@ class CompileTarget:
 
     @property
     def device(self) -> Device:
-        """The open device."""
+        """The device, opened at first use."""
         if self._opened is None or self._opened.lost:
             if self._choice is None or isinstance(self._choice, (str, int)):
                 from liveshape.device.backends import open_device

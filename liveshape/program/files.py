@@ -1,4 +1,4 @@
-"""Opening the files of a program: the `.pte`, and the `.ptd` files beside it; an error names the file."""
+"""Opening the files of a program: the `.pte` and its external `.ptd` files; errors name the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from liveshape.formats.source import FileSource
 
 
 def open_file(source: FileSource) -> PteFile:
-    """A `.pte` from a path, bytes or a binary file.
+    """Open a `.pte` from a path, bytes or a binary file.
 
     Example: `open_file("model.pte").plans`.
     """
@@ -22,7 +22,7 @@ def open_file(source: FileSource) -> PteFile:
 
 
 def read_tensor_data(data_path: Path | Sequence[Path] | None) -> dict[str, memoryview]:
-    """The data of one `.ptd` or several by key; the files stay mapped while a view of them lives.
+    """Tensor data of one `.ptd` or several by key; the files stay memory-mapped while a view exists.
 
     Example: `read_tensor_data(["base.ptd", "adapter.ptd"])`.
     """
@@ -39,7 +39,7 @@ def read_tensor_data(data_path: Path | Sequence[Path] | None) -> dict[str, memor
 
 @contextmanager
 def _naming(source: object) -> Iterator[None]:
-    """Put the path of a file that cannot be read in front of the reason."""
+    """Prefix errors of an unreadable file with its path."""
     try:
         yield
     except (FormatError, UnsupportedError) as error:

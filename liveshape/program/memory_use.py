@@ -1,4 +1,4 @@
-"""What a plan takes on its device, by kind."""
+"""GPU memory usage of a plan, by kind."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from liveshape.plan.plan import Plan
 
 @dataclass(frozen=True)
 class Memory:
-    """GPU memory of a method in bytes, and what its activations would take otherwise.
+    """GPU memory of a method in bytes, and its activations without memory planning, for comparison.
 
     Example: `print(f"{method.memory.total:,} bytes")`.
     """
 
     weights: int
-    state: int  # caches and other tensors that outlive a call
+    state: int  # KV caches and other tensors that persist between calls
     activations: int
-    staging: int  # what results are read back through
+    staging: int  # readback buffers
     params: int
-    unshared: int  # the activations, had each tensor memory of its own
-    file_plan: int  # the activations, by the plan that the exporter wrote into the file
+    unshared: int  # activations without buffer sharing
+    file_plan: int  # activations by the exporter's memory plan
 
     @property
     def total(self) -> int:
@@ -28,7 +28,7 @@ class Memory:
 
 
 def memory_of(plan: Plan) -> Memory:
-    """What an executor of a plan takes on its device.
+    """GPU memory that an executor of a plan allocates.
 
     Example: `memory_of(compile(graph, limits)).weights`.
     """

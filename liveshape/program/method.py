@@ -1,4 +1,4 @@
-"""A method that is loaded: arrays in, arrays out; numpy gives numpy, torch tensors give torch tensors."""
+"""A loaded method: arrays in, arrays out; numpy in gives numpy out, torch tensors give torch tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Method:
-    """A method, ready to run. Its buffers belong to one call at a time, so a lock lets threads in one by one.
+    """A loaded method. Its buffers belong to one call at a time, so a lock serializes threads.
 
-    Different methods may run in different threads at once.
+    Different methods may run concurrently in different threads.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class Method:
         self.outputs = outputs_of(plan)
 
     def execute(self, inputs: Sequence[Any] = ()) -> list[Any]:
-        """Run once. Inputs are numpy arrays, torch tensors, lists or numbers; arrays and numbers come back.
+        """Run once. Inputs are numpy arrays, torch tensors, lists or scalars; returns arrays and scalars.
 
-        Where an input is a torch tensor, arrays come back as torch tensors.
+        Where an input is a torch tensor, outputs are torch tensors.
 
         Example: `logits, = method.execute([tokens, position])`.
         """
@@ -49,7 +49,7 @@ class Method:
         return self._given_back(found, inputs)
 
     async def execute_async(self, inputs: Sequence[Any] = ()) -> list[Any]:
-        """The same without holding up an event loop while the device works.
+        """Async `execute`: the event loop runs while the device works.
 
         Example: `logits, = await method.execute_async([tokens, position])`.
         """
@@ -68,7 +68,7 @@ class Method:
             raise type(error)(f"{problem}; the inputs look swapped: {self._plan.name} takes ({order})") from error
 
     def _given_back(self, found: list[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Results as the caller has his tensors: torch is never imported for it."""
+        """Outputs as torch tensors if an input is one; never imports torch itself."""
         torch = sys.modules.get("torch")
         kind = getattr(torch, "Tensor", None)
         if kind is None or not any(isinstance(value, kind) for value in inputs):
@@ -86,14 +86,14 @@ class Method:
         return self._runner
 
     def __call__(self, /, *inputs: Any, **named: Any) -> list[Any]:
-        """The same as `execute`, with the inputs one by one, in order or by their names.
+        """`execute` with positional and keyword inputs.
 
         Example: `logits, = method(tokens, input_pos=position)`.
         """
         return self.execute(self.arranged(inputs, named))
 
     def arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
-        """Inputs that were given in order and by name as `execute` takes them.
+        """Bind positional and keyword inputs to the list that `execute` takes.
 
         Example: `method.execute(method.arranged((tokens,), {"input_pos": position}))`.
         """
@@ -101,11 +101,11 @@ class Method:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the method takes and gives, with the calls of executorch.runtime."""
+        """Inputs and outputs of the method, with the API of executorch.runtime."""
         return MethodMeta(self._plan)
 
     def close(self) -> None:
-        """Give its memory on the device back; a call after that is an InputError.
+        """Free its device memory; a call after that is an InputError.
 
         Example: `method.close()`, which `Program.close` does for all of them.
         """
@@ -119,7 +119,7 @@ class Method:
 
 
 class ConstantMethod:
-    """The outputs of a method that computes nothing, straight from the file."""
+    """A method that computes nothing: its outputs are constants in the file."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -138,4 +138,4 @@ class ConstantMethod:
         return self.result()
 
     def close(self) -> None:
-        """Nothing lies on a device."""
+        """No-op: it has no device memory."""

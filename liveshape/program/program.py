@@ -1,4 +1,4 @@
-"""An open file whose methods are loaded as they are asked for: lowered, compiled, their weights uploaded."""
+"""An open program whose methods are loaded lazily: lowered, compiled, weights uploaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOG = logging.getLogger("liveshape")
 
 
 class Program:
-    """An open `.pte` and its `.ptd` files. A method takes GPU memory when it is first loaded, and is then kept."""
+    """An open `.pte` and its `.ptd` files. Methods are loaded to the GPU at first use and cached."""
 
     def __init__(
         self, target: CompileTarget, file: PteFile, data: Mapping[str, memoryview], progress: Progress | None
@@ -37,7 +37,7 @@ class Program:
         self.file, self.data = file, data
         self._methods: dict[str, Method] = {}
         self._lock = threading.RLock()
-        self._told = False  # what is said once a file
+        self._told = False  # whether the bfloat16 warning was given: once per file
 
     @property
     def method_names(self) -> set[str]:
@@ -48,7 +48,7 @@ class Program:
         return {plan.name for plan in self.file.plans}
 
     def load_method(self, name: str) -> Method:
-        """The method of this name: planned, its weights uploaded and its kernels compiled at the first call.
+        """Load a method: planned, weights uploaded and kernels compiled at the first call, then cached.
 
         Example: `program.load_method("forward").execute([x])`.
         """
@@ -59,28 +59,28 @@ class Program:
             return self._methods[plan.name]
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it.
+        """Inputs and outputs of a method as executorch.runtime describes them, without loading it.
 
         Example: `program.metadata("forward").input_tensor_meta(0).sizes()`.
         """
         return MethodMeta(self._plan(method_name))
 
     def inputs(self, method_name: str) -> tuple[TensorInfo, ...]:
-        """What a method takes, without loading it.
+        """The inputs of a method, without loading it.
 
         Example: `program.inputs("forward")[0].bounds`.
         """
         return inputs_of(self._plan(method_name), self.file.signatures.get(method_name))
 
     def outputs(self, method_name: str) -> tuple[TensorInfo, ...]:
-        """What a method gives, without loading it.
+        """The outputs of a method, without loading it.
 
         Example: `program.outputs("forward")[0].dtype`.
         """
         return outputs_of(self._plan(method_name))
 
     def graph(self, method_name: str, rewrite: Callable[[Graph], Graph] | None = None) -> Graph:
-        """A method as the device of the target runs it; `rewrite` is given it as the file has it, before that.
+        """The lowered and fused graph of a method for the target device; `rewrite` is applied before fusion.
 
         Example: `len(program.graph("forward").nodes)`.
         """
@@ -93,11 +93,11 @@ class Program:
         return with_activations(made, target.activations, target.device.limits)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
-        """Not available: liveshape keeps no ETDump."""
+        """Not available: liveshape records no ETDump."""
         raise UnsupportedError("liveshape writes no ETDump")
 
     def close(self) -> None:
-        """Give the memory of all methods back and let go of the files."""
+        """Free the device memory of all methods and close the files."""
         with self._lock:
             for method in self._methods.values():
                 method.close()
@@ -122,7 +122,7 @@ class Program:
     def _load(self, plan: ExecutionPlan) -> Method:
         signature = self.file.signatures.get(plan.name)
         if is_constant(plan):
-            # The operators are needed to run a method, not to open a file.
+            # Lazy import: operators are needed to run a method, not to open a file.
             from liveshape.lower.lowering import lower
 
             constants = ConstantMethod(lower(self.file, plan.name, self.data))
@@ -152,7 +152,7 @@ def load_program(
 ) -> Program:
     """Open a `.pte` from a path, bytes or a binary file; `data_path` is one `.ptd` or several.
 
-    `progress(done, total)` is told the bytes of weights uploaded while a method loads.
+    `progress(done, total)` is called with bytes of weights uploaded while a method loads.
 
     Example: `load_program(CompileTarget(), "model.pte", data_path="weights.ptd").method_names`.
     """
@@ -160,7 +160,7 @@ def load_program(
 
 
 def tell_host(graph: Graph) -> None:
-    """One warning that names what the host computes, if it computes anything.
+    """Log one warning that lists the operators that fall back to the host, if any.
 
     Example: `tell_host(program.graph("forward"))`.
     """
