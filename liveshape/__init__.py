@@ -55,7 +55,7 @@ __all__ = [
     "load",
 ]
 
-# Importing the package costs nothing; each name brings its module along when it is first used.
+# Lazy imports: each name imports its module at first use.
 _HOMES = {
     "Dim": "metadata",
     "Memory": "program.memory_use",

@@ -1,4 +1,4 @@
-"""The folder for what can be made again: converted models, and what was measured of an adapter."""
+"""The user's cache folder: converted models, and measurements of adapters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """LIVESHAPE_CACHE, or where this system keeps such things.
+    """LIVESHAPE_CACHE, or the cache folder of this operating system.
 
     Example: `cache_folder() / "rates.json"`.
     """

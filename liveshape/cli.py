@@ -1,4 +1,4 @@
-"""The `liveshape` command: its words, its help and its exit codes. What a command does is in liveshape/tools."""
+"""The `liveshape` command line: parser, help and exit codes. The commands are in liveshape/tools."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ examples:
   liveshape demo
   liveshape demo --device llvmpipe"""
 
-# docs/commands.md has the same table.
+# Exit codes; docs/commands.md has the same table.
 EXIT_CODES = {
     0: "ok",
     1: "values differ or something failed",
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.command(arguments)
         sys.stdout.flush()
         return code
-    except SystemExit as done:  # --help, --version, or wrong usage, which argparse has explained
+    except SystemExit as done:  # --help, --version, or a usage error that argparse has printed
         with suppress(OSError):
             sys.stdout.flush()
             return int(done.code or 0)
@@ -105,16 +105,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """A stream that was closed before we began takes everything and gives nothing; bytes that are no text become ?."""
+    """Replace closed standard streams by /dev/null; unencodable characters on stdout become `?`."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it stays open as long as the process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # stays open until exit
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _abandon_stdout(code: int) -> int:
-    """The reader of a pipe left, or a disk is full: nothing more may be written, not even at exit."""
+    """After a broken pipe or a full disk: redirect stdout to /dev/null, so that the flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# Each command brings its modules along only when it is the one that runs: `--help` needs none of them.
+# Lazy imports: `--help` loads no command's modules.
 
 
 def _run_completion(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What may be opened as a file, and what a full disk says: a FIFO would wait for ever, a device never end."""
+"""Safe file opening and disk-full errors: only regular files, since a FIFO would block and a device never end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-# No room on the disk, none for this user, or a file that is too large for the file system or the process.
+# Disk full, quota exceeded, or file too large for the file system or the process.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is there and is no ordinary file, before it is opened: opening a FIFO waits for its other end.
+    """Raise InputError for a path that is no regular file, before it is opened: opening a FIFO blocks.
 
     Example: `check_file("tokenizer.json")`.
     """
@@ -33,12 +33,12 @@ def check_file(path: Path) -> None:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """An ordinary file, opened to be read; an InputError for a folder, a FIFO or a device in its place.
+    """Open a regular file for reading; InputError for a folder, a FIFO or a device.
 
     Example: `with open_file("model.gguf") as file: magic = file.read(4)`.
     """
     check_file(path)
-    # Whatever came in between: the open does not wait, and what was opened is asked again.
+    # Against a race with a replacement: open without blocking, and check the file descriptor again.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     opened = os.open(_name(path), flags)
     try:
@@ -50,7 +50,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of an ordinary file.
+    """Read all bytes of a regular file.
 
     Example: `read_bytes(folder / "tokenizer.json")`.
     """
@@ -59,7 +59,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of an ordinary file in UTF-8; bytes that are none are a UnicodeDecodeError.
+    """Read a regular file as UTF-8 text; invalid bytes raise UnicodeDecodeError.
 
     Example: `json.loads(read_text(folder / "config.json"))`.
     """
@@ -68,7 +68,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def room_in(folder: Path, advice: str) -> Iterator[None]:
-    """A disk that is full is told by the folder that was written into and by what helps.
+    """Convert disk-full errors into a StorageError that names the folder, its free space and what helps.
 
     Example: `with room_in(out, "choose another folder"): out.write_bytes(content)`.
     """
@@ -84,13 +84,13 @@ def room_in(folder: Path, advice: str) -> Iterator[None]:
 
 
 def _room(folder: Path) -> str:
-    """How much is free where a folder is, or is to be."""
+    """Free space on the file system of a folder, which may not exist yet."""
     place = os.path.abspath(folder)
     while not os.path.isdir(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
     try:
         free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
-    except (OSError, AttributeError):  # not on every system
+    except (OSError, AttributeError):  # statvfs is not on every system
         return ""
     return f" ({free / 1e6:,.0f} MB are free)"
 

@@ -1,23 +1,23 @@
-"""The exceptions of the package, each also the builtin exception that a caller would expect, and how messages count."""
+"""Exceptions of the package, each also a subclass of the builtin that a caller would expect; plurals in messages."""
 
 from __future__ import annotations
 
 
 class LiveshapeError(Exception):
-    """The base of every error that liveshape raises on purpose.
+    """Base class of all liveshape errors.
 
     Example: `except LiveshapeError as error: print(error)`.
     """
 
 
 class FormatError(LiveshapeError, ValueError):
-    """A file is damaged or is of another format; the message names the field, its value and what is allowed."""
+    """A file is corrupt or of another format; the message names the field, its value and what is allowed."""
 
 
 class UnsupportedError(LiveshapeError, NotImplementedError):
-    """A well-formed program asks for an operator, dtype, version or limit that liveshape does not have.
+    """A valid program needs an operator, dtype, version or limit that liveshape does not support.
 
-    `details` holds (node, reason) pairs where several parts of a program are refused at once.
+    `details` holds (node, reason) pairs where several nodes are unsupported.
     """
 
     def __init__(self, message: str, details: tuple[tuple[str, str], ...] = ()) -> None:
@@ -26,7 +26,7 @@ class UnsupportedError(LiveshapeError, NotImplementedError):
 
 
 class ShapeError(LiveshapeError, ValueError):
-    """A live shape does not fit its bound, or the shapes of an operator do not fit each other."""
+    """A live shape exceeds its upper bound, or the shapes of an operator's inputs do not match."""
 
 
 class PlanError(LiveshapeError, RuntimeError):
@@ -34,23 +34,23 @@ class PlanError(LiveshapeError, RuntimeError):
 
 
 class DeviceError(LiveshapeError, RuntimeError):
-    """The GPU, its driver or a shader refused something, or no adapter was found."""
+    """An error of the GPU, its driver or a shader compiler, or no adapter was found."""
 
 
 class NoAdapterError(DeviceError):
-    """This machine offers no adapter, or none like the one that was asked for."""
+    """No adapter on this machine, or none that matches the request."""
 
 
 class InputError(LiveshapeError, ValueError):
-    """The caller gave an argument that the program does not take: a name, a count, a dtype or a kind of object."""
+    """An invalid argument of a call: a name, a count, a dtype or a type of object."""
 
 
 class StorageError(LiveshapeError, OSError):
-    """A disk is full; the message names the folder and what helps."""
+    """The disk is full; the message names the folder and what helps."""
 
 
 def counted(number: int, noun: str, many: str = "") -> str:
-    """A number of things.
+    """A count with a noun in singular or plural.
 
     >>> counted(1, "method"), counted(8, "method")
     ('1 method', '8 methods')

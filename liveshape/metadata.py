@@ -1,4 +1,4 @@
-"""What a method takes and gives, read from the file alone: in our words, and in those of executorch.runtime."""
+"""Metadata of a method's inputs and outputs, read from the file alone; also with the API of executorch.runtime."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CODES = {name: code for code, name in SCALAR_TYPES.items()}
 class Dim:
     """One dimension: its status is "static", "dynamic", or "unknown" where the file does not say which.
 
-    A size is from `min` to `max`, a multiple of `multiple` above or below `max`; dimensions with the same `symbol` have
-    the same size, those of `2 * batch` twice the size of those of `batch`.
+    A size is from `min` to `max`, in steps of `multiple` from `max` down; dimensions with the same `symbol` have the
+    same size, those of `2 * batch` twice the size of those of `batch`.
 
     >>> str(Dim("dynamic", 1, 43, symbol="rows")), str(Dim("static", 8, 8)), str(Dim("unknown", 0, 64))
     ('rows=1..43', '8', '?0..64')
@@ -40,7 +40,7 @@ class Dim:
 
     @property
     def text(self) -> str:
-        """What a dimension may be, in words.
+        """The status and range of a dimension, in words.
 
         >>> Dim("dynamic", 0, 64, 8, "8 * s").text
         'dynamic, 0 to 64 in steps of 8 (8 * s)'
@@ -53,9 +53,9 @@ class Dim:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output. `bounds` is the largest shape; a number has no bounds and the dtype int, float or bool.
+    """One input or output. `bounds` is the upper-bound shape; a scalar has no bounds and the dtype int, float or bool.
 
-    `dims` has each dimension by itself; without it, all are static or all unknown, as `dynamic` says.
+    `dims` describes each dimension; without it, all are static or all unknown, by `dynamic`.
 
     Example: `TensorInfo("x", "float32", (1, 512, 64), dynamic=True).dims[1].max == 512`.
     """
@@ -83,12 +83,12 @@ class TensorInfo:
 
 
 def _dim(bound: int, dynamic: bool) -> Dim:
-    # An exporter fixes sizes of 1.
+    # Exporters specialize sizes of 1.
     return Dim(UNKNOWN, 0, bound) if dynamic and bound > 1 else Dim(STATIC, bound, bound)
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """A shape as `--input-shapes` takes it.
+    """A shape in the notation of `--input-shapes`.
 
     >>> shape_text((1, 7, 64)), shape_text(())
     ('1x7x64', 'scalar')
@@ -97,7 +97,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def inputs_of(plan: ExecutionPlan, signature: Signature | None = None) -> tuple[TensorInfo, ...]:
-    """What a method takes, with the names and sizes of its signature where the file has one.
+    """The inputs of a method, with names and sizes from its signature where the file has one.
 
     Example: `inputs_of(program.method("forward"), program.signatures.get("forward"))[0].bounds`.
     """
@@ -116,7 +116,7 @@ def inputs_of(plan: ExecutionPlan, signature: Signature | None = None) -> tuple[
 
 
 def outputs_of(plan: ExecutionPlan) -> tuple[TensorInfo, ...]:
-    """What a method gives.
+    """The outputs of a method.
 
     Example: `outputs_of(program.method("forward"))[0].dtype`.
     """
@@ -130,7 +130,7 @@ def _info(name: str, value: Value) -> TensorInfo:
 
 
 def is_constant(plan: ExecutionPlan) -> bool:
-    """Whether a method computes nothing and returns what the file holds, as `get_max_seq_len` does.
+    """Whether a method only returns constants of the file, as `get_max_seq_len` does.
 
     Example: `is_constant(program.method("get_max_seq_len"))`.
     """
@@ -142,7 +142,7 @@ def is_constant(plan: ExecutionPlan) -> bool:
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """One tensor, as executorch.runtime describes it.
+    """Metadata of one tensor, with the API of executorch.runtime.
 
     Example: `method.metadata.input_tensor_meta(0).sizes()`.
     """
@@ -150,19 +150,19 @@ class TensorMeta:
     spec: TensorSpec
 
     def sizes(self) -> tuple[int, ...]:
-        """The shape, at its bound where it is dynamic."""
+        """The shape; the upper bound where it is dynamic."""
         return self.spec.shape
 
     def dtype(self) -> int:
-        """The number of the dtype in PyTorch: 6 is float32, 4 is int64."""
+        """The ScalarType code of the dtype in PyTorch: 6 is float32, 4 is int64."""
         return _CODES[self.spec.dtype]
 
     def is_memory_planned(self) -> bool:
-        """Whether the exporter gave it memory, or the file its data."""
+        """Whether the exporter's memory plan has it, or the file its data."""
         return self.spec.planned or self.spec.data_index > 0
 
     def nbytes(self) -> int:
-        """The bytes of the tensor on the host, at its bound."""
+        """Bytes of the tensor on the host, at its upper bound."""
         return prod(self.spec.shape) * ITEM_SIZES.get(self.spec.dtype, 0)
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class TensorMeta:
 
 
 class MethodMeta:
-    """What a method takes and gives, with the calls of executorch.runtime.
+    """Inputs and outputs of a method, with the API of executorch.runtime.
 
     Example: `program.metadata("forward").num_inputs()`.
     """
@@ -186,27 +186,27 @@ class MethodMeta:
         return self._plan.name
 
     def num_inputs(self) -> int:
-        """How many inputs it takes, tensors and numbers."""
+        """Number of inputs, tensors and scalars."""
         return len(self._plan.inputs)
 
     def num_outputs(self) -> int:
-        """How many outputs it gives."""
+        """Number of outputs."""
         return len(self._plan.outputs)
 
     def num_attributes(self) -> int:
-        """How many tensors of the method have a name in the file: its buffers and external weights."""
+        """Number of named tensors of the method: its buffers and external weights."""
         return len(self._attributes())
 
     def input_tensor_meta(self, index: int) -> TensorMeta:
-        """The tensor at this input; an IndexError if there is none."""
+        """Metadata of an input tensor; IndexError if there is none."""
         return self._tensor([self._plan.values[each] for each in self._plan.inputs], index, "input")
 
     def output_tensor_meta(self, index: int) -> TensorMeta:
-        """The tensor at this output; an IndexError if there is none."""
+        """Metadata of an output tensor; IndexError if there is none."""
         return self._tensor([self._plan.values[each] for each in self._plan.outputs], index, "output")
 
     def attribute_tensor_meta(self, index: int) -> TensorMeta:
-        """The named tensor at this place; an IndexError if there is none."""
+        """Metadata of a named tensor; IndexError if there is none."""
         return self._tensor(self._attributes(), index, "attribute")
 
     def _attributes(self) -> list[Value]:
@@ -231,4 +231,4 @@ class MethodNotFoundError(InputError, KeyError):
 
 
 class MetaIndexError(InputError, IndexError):
-    """There is no tensor at the place that was asked for."""
+    """There is no tensor at the requested index."""

@@ -1,4 +1,4 @@
-"""The short way: `load` a file, call it like a function."""
+"""High-level API: `load` a `.pte` file and call it like a function."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class SupportsDlpack(Protocol):
-    """A tensor of another library on the host."""
+    """A host tensor of another library, exchanged by DLPack."""
 
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
 
 
 if TYPE_CHECKING:
     Input = npt.ArrayLike | SupportsDlpack | None
-    # An array, or a tuple of outputs, or a number: which of them the file says, and no type checker reads it.
+    # An array, a tuple of outputs or a scalar: which one depends on the file, so no type checker can know.
     Output = npt.NDArray[Any] | Any
 
 
 class Model:
-    """One method of a program as a function of arrays.
+    """A loaded method of a program as a callable on arrays.
 
     Example: `y = model(x)`, at any shape of x up to `model.inputs[0].bounds`.
     """
@@ -48,16 +48,16 @@ class Model:
         self.name = method
 
     def __call__(self, /, *inputs: Input, **named: Input) -> Output:
-        """Run once: one output comes back as it is, several as a tuple; as torch tensors where one was given.
+        """Run once: returns a single output as it is, several as a tuple; torch tensors if an input is one.
 
-        Inputs are given in order, by their names where the file has them, or both.
+        Inputs are positional, by keyword where the file has names, or both.
 
         Example: `logits = model(tokens, input_pos=position)`.
         """
         return _alone(self._method(*inputs, **named))
 
     async def call_async(self, /, *inputs: Input, **named: Input) -> Output:
-        """The same, awaited: an event loop goes on while the device works.
+        """Async call: the event loop runs while the device works.
 
         Example: `logits = await model.call_async(tokens, input_pos=position)`.
         """
@@ -65,12 +65,12 @@ class Model:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What a call takes: name, dtype, bounds, and what each dimension may be."""
+        """The inputs: name, dtype, upper bounds, and the range of each dimension."""
         return self._method.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """What a call gives."""
+        """The outputs: name, dtype and upper bounds."""
         return self._method.outputs
 
     @property
@@ -79,7 +79,7 @@ class Model:
         return tuple(sorted(self._program.method_names))
 
     def method(self, name: str) -> Model:
-        """Another method of the same file, loaded at the first use.
+        """Another method of the same file, loaded at first use.
 
         Example: `model.method("get_max_seq_len")() == 512`.
         """
@@ -96,7 +96,7 @@ class Model:
         return self._method.memory
 
     def close(self) -> None:
-        """Give the GPU memory of every method of the file back; none of them can be called after it."""
+        """Free the GPU memory of every method of the file; none of them can be called afterwards."""
         self._program.close()
 
     def __enter__(self) -> Model:
@@ -118,7 +118,7 @@ def _alone(outputs: list[Any]) -> Any:
 
 
 def program_file(path: FilePath) -> FilePath:
-    """The program in a folder: its `model.pte` or its only `.pte`; a file is itself, a short name what is shipped.
+    """Resolve a path to a `.pte`: in a folder its `model.pte` or its only `.pte`; a short name is a shipped model.
 
     Example: `program_file(Path("SmolLM2-135M-Instruct-pte"))`.
     """
@@ -146,12 +146,12 @@ def load(
     strict: bool = False,
     activations: str = "float32",
 ) -> Model:
-    """A method of a `.pte`, or of the folder that holds it, as a callable.
+    """Load a method of a `.pte`, or of the folder that contains it, as a callable.
 
-    `device` is an index or a part of a name, as `liveshape devices` lists them.
-    `data_path` is one `.ptd` or several; `progress(done, total)` is told the bytes of weights uploaded.
-    Operators without a kernel run on the host, slowly and with a warning, or are refused where `strict`.
-    `activations="int8"` rounds the rows of 4-bit linear layers to integers: faster on a GPU, and less exact.
+    `device` is an index or part of a name, as `liveshape devices` lists them.
+    `data_path` is one `.ptd` or several; `progress(done, total)` is called with bytes of weights uploaded.
+    Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
+    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
 
     Example: `y = load("model.pte")(x)`.
     """

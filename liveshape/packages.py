@@ -1,6 +1,6 @@
-"""The packages of the extras: text, constraints, export and the Hub need them, running programs does not.
+"""Optional dependencies (extras): needed for text, constrained decoding, export and the Hub, not to run programs.
 
-And how to import one in the middle of a call, whole or not at all.
+And interrupt-safe imports in the middle of a call.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from liveshape.errors import LiveshapeError
 
 
 class MissingPackageError(LiveshapeError, ImportError):
-    """A package of an extra is not installed; the message says which, and how to get it."""
+    """An optional dependency is not installed; the message says which, and how to install it."""
 
 
 def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> None:
-    """Raise an error that tells how to install, if one of the packages is missing.
+    """Raise MissingPackageError with the install command if one of the packages is missing.
 
     Example: `need("tokenizers")` before `from tokenizers import Tokenizer`.
     """
@@ -31,7 +31,7 @@ def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> N
 
 
 class _Import(threading.Thread):
-    """A module on its way. The process does not end before it: half of a library is no state to unload it from."""
+    """An import running in a non-daemon thread: the process must not exit with a library half initialized."""
 
     def __init__(self, module: str) -> None:
         super().__init__(name=f"liveshape imports {module}", daemon=False)
@@ -50,7 +50,7 @@ class _Import(threading.Thread):
         self._ending.release()
 
     def end(self) -> None:
-        """Wait for it. Not by `join`, which takes a thread for ended if a signal interrupts it."""
+        """Wait for the import. Not by `join`, which takes a thread for ended if a signal interrupts it."""
         while not self.over:
             self._ending.acquire(timeout=0.05)
 
@@ -59,9 +59,9 @@ _under_way: dict[str, _Import] = {}
 
 
 def import_whole(module: str) -> Any:
-    """Import a module in a thread of its own, where no signal cuts it: Ctrl-C ends the wait for it, not the import.
+    """Import a module in its own thread, where no signal interrupts it: Ctrl-C ends the wait, not the import.
 
-    A library such as torch cannot be imported again after half of it was.
+    A library such as torch cannot be imported again after a partial import.
 
     Example: `import_whole("torch").ops`.
     """
@@ -71,7 +71,7 @@ def import_whole(module: str) -> Any:
             importing = _Import(module)
             try:
                 importing.start()
-            except RuntimeError:  # the process is ending, and no signal will be heard any more
+            except RuntimeError:  # interpreter exit: no thread can start, and no signal is handled any more
                 return import_module(module)
             _under_way[module] = importing
         importing.end()

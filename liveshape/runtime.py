@@ -1,6 +1,6 @@
-"""The calls of executorch.runtime: change the import line and a program runs here, without torch.
+"""Drop-in replacement of executorch.runtime: change the import line and a program runs here, without torch.
 
-Numpy arrays give numpy arrays; who gives torch tensors gets torch tensors back.
+Numpy inputs give numpy outputs, torch tensors give torch tensors.
 
 from liveshape.runtime import Runtime
 
@@ -32,18 +32,18 @@ _LOG = logging.getLogger("liveshape")
 
 
 class Verification(enum.Enum):
-    """How much of a file to check. Taken for compatibility: liveshape always checks every offset and length."""
+    """Verification level. For compatibility only: liveshape always checks every offset and length."""
 
     Minimal = 0
     InternalConsistency = 1
 
 
 class BackendRegistry:
-    """Which delegates can run: those of VulkanPartitioner, where an adapter exists."""
+    """Supported delegate backends: VulkanBackend, where an adapter exists."""
 
     @property
     def registered_backend_names(self) -> list[str]:
-        """The delegate ids that liveshape runs.
+        """The supported delegate ids.
 
         Example: `Runtime.get().backend_registry.registered_backend_names == ["VulkanBackend"]`.
         """
@@ -52,7 +52,7 @@ class BackendRegistry:
         return [BACKEND]
 
     def is_available(self, backend_name: str) -> bool:
-        """Whether delegates of this id can run on this machine.
+        """Whether delegates of this backend can run on this machine.
 
         Example: `Runtime.get().backend_registry.is_available("VulkanBackend")`.
         """
@@ -62,11 +62,11 @@ class BackendRegistry:
 
 
 class OperatorRegistry:
-    """Which operators can run."""
+    """Supported operators."""
 
     @property
     def operator_names(self) -> set[str]:
-        """The exported names, of delegates (`aten.add.Tensor`) and of portable programs (`aten::add.out`).
+        """Exported operator names, of delegates (`aten.add.Tensor`) and of portable programs (`aten::add.out`).
 
         Example: `"aten::add.out" in Runtime.get().operator_registry.operator_names`.
         """
@@ -76,10 +76,10 @@ class OperatorRegistry:
 
 
 class Runtime(CompileTarget):
-    """Loads programs onto one device, which is opened when the first method that computes is loaded.
+    """Loads programs onto one device, which is opened lazily, when the first method that computes is loaded.
 
-    An operator without a kernel runs on the host, slowly and with a warning; where `strict`, it is refused.
-    `activations="int8"` rounds the rows of 4-bit linear layers to integers: faster on a GPU, and less exact.
+    Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
+    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
 
     Example: `Runtime(device="nvidia").load_program("model.pte")`.
     """
@@ -94,7 +94,7 @@ class Runtime(CompileTarget):
     @staticmethod
     @functools.lru_cache(maxsize=1)
     def get() -> Runtime:
-        """The runtime of this process, on the default device."""
+        """The singleton runtime of this process, on the default device."""
         return Runtime()
 
     def load_program(
@@ -109,7 +109,7 @@ class Runtime(CompileTarget):
     ) -> Program:
         """Open a `.pte` from a path, bytes or a binary file; `data_path` is one `.ptd` or several.
 
-        `progress(done, total)` is told the bytes of weights uploaded while a method loads.
+        `progress(done, total)` is called with bytes of weights uploaded while a method loads.
 
         Example: `runtime.load_program("model.pte", data_path="weights.ptd").method_names`.
         """

@@ -1,4 +1,4 @@
-"""The models that the package ships, by short names: `demo`, a transformer block, and `story`, a language model."""
+"""Models shipped with the package, by short name: `demo`, a transformer block, and `story`, a language model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHIPPED = {"demo": "block.pte", "story": "story"}
 
 
 def shipped(name: str) -> Path | None:
-    """Where the model of a short name lies, unless something of that name is in this folder.
+    """The path of a shipped model by short name, unless the current folder has something of that name.
 
     >>> shipped("demo").name, shipped("model.pte")
     ('block.pte', None)
@@ -22,7 +22,7 @@ def shipped(name: str) -> Path | None:
 
 
 def shipped_model() -> Path:
-    """The folder of the small language model inside the package.
+    """The folder of the shipped small language model.
 
     Example: `LanguageModel.load(shipped_model())`.
     """
