@@ -108,7 +108,7 @@ class Constants:
         return len(self._views[0]) - self._offsets[index] if self._offsets else len(self._views[index])
 
     def piece(self, index: int, start: int, size: int) -> memoryview:
-        """The interned view of `size` bytes at `start` of a buffer; they must lie in its room."""
+        """The interned view of `size` bytes at `start` of a buffer; they must be within `room`."""
         place, start = (0, self._offsets[index] + start) if self._offsets else (index, start)
         return self._pieces.setdefault((place, start, size), self._views[place][start : start + size])
 

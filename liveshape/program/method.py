@@ -33,7 +33,7 @@ class Method:
         self._runner: Executor | ConstantMethod | None = runner
         self._lock = threading.Lock()
         self.memory = memory
-        # What the method takes, and what it gives.
+        # Metadata of inputs and outputs.
         self.inputs = inputs_of(plan, signature)
         self.outputs = outputs_of(plan)
 
