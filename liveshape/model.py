@@ -151,7 +151,7 @@ def load(
     `device` is an index or part of a name, as `liveshape devices` lists them.
     `data_path` is one `.ptd` or several; `progress(done, total)` is called with bytes of weights uploaded.
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
 
     Example: `y = load("model.pte")(x)`.
     """

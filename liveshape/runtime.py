@@ -79,7 +79,7 @@ class Runtime(CompileTarget):
     """Loads programs onto one device, which is opened lazily, when the first method that computes is loaded.
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
 
     Example: `Runtime(device="nvidia").load_program("model.pte")`.
     """

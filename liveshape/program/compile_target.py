@@ -12,7 +12,7 @@ class CompileTarget:
     """A lazily opened device, and the options that programs are compiled with for it.
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit linear layers, per row: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
 
     Example: `load_program(CompileTarget("nvidia"), "model.pte")`.
     """
