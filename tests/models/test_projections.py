@@ -54,6 +54,7 @@ def test_qkv_projection() -> None:
     run_rows(pte, recorded_rows(pte, OUTPUTS), 5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_qkv_projection_of_few_columns(bias: bool) -> None:
     """The model of a real size with other widths, at the sizes that its exporter records up to 128 rows."""

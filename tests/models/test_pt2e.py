@@ -178,6 +178,7 @@ def test_static_classifier() -> None:
     compare(model, executor, shape, 0)
 
 
+@pytest.mark.slow
 def test_static_images_of_any_height() -> None:
     shape = (1, 3, 11, 7)
     model, executor = exported(Dense, static, shape, 2)

@@ -100,6 +100,7 @@ def run_dynamic_linears(folder: Path, pattern: str) -> None:
         assert made == (executor.device.counters.buffers, executor.device.counters.pipelines)
 
 
+@pytest.mark.slow
 def test_dynamic_linears_of_executorch() -> None:
     """Case I of its dynamic-shape oracle."""
     run_dynamic_linears(generated("q4gsw.dynamic", quietly(write_dynamic_linears)), "*.pte")
