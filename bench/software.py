@@ -1,6 +1,6 @@
 """Tuning a software adapter: cooperating threads and workgroup size, in one run.
 
-Run: python -m bench.software [--activations float32] [--invocations 16,32,64,128] [--parts 4,8,16,32]
+Run: python -m bench.software [--activations float32] [--invocations 16,32,64,128] [--cooperating 4,8,16,32]
 
 Each pair is a device of its own on the same adapter; prefill and decode are measured interleaved, the fastest run of
 each counts, and ratios are to the pair that the device chooses by default (device/required.py).
@@ -44,12 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--activations", choices=ACTIVATIONS, default="float32")
     parser.add_argument("--invocations", type=numbers, default=[16, 32, 64, 128])
-    parser.add_argument("--parts", type=numbers, default=[4, 8, 16, 32])
+    parser.add_argument("--cooperating", type=numbers, default=[4, 8, 16, 32])
     given = parser.parse_args(arguments)
     usual = open_device(0)
     own = usual.limits.max_invocations, usual.limits.max_cooperating_threads
     models: dict[Pair, LanguageModel] = {}
-    for pair in dict.fromkeys([own, *product(given.invocations, given.parts)]):
+    for pair in dict.fromkeys([own, *product(given.invocations, given.cooperating)]):
         limits = replace(usual.limits, max_invocations=pair[0], max_cooperating_threads=pair[1])
         device = open_device(0, limits=limits)
         models[pair] = LanguageModel.load(shipped_model(), device=device, activations=given.activations)
