@@ -99,7 +99,7 @@ def main() -> None:
         table.add_row(key, f"{then:.3f}", f"{now:.3f}", f"{now / then:.2f}")
     Console().print(table)
     if options.out is not None:
-        found = described("shipped", open_device(), options.turns) | {
+        found = described("shipped", open_device(), (shipped_model() / "model.pte").stat().st_size) | {
             "kind": "against",
             "command": command_of("bench.against", None),
             "commit": options.commit,

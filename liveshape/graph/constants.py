@@ -153,15 +153,15 @@ def _views(source: ConstantSource) -> Iterator[memoryview]:
             yield from _views(each)
 
 
-def identity_of(view: memoryview) -> int:
+def view_identity(view: memoryview) -> int:
     """Equal for two living views only if they are the same bytes, as one range of a file is, which is one view.
 
     A view does not tell where it begins, but one of all of an object begins where the object does.
 
     >>> data = b"abcd"
-    >>> identity_of(memoryview(data)) == identity_of(memoryview(data))
+    >>> view_identity(memoryview(data)) == view_identity(memoryview(data))
     True
-    >>> identity_of(memoryview(data)[:2]) == identity_of(memoryview(data)[2:])
+    >>> view_identity(memoryview(data)[:2]) == view_identity(memoryview(data)[2:])
     False
     """
     whole = memoryview(view.obj)

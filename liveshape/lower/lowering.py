@@ -30,7 +30,7 @@ from liveshape.formats import (
 )
 from liveshape.formats.dtypes import ITEM_SIZES
 from liveshape.graph import Graph, Limits, SymInt, Tensor, Value
-from liveshape.graph.constants import identity_of
+from liveshape.graph.constants import view_identity
 from liveshape.graph.elements import prod, supported
 from liveshape.graph.sources import NodeSource
 from liveshape.lower.building import Builder
@@ -253,7 +253,7 @@ class _Lowering:
 
     def _in_logical_order(self, data: memoryview, spec: TensorSpec) -> memoryview:
         """Constant data in row-major order, copied once however many tensors of the file name it."""
-        key = (identity_of(data), spec.dtype, spec.shape, spec.dim_order)
+        key = (view_identity(data), spec.dtype, spec.shape, spec.dim_order)
         if key not in self.ordered:
             self.builder.charge(len(data), f"a constant of {spec.dtype} {spec.shape} in order {spec.dim_order}")
             self.ordered[key] = data, _logical_order(data, spec)  # both, or the identity could be another's by then

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
-from liveshape.graph.constants import identity_of
+from liveshape.graph.constants import view_identity
 from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
 
 Roots = dict[Tensor, Tensor]  # a tensor -> the one whose memory it has
@@ -43,7 +43,7 @@ def share_constants(graph: Graph) -> Roots:
         if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
             # Bytes are bytes: the weight of a layer with int8 activations says int8, that of an embedding uint8.
             dtype = "uint8" if is_packed(tensor.dtype) else tensor.dtype
-            roots[tensor] = known.setdefault((dtype, identity_of(data)), tensor)
+            roots[tensor] = known.setdefault((dtype, view_identity(data)), tensor)
     return roots
 
 

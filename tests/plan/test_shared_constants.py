@@ -12,7 +12,7 @@ import liveshape
 from liveshape.formats import open_program
 from liveshape.formats.segments import Constants, NamedData, Segments
 from liveshape.graph import Tensor
-from liveshape.graph.constants import identity_of
+from liveshape.graph.constants import view_identity
 from liveshape.graph.elements import is_packed
 from liveshape.lower.lowering import lower
 from liveshape.plan.memory import share_constants
@@ -54,6 +54,6 @@ def test_one_range_of_a_segment_is_one_view() -> None:
 def test_views_of_one_whole_object_are_the_same_bytes() -> None:
     data = bytearray(b"abcdabcd")
     view = memoryview(data)
-    assert identity_of(view) == identity_of(memoryview(data).toreadonly()) == identity_of(memoryview(data)[:])
+    assert view_identity(view) == view_identity(memoryview(data).toreadonly()) == view_identity(memoryview(data)[:])
     first, second = view[:4], view[4:]
-    assert len({identity_of(each) for each in (view, first, second, memoryview(b"abcdabcd"))}) == 4
+    assert len({view_identity(each) for each in (view, first, second, memoryview(b"abcdabcd"))}) == 4
