@@ -53,7 +53,10 @@ def _register_compare(name: str, function: str) -> None:
     def compare(a: LiveTensor, b: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
         yield from binary(function, a, b, out)
 
-    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out", rows=elementwise(), any_size=True)
+    # The exporter's sliding-window masks compare so; elsewhere the number may be the context itself.
+    of_windows = name in ("lt", "ge")
+
+    @op(f"aten.{name}.Scalar", f"aten::{name}.Scalar_out", rows=elementwise(), any_size=of_windows)
     def compare_with(x: LiveTensor, value: Number, out: LiveTensor) -> Iterator[Dispatch]:
         yield from compare_scalar(function, x, value, out)
 
