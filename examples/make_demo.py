@@ -16,7 +16,7 @@ from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
 MAX, WIDTH, HEADS, HIDDEN = 128, 64, 4, 172
-LENGTHS = (1, 7, 31, 64, 127, 128)
+LENGTHS = (1, 7, 31, 64, 128)
 
 
 class Norm(nn.Module):

@@ -12,9 +12,9 @@ import re
 import struct
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import PlanError
 from liveshape.graph import Limits
@@ -87,9 +87,8 @@ class Dispatch:
         self.cooperative_units = cooperative_units
 
 
-@dataclass(eq=False)
 class Kernel:
-    """One file of `liveshape/kernels/wgsl`, read and checked at import.
+    """One file of `liveshape/kernels/wgsl`, read and checked at its first use: a program uses few of them.
 
     >>> RMS_NORM = Kernel.load("normalization/rms_norm")
     >>> RMS_NORM(out, x, weight, rows=7, width=64, eps=1e-6, groups=7)  # doctest: +SKIP
@@ -113,7 +112,18 @@ class Kernel:
     layout: struct.Struct
     flatten: Callable[[dict[str, Any]], list[Any]]  # the values of a dispatch in the order of Params
     # Its specializations, for as long as a plan or a device has them; no callbacks, which swallow signals.
-    variants: dict[Any, weakref.ref[Any]] = field(default_factory=dict, repr=False)
+    variants: dict[Any, weakref.ref[Any]]
+
+    def __init__(self, file: str, choices: dict[str, str]) -> None:
+        self.file, self._choices, self.variants = file, choices, {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _DECLARED:
+                raise AttributeError(f"a kernel has no {name}")
+            vars(self).update(_declared(self.file, read(self.file), self._choices))
+            return vars(self)[name]
 
     @cached_property
     def name(self) -> str:
@@ -131,63 +141,18 @@ class Kernel:
 
     @classmethod
     def load(cls, name: str, **choices: str) -> Kernel:
-        """Read `liveshape/kernels/wgsl/<name>.wgsl`, what it includes, and of its `#choice` lines what is said.
+        """The kernel of `liveshape/kernels/wgsl/<name>.wgsl`, with what is said for its `#choice` lines.
 
-        Example: `Kernel.load("q4/rows", EPILOGUE="three")`.
+        Example: `Kernel.load("q4/few_rows", EPILOGUE="three")`.
         """
-        return cls._of(name, read(name), choices)
+        return cls(name, choices)
 
     @classmethod
     def parse(cls, name: str, source: str, **choices: str) -> Kernel:
-        """A kernel from its text."""
-        return cls._of(name, parse(name, source), choices)
-
-    @classmethod
-    def _of(cls, name: str, file: File, choices: dict[str, str]) -> Kernel:
-        chosen = choose(name, file, choices)
-        pieces = tuple(expand(file.pieces, chosen, set()))
-        source = "".join(piece for piece in pieces if isinstance(piece, str))
-        everything = "".join(texts(pieces))
-        declared = _BINDING.findall(source)
-        if [int(number) for number, *_ in declared] != list(range(len(declared))):
-            raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order")
-        storage = [row for row in declared if row[1].startswith("storage")]
-        if any(row[1] == "uniform" for row in declared[: len(storage)]):
-            raise PlanError(f"kernel {name}: the uniform Params must be the last binding")
-        layout = _PARAMS.search(source)
-        fields = _fields(name, layout.group(1)) if layout else {}
-        overrides = {word: (kind, value.strip()) for word, kind, value in _OVERRIDE.findall(source)}
-        _check_conditions(name, pieces, overrides)
-        overrides.pop(SUBGROUP, None)
-        group_size = int(overrides.pop("WG", ("u32", "64"))[1].rstrip("u"))
-        constants: dict[str, tuple[str, Any]] = {"WG": ("u32", group_size)}
-        constants.update(overrides)
-        names = {row[2] for row in storage}
-        for function, binding in _ACCESSOR.findall(everything):
-            if binding in names:
-                raise PlanError(f"kernel {name}: {function} is what a split binding {binding} is read through")
-        vectored = bool(re.search(r"\bV\b", everything))
-        return cls(
-            file=name,
-            others=chosen.others,
-            text=cleaned(pieces, _code_of),
-            has_subgroup_text=any(condition.name == SUBGROUP for condition in conditions(pieces)),
-            max_shuffled=int(bound.group(1))
-            if (bound := _SUBGROUPS.search(source))
-            else Limits.max_cooperating_threads,
-            bindings=tuple(_binding(name, row) for row in storage),
-            fields=fields,
-            constants=constants,
-            allowed={word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)},
-            live={word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
-            group_size=group_size,
-            dispatch_constants=("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
-            vectored=vectored,
-            needs_half=bool(re.search(r"\bf16\b", _COMMENT.sub("", everything))),
-            unchecked=bool(_UNCHECKED.search(source)),
-            layout=_layout(fields),
-            flatten=_flattening(name, fields),
-        )
+        """A kernel from its text, checked now."""
+        kernel = cls(name, choices)
+        vars(kernel).update(_declared(name, parse(name, source), choices))
+        return kernel
 
     def __call__(
         self,
@@ -198,6 +163,54 @@ class Kernel:
         **values: Any,
     ) -> Dispatch:
         return Dispatch(self, tensors, values, groups, threads, cooperative_units)
+
+
+_DECLARED = frozenset(Kernel.__annotations__) - {"file", "variants"}
+
+
+def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
+    """What a file declares with these choices: the attributes of its kernel."""
+    chosen = choose(name, file, choices)
+    pieces = tuple(expand(file.pieces, chosen, set()))
+    source = "".join(piece for piece in pieces if isinstance(piece, str))
+    everything = "".join(texts(pieces))
+    declared = _BINDING.findall(source)
+    if [int(number) for number, *_ in declared] != list(range(len(declared))):
+        raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order")
+    storage = [row for row in declared if row[1].startswith("storage")]
+    if any(row[1] == "uniform" for row in declared[: len(storage)]):
+        raise PlanError(f"kernel {name}: the uniform Params must be the last binding")
+    layout = _PARAMS.search(source)
+    fields = _fields(name, layout.group(1)) if layout else {}
+    overrides = {word: (kind, value.strip()) for word, kind, value in _OVERRIDE.findall(source)}
+    _check_conditions(name, pieces, overrides)
+    overrides.pop(SUBGROUP, None)
+    group_size = int(overrides.pop("WG", ("u32", "64"))[1].rstrip("u"))
+    constants: dict[str, tuple[str, Any]] = {"WG": ("u32", group_size)}
+    constants.update(overrides)
+    names = {row[2] for row in storage}
+    for function, binding in _ACCESSOR.findall(everything):
+        if binding in names:
+            raise PlanError(f"kernel {name}: {function} is what a split binding {binding} is read through")
+    vectored = bool(re.search(r"\bV\b", everything))
+    return {
+        "others": chosen.others,
+        "text": cleaned(pieces, _code_of),
+        "has_subgroup_text": any(condition.name == SUBGROUP for condition in conditions(pieces)),
+        "max_shuffled": int(bound.group(1)) if (bound := _SUBGROUPS.search(source)) else Limits.max_cooperating_threads,
+        "bindings": tuple(_binding(name, row) for row in storage),
+        "fields": fields,
+        "constants": constants,
+        "allowed": {word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)},
+        "live": {word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
+        "group_size": group_size,
+        "dispatch_constants": ("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
+        "vectored": vectored,
+        "needs_half": bool(re.search(r"\bf16\b", _COMMENT.sub("", everything))),
+        "unchecked": bool(_UNCHECKED.search(source)),
+        "layout": _layout(fields),
+        "flatten": _flattening(name, fields),
+    }
 
 
 def _check_conditions(kernel: str, pieces: Pieces, overrides: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -236,6 +238,26 @@ def test_every_shipped_kernel_is_read_and_named_by_its_file() -> None:
             name = f"{path.parent.name}/{path.stem}"
             assert Kernel.load(name).bindings
             assert Kernel.load(name).name == name
+
+
+def test_importing_the_operators_reads_no_kernel_and_all_their_choices_are_declared() -> None:
+    script = """
+import gc, liveshape.ops
+from liveshape.kernels import Kernel
+kernels = [each for each in gc.get_objects() if isinstance(each, Kernel)]
+assert len(kernels) > 150
+assert not [each.file for each in kernels if "text" in vars(each)]
+assert all(each.bindings for each in kernels)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_choice_that_no_file_has_is_named_at_the_first_use() -> None:
+    kernel = Kernel.load("q4/gemv", EPILOGUE="nothing")
+    with pytest.raises(PlanError, match="EPILOGUE"):
+        _ = kernel.bindings
+    with pytest.raises(AttributeError):
+        _ = kernel.nothing  # type: ignore[attr-defined]
 
 
 # Words that WGSL keeps for itself; naga lets some of them pass, browsers do not.
