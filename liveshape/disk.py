@@ -38,15 +38,18 @@ def open_file(path: Path) -> BinaryIO:
     Example: `with open_file("model.gguf") as file: magic = file.read(4)`.
     """
     check_file(path)
-    # Against a race with a replacement: open without blocking, and check the file descriptor again.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    opened = os.open(_name(path), flags)
+    # The file object alone owns the descriptor: an interrupt closes it once, and never another's of the same number.
+    file = open(_name(path), "rb", opener=_open_without_blocking)  # noqa: SIM115  # the caller closes it
     try:
-        _check(path, os.fstat(opened))
-        return os.fdopen(opened, "rb")
+        _check(path, os.fstat(file.fileno()))  # again, against a race with a replacement
     except BaseException:
-        os.close(opened)
+        file.close()
         raise
+    return file
+
+
+def _open_without_blocking(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_bytes(path: Path) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,3 +162,29 @@ def test_only_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
         disk.room_in(tmp_path / "not" / "yet", "advice"),
     ):
         raise OSError(28, "No space left on device")
+
+
+def test_an_interrupt_between_any_two_lines_closes_a_file_at_most_once(tmp_path: Path) -> None:
+    """A second close would fail, or close what another thread has opened by then."""
+    path = tmp_path / "bytes"
+    path.write_bytes(b"bytes")
+    for last in itertools.count():
+        events = itertools.count()
+
+        def interrupt(
+            frame: FrameType, event: str, value: Any, events: Iterator[int] = events, last: int = last
+        ) -> Any:
+            del value  # which the traceback would keep open
+            if next(events) == last:
+                raise KeyboardInterrupt
+            return interrupt
+
+        sys.settrace(interrupt)
+        try:
+            disk.open_file(path).close()
+        except KeyboardInterrupt:
+            continue
+        finally:
+            sys.settrace(None)
+        break
+    assert last > 10
