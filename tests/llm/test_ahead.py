@@ -94,11 +94,11 @@ class Box:
     """Part of a reference cycle."""
 
 
-@pytest.mark.parametrize("where", ["in the submitting thread", "in whoever has the turn", "in a third thread"])
+@pytest.mark.parametrize("where", ["in the submitting thread", "in the owner of the lock", "in a third thread"])
 def test_an_abandoned_stream_is_collected_anywhere(
     model: LanguageModel, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its finalizer waits for nobody: it may interrupt whoever has the turn, or the thread that one waits for."""
+    """Its finalizer waits for nobody: it may interrupt the owner of the lock, or the thread that one waits for."""
     expected = stepwise(model, IDS[:3], Sampling(), 5)
     model.reset()
 

@@ -29,7 +29,7 @@ class DraftModel:
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
         """Up to `most` draft tokens; stop tokens do not end a draft."""
-        return self._session.turn.run(self._draft, text, token, most)
+        return self._session.lock.run(self._draft, text, token, most)
 
     def _draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
         session = self._session

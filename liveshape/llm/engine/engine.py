@@ -36,13 +36,13 @@ _ROUTES = (
 class Engine:
     """Runs the forward pass at a position and samples the next token. Sessions keep track of tokens and positions.
 
-    Callers hold the lock (`turn`).
+    Callers hold the lock (`lock`).
     """
 
     def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
         self.description = made.description
         self.device = device
-        self.turn = FairLock()
+        self.lock = FairLock()
         # The largest number of rows last: smaller shapes are planned with the last setting (plan/routes.py).
         most = made.description.chosen_rows
         ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]

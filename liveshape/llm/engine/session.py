@@ -21,9 +21,9 @@ from liveshape.run.executor import Pending
 
 
 class Session:
-    """One sequence of an engine: prefill, decode, verify, truncate, fork. Callers hold the lock (`turn`).
+    """One sequence of an engine: prefill, decode, verify, truncate, fork. Callers hold the lock (`lock`).
 
-    Example: `session.append([1, 2, 3], None); session.turn.run(session.logits)`.
+    Example: `session.append([1, 2, 3], None); session.lock.run(session.logits)`.
     """
 
     def __init__(self, engine: Engine, contents: Contents | None = None) -> None:
@@ -35,9 +35,9 @@ class Session:
     # Metadata and state
 
     @property
-    def turn(self) -> FairLock:
+    def lock(self) -> FairLock:
         """The lock of the engine, shared by all its sessions."""
-        return self.engine.turn
+        return self.engine.lock
 
     @property
     def description(self) -> Description:

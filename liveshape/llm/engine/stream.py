@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from liveshape.errors import InputError
 from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.engine import logits_of, tokens_of
-from liveshape.llm.engine.fair_lock import FairLock, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, synchronized
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.sampling_settings import Sampling
@@ -69,11 +69,11 @@ class Stream(Iterator[int]):
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
     @property
-    def turn(self) -> FairLock:
+    def lock(self) -> FairLock:
         """The lock of the engine."""
-        return self._session.turn
+        return self._session.lock
 
-    @in_turn
+    @synchronized
     def __next__(self) -> int:
         step, session = self._next, self._session
         if step is None or self._closed:
@@ -170,7 +170,7 @@ class Stream(Iterator[int]):
     def close(self) -> None:
         """Stop the stream and discard steps ahead. Never blocks, since a finalizer may call it anywhere."""
         self._closed = True
-        self.turn.leave(self._forget)
+        self.lock.defer(self._forget)
 
     def _forget(self) -> None:
         step = self._next

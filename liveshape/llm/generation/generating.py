@@ -129,7 +129,7 @@ def generate(
     prompts: Sequence[Any] = prompt if are_several(prompt) else [prompt]
     streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
     # The lock is held for a whole text: threads that share a model do not interleave theirs.
-    texts = [model.turn.run(text, stream) for stream in streams]
+    texts = [model.lock.run(text, stream) for stream in streams]
     return texts if are_several(prompt) else texts[0]
 
 

@@ -38,7 +38,7 @@ class HostStream(Iterator[int]):
         self.logits: Logits | None = None
 
     def __next__(self) -> int:
-        row = np.asarray(self._model.turn.run(self._logits), np.float32).reshape(-1)
+        row = np.asarray(self._model.lock.run(self._logits), np.float32).reshape(-1)
         self._held, self.logits = len(self._tokens), row
         tokens = np.asarray(self._tokens, np.int64)
         for process in self._processors:

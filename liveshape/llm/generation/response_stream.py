@@ -48,7 +48,7 @@ def responses(
     stats.num_prompt_tokens = len(ids)
     _tell(streamer, ids)
     # Under one lock: no other thread may use the cache between the truncate and the prefill.
-    cached, source = model.turn.run(_begin, model, request)
+    cached, source = model.lock.run(_begin, model, request)
     said: list[int] = []
     reason: str | None = None
     try:

@@ -28,4 +28,4 @@ def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
             model.reset()
         return length
 
-    return model.turn.run(cut)
+    return model.lock.run(cut)
