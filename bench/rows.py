@@ -42,7 +42,7 @@ def costs_of(model: LanguageModel, counts: Sequence[int], depth: int = DEPTH) ->
     """
     go_to_depth(model, depth)
     engine = model.engine
-    most = engine.description.chosen_rows
+    most = engine.description.sampled_rows
 
     def cost(count: int) -> float:
         tokens, chosen = random_tokens(model, count), min(count, most)

@@ -30,11 +30,11 @@ from liveshape.llm.engine.engine import Engine, token_of
 from liveshape.llm.engine.fair_lock import FairLock, synchronized
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.engine.session import Session
-from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, most_draft_tokens
+from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, max_draft_tokens
 from liveshape.llm.engine.stream import Stream
 from liveshape.llm.program.context import checked_context, larger_context, with_context
 from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.rotary_tables import turned_otherwise
+from liveshape.llm.program.rotary_tables import changed_frequencies
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
@@ -189,7 +189,7 @@ class LanguageModel:
 
         Example: `model.prefill(ids); token = model.next_token(Sampling(temperature=0.7))`.
         """
-        return token_of(self._session.choose(_sampling(sampling)))
+        return token_of(self._session.sample(_sampling(sampling)))
 
     @synchronized
     def logits(self) -> Any:
@@ -219,18 +219,18 @@ class LanguageModel:
         return self._evaluated(self._checked(ids))
 
     def _evaluated(self, ids: list[int]) -> Iterator[Any]:
-        size, mark = self._session.evaluated_at_once, None
+        size, version = self._session.max_evaluated_tokens, None
         for start in range(0, len(ids), size):
-            if mark is None:
+            if version is None:
                 self.lock.run(self._checked, ids)  # again: the sequence may have grown since
-            rows, mark = self._evaluate(ids[start : start + size], mark)
+            rows, version = self._evaluate(ids[start : start + size], version)
             yield rows
 
     @synchronized
-    def _evaluate(self, chunk: list[int], mark: object) -> tuple[Any, object]:
-        if mark is not None and mark is not self._session.mark:
+    def _evaluate(self, chunk: list[int], version: object) -> tuple[Any, object]:
+        if version is not None and version is not self._session.version:
             raise InputError("the model was used otherwise since the last piece; evaluate the text again")
-        return self._session.evaluate(chunk), self._session.mark
+        return self._session.evaluate(chunk), self._session.version
 
     @synchronized
     def stream(
@@ -256,10 +256,10 @@ class LanguageModel:
             (max_tokens,) = _numbers([max_tokens], "max_tokens")
             if max_tokens < 0:
                 raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
-        ahead = None if lookahead is None else self._ahead(lookahead, lookahead_tokens, chosen)
+        ahead = None if lookahead is None else self._lookahead(lookahead, lookahead_tokens, chosen)
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
-            first = self._session.choose(chosen)
+            first = self._session.sample(chosen)
         if max_tokens == 0:
             first = None
         logits_now = self._session.logits() if logits and first is not None else None
@@ -270,10 +270,10 @@ class LanguageModel:
 
         Example: `model.check_lookahead("ngram")`.
         """
-        self._ahead(lookahead, lookahead_tokens, Sampling())
+        self._lookahead(lookahead, lookahead_tokens, Sampling())
 
-    def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
-        most = most_draft_tokens(self._session, tokens)
+    def _lookahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
+        most = max_draft_tokens(self._session, tokens)
         if lookahead == NGRAM:
             return Lookahead(Ngrams(), most)
         if not isinstance(lookahead, LanguageModel):
@@ -316,7 +316,7 @@ class LanguageModel:
         Example: `model.save("system-prompt.cache")`.
         """
         place_of(path, "a saved cache")  # before the cache is read back from the device
-        cache_file.save(path, self.lock.run(self._session.saved, self.checksum, self._origin.activations))
+        cache_file.save(path, self.lock.run(self._session.snapshot, self.checksum, self._origin.activations))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Restore the tokens and the KV cache from a file saved by the same program with the same `activations`; a file
@@ -326,7 +326,7 @@ class LanguageModel:
         """
         expected = self.lock.run(self._session.expected, self.checksum, self._origin.activations)
         saved = cache_file.load(path, expected)
-        self.lock.run(self._session.replace, saved)
+        self.lock.run(self._session.restore, saved)
 
     @property
     def checksum(self) -> str:
@@ -397,7 +397,7 @@ def _sampling(given: Sampling | None) -> Sampling:
 def _rotation(constants: dict[str, Any], context: int) -> bytes:
     """Bytes that identify RoPE scaling for a context, if it differs from the file's; for the checksum."""
     parameters, own = parameters_of(constants), constants.get(CONTEXT)
-    return turned_otherwise(parameters, own, context) if isinstance(own, int) else b""
+    return changed_frequencies(parameters, own, context) if isinstance(own, int) else b""
 
 
 def _close(program: Program | None, source: Source) -> None:
