@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from liveshape.device.protocol import Device
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 
 class SupportsDlpack(Protocol):

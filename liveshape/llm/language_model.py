@@ -41,7 +41,7 @@ from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.memory_use import Memory
 from liveshape.program.program import Program, load_program, tell_host
-from liveshape.run.weights import Progress
+from liveshape.progress import Progress
 
 
 class LanguageModel:

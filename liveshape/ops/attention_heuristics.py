@@ -35,8 +35,8 @@ ROW_WORKGROUP_VEC4S = 384 * 16  # of a head's keys: up to here an unsplit row is
 
 COMBINE_THREADS = 4  # that reduce the splits of an element
 
-# Where threads are there by the thousand, which Limits.max_cooperating_threads tells.
-MANY_THREADS = 64
+# Where threads are there by the thousand: a bound of its own, above that of Limits.has_many_threads.
+MIN_COOPERATING_THREADS = 64
 ROW_WORKGROUP_KEYS = 1024  # up to here each row has its own workgroup, and heads of a group (GQA) load keys again
 ROW_WORKGROUP_ROWS = 64  # of all heads: more fill the device even in blocks
 ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
@@ -202,7 +202,7 @@ def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
 
 
 def _many_threads(limits: Limits) -> bool:
-    return limits.max_cooperating_threads >= MANY_THREADS
+    return limits.max_cooperating_threads >= MIN_COOPERATING_THREADS
 
 
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call

@@ -27,7 +27,6 @@ QUANTIZING_UNIT_THREADS = QUANTIZING_THREADS // 16
 RESIDUAL_THREADS = 1024  # and of one whose epilogue quantizes the sum with the residual: 8 units
 GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns that a workgroup quantizes together
 
-MANY_THREADS = 32  # from here on threads are there by the thousand: too few tiles split the depth (split-K)
 MAX_SPLITS = 8  # workgroups that split the depth of a tile
 MIN_SPLIT_DEPTH = 256  # of each split
 DEPTH_PER_SPLIT = 512  # one more of these in the depth, one more split
@@ -54,17 +53,17 @@ def is_few(rows: int, int8: bool, limits: Limits) -> bool:
     """Whether rows go eight at a time and not in tiles, whose staging costs few threads more than it saves."""
     if int8:
         return rows <= FEW_INT8_ROWS
-    return rows <= FEW_ROWS or limits.max_cooperating_threads < MANY_THREADS
+    return rows <= FEW_ROWS or not limits.has_many_threads
 
 
 def defers_norm(rows: int, limits: Limits) -> bool:
     """Whether layers take a row quantized before its RMSNorm, with its sum of squares, and scale in the epilogue."""
-    return rows == 1 and limits.max_cooperating_threads >= MANY_THREADS
+    return rows == 1 and limits.has_many_threads
 
 
 def has_large_tiles(limits: Limits) -> bool:
     """Whether threads are many and a large tile fits a workgroup."""
-    threads = limits.max_cooperating_threads >= MANY_THREADS and limits.max_invocations >= LARGE_TILE_THREADS
+    threads = limits.has_many_threads and limits.max_invocations >= LARGE_TILE_THREADS
     return threads and limits.max_workgroup_bytes >= LARGE_TILE_BYTES
 
 
@@ -78,7 +77,7 @@ def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) 
     if rows > LARGE_ROWS and has_large_tiles(limits):
         down, across = ceil_div(rows, LARGE_TILE), ceil_div(columns, LARGE_TILE)
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
-    if columns > MAX_SPLIT_COLUMNS or limits.max_cooperating_threads < MANY_THREADS:
+    if columns > MAX_SPLIT_COLUMNS or not limits.has_many_threads:
         return 1
     for_64_rows = max(MAX_SPLITS, depth // DEPTH_PER_SPLIT)
     return max(1, min(MAX_SPLITS, for_64_rows // max(ceil_div(rows, 64), 1), depth // MIN_SPLIT_DEPTH))

@@ -23,7 +23,6 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
-    MANY_THREADS,
     QUANT_GROUP,
     few_rows_config,
     gemv_config,
@@ -313,8 +312,9 @@ def _few_rows(product: Q4Product) -> Dispatch:
         config = few_rows_config(rows, columns, depth, layer["GROUP"])
         return product.dispatch(product.kernels.few_rows, **loads, **config)
     # Vector loads, with one scale for a vector; where threads are many, single words were measured to be faster.
-    many = product.limits.max_cooperating_threads >= MANY_THREADS
-    vectors = layer["column_bytes"] % 16 == 0 and (layer["BITS"] == 8 or layer["MINIMA"] or not many)
+    vectors = layer["column_bytes"] % 16 == 0 and (
+        layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
+    )
     config = gemv_config(columns, depth, layer["GROUP"], vectors)
     if product.norm is None:
         return product.dispatch(product.kernels.gemv, **loads, **config)

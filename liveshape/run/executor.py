@@ -18,12 +18,13 @@ from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import CallCount, OnHost, Read, Request
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
+from liveshape.progress import Progress
 from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
 from liveshape.run.results import DeviceTensor, Staging, Transfer
-from liveshape.run.weights import Progress, Weights, upload
+from liveshape.run.weights import Weights, upload
 
 
 class Executor:

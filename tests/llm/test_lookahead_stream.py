@@ -224,18 +224,18 @@ def test_a_stream_that_drafts_and_is_interrupted_anywhere_goes_on(
 def test_where_nothing_is_drafted_steps_run_ahead_as_ever(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed = 0
-    follow = models.Session.follow
+    submitted = 0
+    submit_next = models.Session.submit_next
 
     def counting(*args: Any, **named: Any) -> Any:
-        nonlocal followed
-        followed += 1
-        return follow(*args, **named)
+        nonlocal submitted
+        submitted += 1
+        return submit_next(*args, **named)
 
-    monkeypatch.setattr(models.Session, "follow", counting)
+    monkeypatch.setattr(models.Session, "submit_next", counting)
     monkeypatch.setattr(Ngrams, "_match", lambda self: None)
     said = plain(model, IDS[:5], DRAWN, max_tokens=12, lookahead="ngram")[0]
-    assert followed == len(said) - 1
+    assert submitted == len(said) - 1
 
 
 # What is refused

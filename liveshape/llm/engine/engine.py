@@ -20,9 +20,9 @@ from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
+from liveshape.progress import Progress
 from liveshape.run.executor import Executor, Pending
 from liveshape.run.results import DeviceTensor
-from liveshape.run.weights import Progress
 
 # Together these take every branch of the sampling operator, so that load compiles all its pipelines.
 _ROUTES = (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from liveshape.device.protocol import Device
     from liveshape.export.model.config import Mode
     from liveshape.llm.language_model import LanguageModel
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 MAX_TOKENS = 256
 
