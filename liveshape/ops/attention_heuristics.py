@@ -66,7 +66,7 @@ class SubgroupBlock(NamedTuple):
     lanes: int  # threads of a subgroup that reduce the score of a key
     threads: int
     prefetch: int  # keys that a thread has in flight
-    mergers: int  # threads that reduce a vec4 of a row over the subgroups of a workgroup
+    combine_threads: int  # threads that reduce a vec4 of a row over the subgroups of a workgroup
     splits: int
 
 
@@ -114,9 +114,9 @@ def subgroup_block_of(heads: int, rows: int, size: int, context: int, limits: Li
     """The block with subgroup shuffles for that many rows of each head of keys; None where the device has none for it.
 
     >>> subgroup_block_of(8, 4, 64, 8192, Limits(subgroup=32))
-    SubgroupBlock(rows=4, lanes=16, threads=128, prefetch=4, mergers=2, splits=66)
+    SubgroupBlock(rows=4, lanes=16, threads=128, prefetch=4, combine_threads=2, splits=66)
     >>> subgroup_block_of(8, 4, 64, 256, Limits(subgroup=32, max_invocations=1024))
-    SubgroupBlock(rows=1, lanes=16, threads=512, prefetch=4, mergers=16, splits=1)
+    SubgroupBlock(rows=1, lanes=16, threads=512, prefetch=4, combine_threads=16, splits=1)
     """
     lanes = min(MAX_LANES, limits.subgroup)
     vec4s = ceil_div(size, 4)

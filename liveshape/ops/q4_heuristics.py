@@ -146,8 +146,8 @@ def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> 
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (8 * PREFETCH_WORDS) == 0
     return {
         "PREFETCHED": prefetched,
-        "VECTORS": vectors,
-        "SCALED": scaled,
+        "VECTOR_LOADS": vectors,
+        "SCALE_SPAN": scaled,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": ceil_div(columns, 4),
     }
@@ -160,7 +160,7 @@ def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str
     units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
     return {
         "ROWS": thread_rows,
-        "SCALED": 8 if group % 8 == 0 else 1,
+        "SCALE_SPAN": 8 if group % 8 == 0 else 1,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": units,
     }
@@ -215,16 +215,16 @@ def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
     """Tiles of 64 by 64, or of 32 by 64 where there are no more rows."""
     groups = ceil_div(rows, 64) * ceil_div(columns, 64)
     row_vectors, scaled = 1 if rows <= 32 else 2, 4 if group % 4 == 0 else 1
-    return {"ROW_THREADS": 8, "ROW_FOURS": row_vectors, "DEPTH": 4, "SCALED": scaled, "groups": groups}
+    return {"ROW_THREADS": 8, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4, "SCALE_SPAN": scaled, "groups": groups}
 
 
 def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
     """Tiles of 64 by 128, of 32 by 64 or of 16 by 128 as the rows need them."""
     if rows <= 32:
         down = 4 if rows <= 16 else 8
-        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
+        return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "groups": ceil_div(columns, 512 // down)}
     groups = ceil_div(rows, 64) * ceil_div(columns, 128)
-    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
+    return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "groups": groups}
 
 
 def large_tile_config(rows: int, columns: int) -> dict[str, Any]:
