@@ -116,7 +116,7 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 }
 #else
 #if EPILOGUE == qkv
-// Q, K and V projections of one input: their columns lie behind each other in the weight.
+// The QKV projections of one input: their columns lie behind each other in the weight.
 override QUERY_COLUMNS: u32 = 0;
 override KEY_COLUMNS: u32 = 0;
 
