@@ -6,6 +6,7 @@ What only a GPU runs is the shuffle of sixteen lanes itself; here workgroup memo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,9 @@ def by_memory(kernel: Kernel) -> Kernel:
     text = text[:start] + text[text.index(") {", start) :]
     body = text.index(") {", start) + 3
     text = f"{text[:body]}\n    own = thread;\n    let place_in_subgroup = thread;{text[body:]}"
-    return replace(kernel, text=(text,), variants={})
+    made = copy(kernel)
+    made.text, made.variants = (text,), {}
+    return made
 
 
 def few(name: str, **options: Any) -> OpCase:
