@@ -42,13 +42,13 @@ def costs_of(model: LanguageModel, counts: Sequence[int], depth: int = DEPTH) ->
     """
     go_to_depth(model, depth)
     engine = model.engine
-    most = engine.description.chosen_rows
+    most = engine.description.sampled_rows
 
     def cost(count: int) -> float:
         tokens, chosen = random_tokens(model, count), min(count, most)
         return milliseconds(lambda: tokens_of(engine.run(tokens, depth, Sampling(), [TOKEN], chosen)))
 
-    return model.turn.run(lambda: {count: cost(count) for count in counts})
+    return model.lock.run(lambda: {count: cost(count) for count in counts})
 
 
 def cliffs(costs: Mapping[int, float]) -> list[int]:

@@ -32,8 +32,8 @@ examples:
   liveshape run model.pte --input-shapes 1x7x64      run it on random inputs
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model.gguf                          talk to one, converted at its first use
-  liveshape export SmolLM2-135M-Instruct -o smollm   make such a folder (the extra `llm`)
-  liveshape perplexity model-folder book.txt         how well it foretells a text
+  liveshape export SmolLM2-135M-Instruct -o smollm   convert to such a folder (the extra `llm`)
+  liveshape perplexity model-folder book.txt         perplexity on a text
   liveshape bench --shape 1b                         tokens per second
   liveshape profile --shape 1b                       and where the time goes
   liveshape demo                                     one graph at several live shapes
@@ -154,9 +154,9 @@ def _parser() -> argparse.ArgumentParser:
     text_parsers.add_commands(add)
     export_parsers.add_commands(add)
     measuring_parsers.add_commands(add)
-    add("demo", "run one shipped program at several live shapes", _DEMO, _run_demo)
+    add("demo", "generate a story with the shipped model, and run one graph at several live shapes", _DEMO, _run_demo)
 
-    completing = add("completion", "print what lets a shell complete commands", _COMPLETION, _run_completion, False)
+    completing = add("completion", "print a shell completion script", _COMPLETION, _run_completion, False)
     completing.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print it for")
     return parser
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from liveshape.device.protocol import Device
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 
 class SupportsDlpack(Protocol):
@@ -61,7 +61,7 @@ class Model:
 
         Example: `logits = await model.call_async(tokens, input_pos=position)`.
         """
-        return _alone(await self._method.execute_async(self._method.arranged(inputs, named)))
+        return _alone(await self._method.execute_async(self._method.bind_inputs(inputs, named)))
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

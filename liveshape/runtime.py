@@ -26,7 +26,7 @@ from liveshape.program.program import Program, load_program
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 _LOG = logging.getLogger("liveshape")
 

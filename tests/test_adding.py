@@ -16,8 +16,8 @@ from liveshape.device.backends import open_device
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows
-from liveshape.llm.program.early_rows import taken_early
-from liveshape.llm.program.rows import widened
+from liveshape.llm.program.hoist_last_rows import hoist_last_rows
+from liveshape.llm.program.last_logits import keep_last_logits
 from liveshape.ops import OPS, op
 from tests.support.chains import Chain, executor_of
 
@@ -75,9 +75,9 @@ def test_its_neighbours_are_rewritten_by_its_trait() -> None:
     """Logits of several rows need every operator behind the last row, and rows are taken before the one in front."""
     graph, logits = program()
     rows = SymInt("rows", 1)
-    wide, found = widened(graph, logits, rows, 4)
+    wide, found = keep_last_logits(graph, logits, rows, 4)
     assert found.max_shape == (4, WORDS)
-    early = taken_early(wide)
+    early = hoist_last_rows(wide)
     names = [node.name for node in early.nodes]
     assert names.index("liveshape.last_rows") < names.index(NAME)
     given = Graph(early.name, early.nodes, early.values, (*early.inputs, rows), early.outputs)
@@ -93,7 +93,7 @@ def test_without_the_trait_nothing_is_assumed(monkeypatch: pytest.MonkeyPatch) -
     entry = OPS[NAME]
     monkeypatch.setitem(OPS, NAME, replace(entry, traits=replace(entry.traits, rows=None)))
     graph, logits = program()
-    assert widened(graph, logits, SymInt("rows", 1), 4) == (graph, logits)
+    assert keep_last_logits(graph, logits, SymInt("rows", 1), 4) == (graph, logits)
 
 
 def test_a_trait_that_names_no_parameter_is_an_error_at_import() -> None:

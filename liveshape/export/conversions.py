@@ -26,9 +26,9 @@ from liveshape import __version__
 from liveshape.cache_folder import cache_folder
 from liveshape.disk import open_file, read_text, room_in
 from liveshape.errors import FormatError, InputError, LiveshapeError
-from liveshape.export.file.program_file import Progress
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.sources.opening import open_checkpoint
+from liveshape.progress import Progress
 
 _NOTE = "conversion.json"
 _PART = ".part"

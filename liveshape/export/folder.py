@@ -12,11 +12,12 @@ from pathlib import Path
 
 from liveshape.errors import InputError
 from liveshape.export.decoder.decoder import Bounds, decoder_program
-from liveshape.export.file.program_file import Progress, write_program
+from liveshape.export.file.program_file import write_program
 from liveshape.export.model.checkpoint import Checkpoint, check_tensors
 from liveshape.export.model.config import Quantization, check_context
 from liveshape.export.weights.storage import RoundedStorage
 from liveshape.formats.whole_file import place_of, whole_file
+from liveshape.progress import Progress
 
 MODEL = "model.pte"
 # Default context length and prefill chunk, unless the model was trained for less.

@@ -15,8 +15,7 @@ from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.model.config import Mode, Quantization
 from liveshape.export.sources.opening import located, runs_as_it_is
 from liveshape.packages import need
-
-Progress = Callable[[int, int], None]
+from liveshape.progress import Progress
 
 
 @dataclass(frozen=True)

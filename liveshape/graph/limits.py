@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MANY_THREADS = 32  # cooperating threads from which on a device is taken to have threads by the thousand
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -19,6 +21,15 @@ class Limits:
     half: bool = True
     subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
+
+    @property
+    def has_many_threads(self) -> bool:
+        """Whether the device has threads by the thousand: split-K fills it, and recomputing costs less than a dispatch.
+
+        >>> Limits().has_many_threads, Limits(max_cooperating_threads=4).has_many_threads
+        (True, False)
+        """
+        return self.max_cooperating_threads >= MANY_THREADS
 
 
 def segment_bytes(limits: Limits) -> int:

@@ -143,7 +143,7 @@ class Kernel:
     def load(cls, name: str, **choices: str) -> Kernel:
         """The kernel of `liveshape/kernels/wgsl/<name>.wgsl`, with what is said for its `#choice` lines.
 
-        Example: `Kernel.load("q4/few_rows", EPILOGUE="three")`.
+        Example: `Kernel.load("q4/few_rows", EPILOGUE="qkv")`.
         """
         return cls(name, choices)
 

@@ -1,8 +1,8 @@
 """The format of a kernel's file: WGSL, and directives, each on a line of its own.
 
     #include folder/file              the text of that file, once in a kernel
-    #choice EPILOGUE: store, added    what `Kernel.load(name, EPILOGUE="added")` decides; else it is the first
-    #if EPILOGUE == added             also `!=`, and a name alone: neither 0 nor false
+    #choice EPILOGUE: store, residual what `Kernel.load(name, EPILOGUE="residual")` decides; else it is the first
+    #if EPILOGUE == residual          also `!=`, and a name alone: neither 0 nor false
     #elif, #else, #endif
 
 A condition on a choice is decided when the kernel is loaded, so that bindings and Params may depend on it. One on an

@@ -5,7 +5,7 @@
         ...
 
 Thread-safe: each call takes the lock that a model shares with its forks. A model has one sequence in its KV cache, so
-threads with sequences of their own use a fork each, or hold the lock (`turn`).
+threads with sequences of their own use a fork each, or hold the lock (`lock`).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.draft_model import DraftModel, check_draft
 from liveshape.llm.engine.engine import Engine, token_of
-from liveshape.llm.engine.fair_lock import FairLock, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, synchronized
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.engine.session import Session
-from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, most_draft_tokens
+from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, max_draft_tokens
 from liveshape.llm.engine.stream import Stream
 from liveshape.llm.program.context import checked_context, larger_context, with_context
 from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.rotary_tables import turned_otherwise
+from liveshape.llm.program.rotary_tables import changed_frequencies
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.memory_use import Memory
 from liveshape.program.program import Program, load_program, tell_host
-from liveshape.run.weights import Progress
+from liveshape.progress import Progress
 
 
 class LanguageModel:
@@ -105,12 +105,17 @@ class LanguageModel:
     # Metadata and state
 
     @property
-    def turn(self) -> FairLock:
-        """The lock of this model and its forks: `turn.run(function)` calls a function while holding it.
+    def lock(self) -> FairLock:
+        """The lock of this model and its forks: `lock.run(function)` calls a function while holding it.
 
-        Example: `model.turn.run(lambda: (model.reset(), model.evaluate(ids)))`.
+        Example: `model.lock.run(lambda: (model.reset(), model.evaluate(ids)))`.
         """
-        return self._engine.turn
+        return self._engine.lock
+
+    @property
+    def turn(self) -> FairLock:
+        """Alias of `lock`, its former name."""
+        return self.lock
 
     @property
     def max_seq_len(self) -> int:
@@ -169,7 +174,7 @@ class LanguageModel:
 
     # Prefill and decode
 
-    @in_turn
+    @synchronized
     def prefill(self, ids: Sequence[int]) -> None:
         """Prefill: append tokens to the KV cache, in chunks of `max_seq_len`; all of them, or none. Does not wait for
         the device.
@@ -178,15 +183,15 @@ class LanguageModel:
         """
         self._session.append(self._checked(ids), None)
 
-    @in_turn
+    @synchronized
     def next_token(self, sampling: Sampling | None = None) -> int:
         """Sample the next token; it is not in the KV cache until it is given to `prefill`.
 
         Example: `model.prefill(ids); token = model.next_token(Sampling(temperature=0.7))`.
         """
-        return token_of(self._session.choose(_sampling(sampling)))
+        return token_of(self._session.sample(_sampling(sampling)))
 
-    @in_turn
+    @synchronized
     def logits(self) -> Any:
         """The logits of the next token, [vocabulary].
 
@@ -194,7 +199,7 @@ class LanguageModel:
         """
         return self._session.logits()
 
-    @in_turn
+    @synchronized
     def evaluate(self, ids: Sequence[int]) -> Any:
         """Append tokens and return the logits after each of them, [tokens, vocabulary].
 
@@ -203,7 +208,7 @@ class LanguageModel:
         rows = list(self.evaluate_chunks(ids))
         return np.concatenate(rows) if rows else np.empty((0, self.vocab_size), np.float32)
 
-    @in_turn
+    @synchronized
     def evaluate_chunks(self, ids: Sequence[int]) -> Iterator[Any]:
         """`evaluate` as an iterator of chunks; one token each if the program computes only the last token's logits.
 
@@ -214,20 +219,20 @@ class LanguageModel:
         return self._evaluated(self._checked(ids))
 
     def _evaluated(self, ids: list[int]) -> Iterator[Any]:
-        size, mark = self._session.evaluated_at_once, None
+        size, version = self._session.max_evaluated_tokens, None
         for start in range(0, len(ids), size):
-            if mark is None:
-                self.turn.run(self._checked, ids)  # again: the sequence may have grown since
-            rows, mark = self._evaluate(ids[start : start + size], mark)
+            if version is None:
+                self.lock.run(self._checked, ids)  # again: the sequence may have grown since
+            rows, version = self._evaluate(ids[start : start + size], version)
             yield rows
 
-    @in_turn
-    def _evaluate(self, chunk: list[int], mark: object) -> tuple[Any, object]:
-        if mark is not None and mark is not self._session.mark:
+    @synchronized
+    def _evaluate(self, chunk: list[int], version: object) -> tuple[Any, object]:
+        if version is not None and version is not self._session.version:
             raise InputError("the model was used otherwise since the last piece; evaluate the text again")
-        return self._session.evaluate(chunk), self._session.mark
+        return self._session.evaluate(chunk), self._session.version
 
-    @in_turn
+    @synchronized
     def stream(
         self,
         ids: Sequence[int],
@@ -251,10 +256,10 @@ class LanguageModel:
             (max_tokens,) = _numbers([max_tokens], "max_tokens")
             if max_tokens < 0:
                 raise InputError(f"max_tokens must be 0 or above, or None, {max_tokens} was given")
-        ahead = None if lookahead is None else self._ahead(lookahead, lookahead_tokens, chosen)
+        ahead = None if lookahead is None else self._lookahead(lookahead, lookahead_tokens, chosen)
         first = self._session.append(given, None if max_tokens == 0 else chosen)
         if not given and max_tokens != 0:
-            first = self._session.choose(chosen)
+            first = self._session.sample(chosen)
         if max_tokens == 0:
             first = None
         logits_now = self._session.logits() if logits and first is not None else None
@@ -265,10 +270,10 @@ class LanguageModel:
 
         Example: `model.check_lookahead("ngram")`.
         """
-        self._ahead(lookahead, lookahead_tokens, Sampling())
+        self._lookahead(lookahead, lookahead_tokens, Sampling())
 
-    def _ahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
-        most = most_draft_tokens(self._session, tokens)
+    def _lookahead(self, lookahead: str | LanguageModel, tokens: int, sampling: Sampling) -> Lookahead:
+        most = max_draft_tokens(self._session, tokens)
         if lookahead == NGRAM:
             return Lookahead(Ngrams(), most)
         if not isinstance(lookahead, LanguageModel):
@@ -282,7 +287,7 @@ class LanguageModel:
         """Clear the KV cache."""
         self.truncate(0)
 
-    @in_turn
+    @synchronized
     def truncate(self, length: int) -> None:
         """Truncate the KV cache to its first `length` tokens.
 
@@ -295,7 +300,7 @@ class LanguageModel:
             )
         self._session.truncate(length)
 
-    @in_turn
+    @synchronized
     def fork(self) -> LanguageModel:
         """Fork the sequence: a model that shares the weights and has a copy of the KV cache.
 
@@ -311,7 +316,7 @@ class LanguageModel:
         Example: `model.save("system-prompt.cache")`.
         """
         place_of(path, "a saved cache")  # before the cache is read back from the device
-        cache_file.save(path, self.turn.run(self._session.saved, self.checksum, self._origin.activations))
+        cache_file.save(path, self.lock.run(self._session.snapshot, self.checksum, self._origin.activations))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Restore the tokens and the KV cache from a file saved by the same program with the same `activations`; a file
@@ -319,9 +324,9 @@ class LanguageModel:
 
         Example: `model.restore("system-prompt.cache")`.
         """
-        expected = self.turn.run(self._session.expected, self.checksum, self._origin.activations)
+        expected = self.lock.run(self._session.expected, self.checksum, self._origin.activations)
         saved = cache_file.load(path, expected)
-        self.turn.run(self._session.replace, saved)
+        self.lock.run(self._session.restore, saved)
 
     @property
     def checksum(self) -> str:
@@ -335,7 +340,7 @@ class LanguageModel:
 
         Example: `with LanguageModel.load("model.pte") as model: ...`.
         """
-        self.turn.run_or_leave(self._close)
+        self.lock.run_or_defer(self._close)
 
     def _close(self) -> None:
         self._session.close()
@@ -392,7 +397,7 @@ def _sampling(given: Sampling | None) -> Sampling:
 def _rotation(constants: dict[str, Any], context: int) -> bytes:
     """Bytes that identify RoPE scaling for a context, if it differs from the file's; for the checksum."""
     parameters, own = parameters_of(constants), constants.get(CONTEXT)
-    return turned_otherwise(parameters, own, context) if isinstance(own, int) else b""
+    return changed_frequencies(parameters, own, context) if isinstance(own, int) else b""
 
 
 def _close(program: Program | None, source: Source) -> None:

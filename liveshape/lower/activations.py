@@ -17,7 +17,6 @@ from liveshape.lower.pattern_operators import (
     RMS_NORM,
     RMS_NORM_LAYERS,
 )
-from liveshape.lower.q4_patterns import MANY_THREADS
 from liveshape.lower.rewriting import renamed
 from liveshape.ops.q4_heuristics import QUANT_GROUP
 from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
@@ -105,8 +104,13 @@ def _deferred_norm(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replace
     bound = (rows, weight, scales, rows if bias is None else bias, residual, norm_weight, total, quantized)
     no_hazards = uses.single_assignment(total) and norm_weight.constant is not None and not uses.writes[norm_weight]
     aligned = total.max_shape[-1] % QUANT_GROUP == 0 and norm_weight.max_shape == total.max_shape[-1:]
-    many = limits.max_cooperating_threads >= MANY_THREADS
-    if not (many and no_hazards and aligned and exact(residual, total, norm_weight) and fit(bound, limits)):
+    if not (
+        limits.has_many_threads
+        and no_hazards
+        and aligned
+        and exact(residual, total, norm_weight)
+        and fit(bound, limits)
+    ):
         return ()
     given = (rows, weight, scales, group, bias, residual, norm_weight, (total, quantized))
     return [

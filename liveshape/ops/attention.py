@@ -23,8 +23,8 @@ from liveshape.ops.row_rules import nothing_but, outputs_along
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
 CACHE_UPDATE = Kernel.load("attention/cache_update")
-ATTENTION_FEW = Kernel.load("attention/few")
-ATTENTION_ROWS = Kernel.load("attention/rows")
+ATTENTION_FEW_ROWS_SUBGROUPS = Kernel.load("attention/few_rows_subgroups")
+ATTENTION_FEW_ROWS = Kernel.load("attention/few_rows")
 ATTENTION_COMBINE = Kernel.load("attention/combine_splits")
 ATTENTION_TILED = Kernel.load("attention/tiled")
 ATTENTION_TILED_SHUFFLES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
@@ -64,7 +64,7 @@ def attend(
         "position": position,
         "scale": size**-0.5 if scale is None else scale,
         "hidden": float("-inf"),
-        "HEAD": size,
+        "HEAD_SIZE": size,
     }
     # An absent mask still needs a buffer in its place; the queries are there and only read.
     tensors = (out, split_results, q, k, v, q if mask is None else mask)
@@ -131,7 +131,7 @@ def _params(
 
 def _few_rows(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
     """Blocks of few rows: splits of the context go to workgroups of their own, and are combined (split-K)."""
-    rows, size, context = values["rows"], values["HEAD"], values["context"]
+    rows, size, context = values["rows"], values["HEAD_SIZE"], values["context"]
     by_shuffles = heuristics.subgroup_block_of(heads, rows, size, context, limits)
     block = by_shuffles or heuristics.block_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, block.rows), block.splits
@@ -139,18 +139,20 @@ def _few_rows(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limi
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
     chosen = {"ROWS": block.rows, "LANES": block.lanes}
     if isinstance(block, heuristics.SubgroupBlock):
-        chosen |= {"WG": block.threads, "AHEAD": block.prefetch, "MERGERS": block.mergers}
-        yield ATTENTION_FEW(*tensors, **values, **chosen, groups=units * splits)
+        chosen |= {"WG": block.threads, "PREFETCH_KEYS": block.prefetch, "COMBINE_THREADS": block.combine_threads}
+        yield ATTENTION_FEW_ROWS_SUBGROUPS(*tensors, **values, **chosen, groups=units * splits)
     else:
-        yield ATTENTION_ROWS(*tensors, **values, **chosen, CHUNK=block.chunk, groups=units * splits)
+        yield ATTENTION_FEW_ROWS(*tensors, **values, **chosen, CHUNK=block.chunk, groups=units * splits)
     if splits > 1:
-        side = heuristics.combine_threads(limits)
-        yield _combine(tensors, values, ROWS=block.rows, SIDE=side, threads=units * block.rows * size * side)
+        combine = heuristics.combine_threads(limits)
+        yield _combine(
+            tensors, values, ROWS=block.rows, COMBINE_THREADS=combine, threads=units * block.rows * size * combine
+        )
 
 
 def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
     """Many rows, as in prefill, in tiles with online softmax."""
-    rows, size, context = values["rows"], values["HEAD"], values["context"]
+    rows, size, context = values["rows"], values["HEAD_SIZE"], values["context"]
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = heads * blocks
@@ -158,7 +160,7 @@ def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits)
     values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     shuffles = heuristics.reduces_by_shuffles(tile, ATTENTION_TILED.group_size, limits)
     yield (ATTENTION_TILED_SHUFFLES if shuffles else ATTENTION_TILED)(
-        *tensors, **values, TILE_ROWS=tile.rows, HELD=tile.thread_rows, KEYS=tile.keys, DEPTH=tile.depth,
+        *tensors, **values, TILE_ROWS=tile.rows, THREAD_ROWS=tile.thread_rows, KEYS=tile.keys, TILE_DEPTH=tile.depth,
         VALUE_KEYS=tile.value_keys, groups=units * splits,
     )  # fmt: skip
     if splits > 1:

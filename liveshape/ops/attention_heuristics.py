@@ -35,8 +35,8 @@ ROW_WORKGROUP_VEC4S = 384 * 16  # of a head's keys: up to here an unsplit row is
 
 COMBINE_THREADS = 4  # that reduce the splits of an element
 
-# Where threads are there by the thousand, which Limits.max_cooperating_threads tells.
-MANY_THREADS = 64
+# Where threads are there by the thousand: a bound of its own, above that of Limits.has_many_threads.
+MIN_COOPERATING_THREADS = 64
 ROW_WORKGROUP_KEYS = 1024  # up to here each row has its own workgroup, and heads of a group (GQA) load keys again
 ROW_WORKGROUP_ROWS = 64  # of all heads: more fill the device even in blocks
 ENOUGH_TILES = 128  # below this smaller tiles fill a device better, though each costs more than half of a large one
@@ -66,7 +66,7 @@ class SubgroupBlock(NamedTuple):
     lanes: int  # threads of a subgroup that reduce the score of a key
     threads: int
     prefetch: int  # keys that a thread has in flight
-    mergers: int  # threads that reduce a vec4 of a row over the subgroups of a workgroup
+    combine_threads: int  # threads that reduce a vec4 of a row over the subgroups of a workgroup
     splits: int
 
 
@@ -114,9 +114,9 @@ def subgroup_block_of(heads: int, rows: int, size: int, context: int, limits: Li
     """The block with subgroup shuffles for that many rows of each head of keys; None where the device has none for it.
 
     >>> subgroup_block_of(8, 4, 64, 8192, Limits(subgroup=32))
-    SubgroupBlock(rows=4, lanes=16, threads=128, prefetch=4, mergers=2, splits=66)
+    SubgroupBlock(rows=4, lanes=16, threads=128, prefetch=4, combine_threads=2, splits=66)
     >>> subgroup_block_of(8, 4, 64, 256, Limits(subgroup=32, max_invocations=1024))
-    SubgroupBlock(rows=1, lanes=16, threads=512, prefetch=4, mergers=16, splits=1)
+    SubgroupBlock(rows=1, lanes=16, threads=512, prefetch=4, combine_threads=16, splits=1)
     """
     lanes = min(MAX_LANES, limits.subgroup)
     vec4s = ceil_div(size, 4)
@@ -202,7 +202,7 @@ def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
 
 
 def _many_threads(limits: Limits) -> bool:
-    return limits.max_cooperating_threads >= MANY_THREADS
+    return limits.max_cooperating_threads >= MIN_COOPERATING_THREADS
 
 
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call

@@ -32,7 +32,7 @@ def binary(function: str, a: LiveTensor, b: LiveTensor, out: LiveTensor, alpha: 
         alpha=1.0 if integral else float_of(alpha),
         whole_alpha=int_of(alpha) if integral else 1,
         OP=_OF_BOOLEANS.get(function, function) if out.dtype == "bool" else function,
-        WHOLE=integral,
+        INTEGER=integral,
         **broadcast_layout(shape, a.shape, b.shape),
     )
 
@@ -57,8 +57,8 @@ def binary_scalar(
         number=0.0 if integral else float_of(value),
         whole=int_of(value) if integral else 0,
         OP=_OF_BOOLEANS.get(function, function) if out.dtype == "bool" else function,
-        WHOLE=integral,
-        SWAP=swap,
+        INTEGER=integral,
+        SCALAR_FIRST=swap,
         threads=vectors,
     )
 

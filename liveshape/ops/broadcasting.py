@@ -13,15 +13,15 @@ def broadcast_layout(shape: Shape, *operands: Shape) -> dict[str, Any]:
     """The params, the constant and the threads for at most three operands that broadcast to `shape`.
 
     >>> broadcast_layout((2, 8), (2, 8), (8,))
-    {'count': 16, 'rank': 2, 'dims': (8, 0, 0, 2, 1, 1, 0, 8), 'LANES': False, 'threads': 4}
+    {'count': 16, 'rank': 2, 'dims': (8, 0, 0, 2, 1, 1, 0, 8), 'PER_ELEMENT': False, 'threads': 4}
     """
     count = prod(shape)
     unused = (0,) * (3 - len(operands))
     if all(operand == shape for operand in operands):
-        rank, dims, lanes = 1, (*[1] * len(operands), *unused, count), False
+        rank, dims, per_element = 1, (*[1] * len(operands), *unused, count), False
     else:
         sizes, strides = merge_dims(shape, *[broadcast_strides(operand, shape) for operand in operands])
         axes = zip(*strides, sizes, strict=True)
         dims = tuple([number for *steps, size in axes for number in (*steps, *unused, size)])
-        rank, lanes = len(sizes), len(sizes) > 1 and sizes[-1] % 4 != 0
-    return {"count": count, "rank": rank, "dims": dims, "LANES": lanes, "threads": ceil_div(count, 4)}
+        rank, per_element = len(sizes), len(sizes) > 1 and sizes[-1] % 4 != 0
+    return {"count": count, "rank": rank, "dims": dims, "PER_ELEMENT": per_element, "threads": ceil_div(count, 4)}

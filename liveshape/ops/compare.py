@@ -42,8 +42,8 @@ def compare_scalar(function: str, x: LiveTensor, value: Number, out: LiveTensor)
         number=0.0 if integral else float_of(value),
         whole=int_of(value) if integral else 0,
         OP=function,
-        WHOLE=integral,
-        SWAP=False,
+        INTEGER=integral,
+        SCALAR_FIRST=False,
         threads=vectors,
     )
 

@@ -39,10 +39,6 @@ MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
 
-MANY_THREADS = (
-    32  # from here on threads are there by the thousand; below, a tile fills a core, and larger ones cost less
-)
-
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
@@ -166,9 +162,7 @@ def conv_with_clamp(
         "CLAMP": output_min is not None or output_max is not None,
     }
     limits: Limits = yield GetLimits()
-    layer = Layer(
-        x, weight, bias, out, window, extents, outputs, groups, end, limits.max_cooperating_threads >= MANY_THREADS
-    )
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, limits.has_many_threads)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:

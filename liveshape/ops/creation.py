@@ -32,7 +32,7 @@ def fill(shape: Shape, first: Number, out: LiveTensor, step: Number = 0) -> Iter
         step=0.0 if integral else float_of(step),
         whole_first=0 if not integral else first != 0 if out.dtype == "bool" else int_of(first),
         whole_step=int_of(step) if integral else 0,
-        WHOLE=integral,
+        INTEGER=integral,
         threads=vectors,
     )
 

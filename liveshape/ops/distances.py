@@ -13,7 +13,7 @@ from liveshape.ops.registry import op
 from liveshape.ops.shapes import broadcast_shapes, merge_dims, strides_of
 
 DISTANCES = Kernel.load("reduction/distances")
-_NORMS = {0.0: "COUNT", 1.0: "SUM", 2.0: "EUCLID", float("inf"): "GREATEST"}
+_NORMS = {0.0: "COUNT", 1.0: "SUM", 2.0: "EUCLID", float("inf"): "MAXIMUM"}
 
 
 @op("aten._cdist_forward.default", "aten::_cdist_forward.out")

@@ -32,13 +32,13 @@ def _draw(
     function: str, shape: Shape, out: LiveTensor, low: int = 0, span: int = 1, high: float = 0.0
 ) -> Generator[Dispatch | CallCount, Any, None]:
     """Fill out with draws; `low` and `span` are of integers, `high` is the probability of a flag."""
-    turn: int = (yield CallCount()) or 0  # none while nothing runs yet
+    call: int = (yield CallCount()) or 0  # none while nothing runs yet
     out.shape = shape
     yield DRAW(
         out,
         count=out.numel,
         stream=zlib.crc32(out.name.encode()),
-        turn=turn % (1 << 32),
+        call=call % (1 << 32),
         bits=11 if out.dtype == "float16" else 24,  # what the type holds below one
         low=low,
         span=span,
@@ -76,7 +76,7 @@ _register("randn", "NORMAL")
 def randint(low: int, high: int, size: Ints, out: LiveTensor) -> Steps:
     if not low < high:
         raise ShapeError(f"randint from {low} up to {high}: there is no number between them")
-    yield from _draw("WHOLE", size, out, low, high - low)
+    yield from _draw("INTEGER", size, out, low, high - low)
 
 
 @op("aten::randint.out", reads_data=True, role=Role.DRAW)
@@ -88,7 +88,7 @@ def randint_below(high: int, size: Ints, out: LiveTensor) -> Steps:
 def randperm(n: int, out: LiveTensor) -> Steps:
     """A random permutation: the argsort of as many draws."""
     keys: LiveTensor = yield Scratch("int32", out.max_shape)
-    yield from _draw("WHOLE", (n,), keys, span=0)
+    yield from _draw("INTEGER", (n,), keys, span=0)
     yield from argsort(keys, 0, False, out)
 
 

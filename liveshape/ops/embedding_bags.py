@@ -12,7 +12,7 @@ from liveshape.ops.creation import fill
 from liveshape.ops.registry import Tensors, op
 
 EMBEDDING_BAG = Kernel.load("indexing/embedding_bag")
-_MODES = ("SUM", "MEAN", "GREATEST")
+_MODES = ("SUM", "MEAN", "MAXIMUM")
 
 
 @op(
@@ -51,7 +51,7 @@ def embedding_bag(
             result, weight, indices, offsets, weight if per_sample_weights is None else per_sample_weights,
             count=result.numel, bags=bags, indices=indices.numel, rows=rows, width=width, padding=padding_idx,
             invalid=float("nan"), OP=function, WEIGHTS=per_sample_weights is not None,
-            LAST=stops, threads=result.numel,
+            INCLUDE_LAST_OFFSET=stops, threads=result.numel,
         )  # fmt: skip
 
     found.shape = (bags, width)

@@ -124,7 +124,7 @@ def fft_c2c(x: LiveTensor, dim: Ints, normalization: int, forward: bool, out: Li
     memory = yield from _memory(x.max_shape, axes)
     last = axes[-1]
     out.shape = shape
-    yield memory.load(x, "WHOLE", shape, last, shape[last])
+    yield memory.load(x, "FULL", shape, last, shape[last])
     for axis in axes:
         yield from memory.transform(shape, axis, clockwise=forward)
     yield _put(out, memory.here, shape[last], last, _scale(normalization, shape, axes))
@@ -141,7 +141,7 @@ def fft_c2r(x: LiveTensor, dim: Ints, normalization: int, last_dim_size: int, ou
     if last_dim_size < 1 or half[last] <= last_dim_size // 2:
         raise ShapeError(f"{half[last]} numbers in dimension {dim[-1]} of {half} are no half of {last_dim_size}")
     out.shape = shape
-    yield memory.load(x, "WHOLE", half, last, half[last])
+    yield memory.load(x, "FULL", half, last, half[last])
     for axis in axes[:-1]:
         yield from memory.transform(half, axis, clockwise=False)
     memory.here, memory.there = memory.there, memory.here

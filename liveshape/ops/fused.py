@@ -15,7 +15,7 @@ from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_heuristics import GATED_UNITS, MAX_GATED_QUANTIZED_ROWS, QUANTIZING_THREADS
-from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, THREE
+from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
     QUANTIZED_DTYPES,
@@ -86,7 +86,7 @@ def qkv_products(
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
     first, second, _ = (out.max_shape[-1] for out in outputs)
-    yield from q4_product(x, weight, scales, group, bias, outputs, THREE, norm, FIRST=first, SECOND=second)
+    yield from q4_product(x, weight, scales, group, bias, outputs, QKV, norm, QUERY_COLUMNS=first, KEY_COLUMNS=second)
 
 
 @op(

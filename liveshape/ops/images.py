@@ -14,11 +14,11 @@ from liveshape.ops.row_rules import first_axis, leading
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import strides_of
 
-GRID_SAMPLER = Kernel.load("picture/grid_sampler")
-GRID_PRIORS = Kernel.load("picture/grid_priors")
+GRID_SAMPLER = Kernel.load("image/grid_sampler")
+GRID_PRIORS = Kernel.load("image/grid_priors")
 # As PyTorch numbers them.
 _FILTERS = ("BILINEAR", "NEAREST", "BICUBIC")
-_OUTSIDE = ("ZEROS", "BORDER", "REFLECTION")
+_PADDING_MODES = ("ZEROS", "BORDER", "REFLECTION")
 
 
 @op("aten.pixel_shuffle.default", "aten::pixel_shuffle.out", rows=leading("x", own=3))
@@ -68,8 +68,8 @@ def grid_sampler_2d(
         height=height,
         width=width,
         FILTER=_FILTERS[interpolation],
-        OUTSIDE=_OUTSIDE[padding],
-        ALIGNED=align_corners,
+        PADDING_MODE=_PADDING_MODES[padding],
+        ALIGN_CORNERS=align_corners,
         threads=out.numel,
     )
 

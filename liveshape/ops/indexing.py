@@ -157,6 +157,6 @@ def _linear(
         sizes, (strides,) = merge_dims(shape, broadcast_strides(index.shape, shape))
         yield LINEAR_INDEX(
             linear, index, count=prod(shape), rank=len(sizes), size=x.shape[axis], sizes=sizes, strides=strides,
-            FIRST=position == 0, threads=prod(shape),
+            FIRST_DIMENSION=position == 0, threads=prod(shape),
         )  # fmt: skip
     return linear

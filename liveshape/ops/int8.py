@@ -52,7 +52,7 @@ def q8ta_add(
     yield _elementwise(
         out, a, b, layout["rank"], layout["dims"], a.shape == b.shape, alpha=alpha, a_scale=a_scale,
         a_zero=a_zero_point, b_scale=b_scale, b_zero=b_zero_point, inverse=1.0 / output_scale,
-        zero=output_zero_point, BOTH=True,
+        zero=output_zero_point, HAS_B=True,
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _elementwise(
 ) -> Dispatch:
     words = ceil_div(out.numel, 4)
     return INT8_ELEMENTWISE(
-        out, a, b, count=words, elements=out.numel, rank=rank, dims=dims, FLAT=flat, threads=words, **values
+        out, a, b, count=words, elements=out.numel, rank=rank, dims=dims, CONTIGUOUS=flat, threads=words, **values
     )
 
 
@@ -193,7 +193,7 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
         "columns": columns,
         "depth": depth,
         "ROWS": thread_rows,
-        "WHOLE": aligned,
+        "ROW_ALIGNED": aligned,
         "ALIGNED": depth % 4 == 0,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": units,

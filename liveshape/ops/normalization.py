@@ -24,7 +24,7 @@ RMS_NORM_QUANTIZED = Kernel.load("normalization/rms_norm", OUTPUT="quantized")
 LAYER_NORM = Kernel.load("normalization/layer_norm")
 BATCH_NORM = Kernel.load("normalization/batch_norm")
 
-MAX_HELD = 4  # vectors of a row in the registers of a thread
+MAX_REGISTER_VECTORS = 4  # vectors of a row in the registers of a thread
 
 
 def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def rms_norm(
     limits: Limits = yield GetLimits()
     threads = 1 << min(RMS_NORM.group_size, limits.max_invocations).bit_length() - 1
     vectors = ceil_div(x.max_shape[-1] // row["VEC"], threads)
-    yield RMS_NORM(out, weight, x, **row, HELD=vectors if vectors <= MAX_HELD else 0)
+    yield RMS_NORM(out, weight, x, **row, REGISTER_VECTORS=vectors if vectors <= MAX_REGISTER_VECTORS else 0)
 
 
 def _normalize_rows(

@@ -16,10 +16,10 @@ from liveshape.ops.scalars import are_integers, int_of
 from liveshape.ops.shapes import in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, span_of
 
-POOL_AVERAGE = Kernel.load("picture/pool")
-POOL_MAX = Kernel.load("picture/pool", POOL="maximum")
-POOL_MAX_INDEXED = Kernel.load("picture/pool", POOL="maximum_and_index")
-POOL_MAX_BACKWARD = Kernel.load("picture/pool_max_backward")
+POOL_AVERAGE = Kernel.load("image/pool")
+POOL_MAX = Kernel.load("image/pool", POOL="maximum")
+POOL_MAX_INDEXED = Kernel.load("image/pool", POOL="maximum_and_index")
+POOL_MAX_BACKWARD = Kernel.load("image/pool_max_backward")
 _FAR = 1 << 29  # so that no place in a window is beyond 32 bits
 
 
@@ -84,7 +84,7 @@ def _maximum(x: LiveTensor, lead: Shape, outs: Shape, places: dict[str, Any], ou
         each.shape = lead + outs
     count, integral = prod(lead + outs), are_integers(x)
     # Below every float is an infinity, below every integer the least of 32 bits.
-    values = {**places, "divisor": 1, "lowest": -(2.0**31) if integral else float("-inf"), "WHOLE": integral}
+    values = {**places, "divisor": 1, "lowest": -(2.0**31) if integral else float("-inf"), "INTEGER": integral}
     if len(out) == 1:
         yield POOL_MAX(out[0], x, **values, count=count, threads=count)
     else:

@@ -18,7 +18,7 @@ from liveshape.ops.binary import binary
 from liveshape.ops.fused import gated_product, qkv_products
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm
-from liveshape.ops.q4_kernels import ADDED, ADDED_QUANTIZED, ROTARY
+from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
     NORMED_LAYER,
@@ -102,9 +102,9 @@ def _residual_product(
     if deferred_norm is not None and defers_norm(prod(x.shape[:-1]), limits):
         norm_weight, quantized = deferred_norm
         outs = (residual, norm_weight, out, quantized)
-        yield from q4_product(x, weight, scales, group, bias, outs, ADDED_QUANTIZED, quantized_units=RESIDUAL_UNITS)
+        yield from q4_product(x, weight, scales, group, bias, outs, RESIDUAL_QUANTIZED, quantized_units=RESIDUAL_UNITS)
     else:
-        yield from q4_product(x, weight, scales, group, bias, (residual, out), ADDED)
+        yield from q4_product(x, weight, scales, group, bias, (residual, out), RESIDUAL)
 
 
 @op(
@@ -171,10 +171,10 @@ def _rotary_products(
         norm,
         first_row=0 if start is None else start,
         cache_start=position * key_heads * size,
-        NEIGHBOURS=start is None,
-        SIZE=size,
-        FIRST=heads * size,
-        SECOND=key_heads * size,
+        INTERLEAVED=start is None,
+        HEAD_SIZE=size,
+        QUERY_COLUMNS=heads * size,
+        KEY_COLUMNS=key_heads * size,
     )
 
 

@@ -27,7 +27,6 @@ QUANTIZING_UNIT_THREADS = QUANTIZING_THREADS // 16
 RESIDUAL_THREADS = 1024  # and of one whose epilogue quantizes the sum with the residual: 8 units
 GATED_UNITS, RESIDUAL_UNITS = 16, 8  # of four columns that a workgroup quantizes together
 
-MANY_THREADS = 32  # from here on threads are there by the thousand: too few tiles split the depth (split-K)
 MAX_SPLITS = 8  # workgroups that split the depth of a tile
 MIN_SPLIT_DEPTH = 256  # of each split
 DEPTH_PER_SPLIT = 512  # one more of these in the depth, one more split
@@ -54,17 +53,17 @@ def is_few(rows: int, int8: bool, limits: Limits) -> bool:
     """Whether rows go eight at a time and not in tiles, whose staging costs few threads more than it saves."""
     if int8:
         return rows <= FEW_INT8_ROWS
-    return rows <= FEW_ROWS or limits.max_cooperating_threads < MANY_THREADS
+    return rows <= FEW_ROWS or not limits.has_many_threads
 
 
 def defers_norm(rows: int, limits: Limits) -> bool:
     """Whether layers take a row quantized before its RMSNorm, with its sum of squares, and scale in the epilogue."""
-    return rows == 1 and limits.max_cooperating_threads >= MANY_THREADS
+    return rows == 1 and limits.has_many_threads
 
 
 def has_large_tiles(limits: Limits) -> bool:
     """Whether threads are many and a large tile fits a workgroup."""
-    threads = limits.max_cooperating_threads >= MANY_THREADS and limits.max_invocations >= LARGE_TILE_THREADS
+    threads = limits.has_many_threads and limits.max_invocations >= LARGE_TILE_THREADS
     return threads and limits.max_workgroup_bytes >= LARGE_TILE_BYTES
 
 
@@ -78,7 +77,7 @@ def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) 
     if rows > LARGE_ROWS and has_large_tiles(limits):
         down, across = ceil_div(rows, LARGE_TILE), ceil_div(columns, LARGE_TILE)
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
-    if columns > MAX_SPLIT_COLUMNS or limits.max_cooperating_threads < MANY_THREADS:
+    if columns > MAX_SPLIT_COLUMNS or not limits.has_many_threads:
         return 1
     for_64_rows = max(MAX_SPLITS, depth // DEPTH_PER_SPLIT)
     return max(1, min(MAX_SPLITS, for_64_rows // max(ceil_div(rows, 64), 1), depth // MIN_SPLIT_DEPTH))
@@ -147,8 +146,8 @@ def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> 
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (8 * PREFETCH_WORDS) == 0
     return {
         "PREFETCHED": prefetched,
-        "VECTORS": vectors,
-        "SCALED": scaled,
+        "VECTOR_LOADS": vectors,
+        "SCALE_SPAN": scaled,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": ceil_div(columns, 4),
     }
@@ -161,7 +160,7 @@ def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str
     units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
     return {
         "ROWS": thread_rows,
-        "SCALED": 8 if group % 8 == 0 else 1,
+        "SCALE_SPAN": 8 if group % 8 == 0 else 1,
         "UNIT_THREADS": unit_threads,
         "cooperative_units": units,
     }
@@ -216,16 +215,16 @@ def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
     """Tiles of 64 by 64, or of 32 by 64 where there are no more rows."""
     groups = ceil_div(rows, 64) * ceil_div(columns, 64)
     row_vectors, scaled = 1 if rows <= 32 else 2, 4 if group % 4 == 0 else 1
-    return {"ROW_THREADS": 8, "ROW_FOURS": row_vectors, "DEPTH": 4, "SCALED": scaled, "groups": groups}
+    return {"ROW_THREADS": 8, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4, "SCALE_SPAN": scaled, "groups": groups}
 
 
 def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
     """Tiles of 64 by 128, of 32 by 64 or of 16 by 128 as the rows need them."""
     if rows <= 32:
         down = 4 if rows <= 16 else 8
-        return {"ROW_THREADS": down, "ROW_FOURS": 1, "COLUMN_FOURS": 1, "groups": ceil_div(columns, 512 // down)}
+        return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "groups": ceil_div(columns, 512 // down)}
     groups = ceil_div(rows, 64) * ceil_div(columns, 128)
-    return {"ROW_THREADS": 8, "ROW_FOURS": 2, "COLUMN_FOURS": 2, "groups": groups}
+    return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "groups": groups}
 
 
 def large_tile_config(rows: int, columns: int) -> dict[str, Any]:

@@ -54,12 +54,12 @@ class Q4Kernels(NamedTuple):
 
 STORE = Q4Kernels.with_epilogue("store")
 SPLIT_K = Q4Kernels.with_epilogue("split_k")
-THREE = Q4Kernels.with_epilogue("three")
+QKV = Q4Kernels.with_epilogue("qkv")
 ROTARY = Q4Kernels.with_epilogue("rotary")
-ADDED = Q4Kernels.with_epilogue("added")
-ADDED_QUANTIZED = ADDED._replace(  # of one row
-    int8_gemv=Kernel.load("q4/int8_gemv", EPILOGUE="added_quantized"),
-    quantizing_gemv=Kernel.load("q4/quantizing_gemv", EPILOGUE="added_quantized"),
+RESIDUAL = Q4Kernels.with_epilogue("residual")
+RESIDUAL_QUANTIZED = RESIDUAL._replace(  # of one row
+    int8_gemv=Kernel.load("q4/int8_gemv", EPILOGUE="residual_quantized"),
+    quantizing_gemv=Kernel.load("q4/quantizing_gemv", EPILOGUE="residual_quantized"),
 )
 GATED = Q4Kernels.with_epilogue("gated")
 GATED_QUANTIZED = Q4Kernels.with_epilogue("gated_quantized", floats=GATED)

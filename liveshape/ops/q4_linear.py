@@ -23,7 +23,6 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
-    MANY_THREADS,
     QUANT_GROUP,
     few_rows_config,
     gemv_config,
@@ -244,7 +243,7 @@ def _layer(
         "scale_stride": scale_stride,
         "splits": 1,
         "HIGH_FIRST": high_first,
-        "SCALE_FOURS": high_first or scales.shape[-1] % 4 == 0,
+        "SCALES_ALIGNED": high_first or scales.shape[-1] % 4 == 0,
         "BITS": 4 if weight.rank == NIBBLES_RANK else 8,
         "MINIMA": scales.rank == WITH_MINIMA_RANK,
         "BIAS": bias is not None,
@@ -276,7 +275,11 @@ class Q4Product(NamedTuple):
     def float_loads(self) -> dict[str, Any]:
         """How kernels of floats load both operands."""
         depth, column_bytes = self.layer["depth"], self.layer["column_bytes"]
-        return {"ALIGNED": column_bytes % 4 == 0, "WHOLE": depth % 8 == 0, "VEC": 4 if depth % 4 == 0 else 1}
+        return {
+            "COLUMN_ALIGNED": column_bytes % 4 == 0,
+            "DEPTH_ALIGNED": depth % 8 == 0,
+            "VEC": 4 if depth % 4 == 0 else 1,
+        }
 
     def int8_loads(self) -> dict[str, Any]:
         return {"ASYMMETRIC": self.x.dtype == ASYMMETRIC_UINT8}
@@ -286,7 +289,7 @@ def _quantizing_gemv(product: Q4Product) -> Dispatch:
     """One row of floats, quantized by every workgroup in its prologue: a dispatch for that would take longer."""
     _, columns, depth = product.sizes()
     config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
-    config["HELD"] = product.x.max_shape[-1] // QUANT_GROUP
+    config["DEPTH_GROUPS"] = product.x.max_shape[-1] // QUANT_GROUP
     if product.norm is None:
         return product.dispatch(product.kernels.quantizing_gemv, **config)
     return product.dispatch(product.kernels.normed_quantizing_gemv, **config, EPS=product.norm.eps)
@@ -313,12 +316,13 @@ def _few_rows(product: Q4Product) -> Dispatch:
         config = few_rows_config(rows, columns, depth, layer["GROUP"])
         return product.dispatch(product.kernels.few_rows, **loads, **config)
     # Vector loads, with one scale for a vector; where threads are many, single words were measured to be faster.
-    many = product.limits.max_cooperating_threads >= MANY_THREADS
-    vectors = layer["column_bytes"] % 16 == 0 and (layer["BITS"] == 8 or layer["MINIMA"] or not many)
+    vectors = layer["column_bytes"] % 16 == 0 and (
+        layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
+    )
     config = gemv_config(columns, depth, layer["GROUP"], vectors)
     if product.norm is None:
         return product.dispatch(product.kernels.gemv, **loads, **config)
-    return product.dispatch(product.kernels.normed_gemv, **loads, **config, KEPT=depth // 4, EPS=product.norm.eps)
+    return product.dispatch(product.kernels.normed_gemv, **loads, **config, ROW_VEC4S=depth // 4, EPS=product.norm.eps)
 
 
 def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:

@@ -269,10 +269,10 @@ def _looked_up(
         kernel = packed
     words = ceil_div(x.numel, 4)
     # One scale serves a vec4 where blocks along the last dimension are multiples of four.
-    per_lane = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
+    per_element = bool(sizes) and (strides[-1] != 0 or sizes[-1] % 4 != 0)
     return kernel(
         out, x, scales, scales if zeros is None else zeros, count=words, elements=x.numel, rank=len(sizes),
-        sizes=sizes, strides=strides, LANES=per_lane, threads=words, **values,
+        sizes=sizes, strides=strides, PER_ELEMENT=per_element, threads=words, **values,
     )  # fmt: skip
 
 

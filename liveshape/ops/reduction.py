@@ -86,7 +86,7 @@ def _extremum(
     if layout["count"] == 0:
         raise ShapeError(f"shape {x.shape} has nothing in dimensions {dims or 'all'} to take an extremum of")
     for out, index in outputs:
-        yield EXTREMUM(out, x, **layout, LEAST=least, INDEX=index, KIND=KINDS[x.dtype])
+        yield EXTREMUM(out, x, **layout, MINIMUM=least, INDEX=index, KIND=KINDS[x.dtype])
 
 
 @op("aten.sum.dim_IntList", "aten::sum.IntList_out", rows=but_dims("x", "dim", keepdim="keepdim"))

@@ -14,7 +14,7 @@ from liveshape.ops.row_rules import leading
 from liveshape.ops.scalars import float_of
 from liveshape.ops.shapes import in_three
 
-RESAMPLE = Kernel.load("picture/resample")
+RESAMPLE = Kernel.load("image/resample")
 _FAR = 1 << 20
 
 Scales = tuple[float | None, ...]
@@ -29,9 +29,9 @@ class Filter:
     antialias: bool = False
 
 
-def _scale(filter: Filter, size: int, wanted: int, aligned: bool, given: float | None) -> float:
+def _scale(filter: Filter, size: int, wanted: int, align_corners: bool, given: float | None) -> float:
     """How far a step in the result goes in x: rounded to f32 it is what PyTorch computes in f32."""
-    if aligned:
+    if align_corners:
         return (size - 1) / (wanted - 1) if wanted > 1 else 0.0
     # In two dimensions PyTorch's nearest takes these sizes at their word, whatever factor is given with them.
     if filter.kind == "NEAREST" and filter.dims == 2 and wanted in (size, 2 * size):
@@ -40,7 +40,7 @@ def _scale(filter: Filter, size: int, wanted: int, aligned: bool, given: float |
 
 
 def _resample(
-    x: LiveTensor, filter: Filter, output_size: Ints, aligned: bool, scales: Scales, out: LiveTensor
+    x: LiveTensor, filter: Filter, output_size: Ints, align_corners: bool, scales: Scales, out: LiveTensor
 ) -> Iterator[Dispatch]:
     dims = filter.dims
     if x.rank != dims + 2 or len(output_size) != dims:
@@ -50,7 +50,7 @@ def _resample(
         raise ShapeError(f"a picture of {sizes} cannot be resampled to {output_size}")
     out.shape = x.shape[:-dims] + output_size
     steps = tuple(
-        float_of(_scale(filter, size, wanted, aligned, given))
+        float_of(_scale(filter, size, wanted, align_corners, given))
         for size, wanted, given in zip(sizes, output_size, scales, strict=True)
     )
     yield RESAMPLE(
@@ -62,7 +62,7 @@ def _resample(
         count=out.numel,
         FILTER=filter.kind,
         DIMS=dims,
-        ALIGNED=aligned,
+        ALIGN_CORNERS=align_corners,
         ANTIALIAS=filter.antialias,
         threads=out.numel,
     )
@@ -72,16 +72,16 @@ def _resample_by(
     x: LiveTensor,
     filter: Filter,
     output_size: Ints | None,
-    aligned: bool,
+    align_corners: bool,
     factors: tuple[float, ...] | None,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """To a size, or by factors of the live one."""
     if output_size is not None:
-        yield from _resample(x, filter, output_size, aligned, (None,) * filter.dims, out)
+        yield from _resample(x, filter, output_size, align_corners, (None,) * filter.dims, out)
     elif factors is not None and len(factors) == filter.dims and all(0.0 < factor < _FAR for factor in factors):
         found = tuple(math.floor(size * factor) for size, factor in zip(x.shape[-filter.dims :], factors, strict=True))
-        yield from _resample(x, filter, found, aligned, factors, out)
+        yield from _resample(x, filter, found, align_corners, factors, out)
     else:
         raise ShapeError(f"{x.shape} is to be resampled by {factors}; a size or {filter.dims} factors below {_FAR} fit")
 
@@ -123,30 +123,30 @@ def _register_nearest(name: str, filter: Filter) -> None:
 def _register_smooth(name: str, filter: Filter) -> None:
     @op(f"aten.{name}.vec", *_portable(name), rows=leading("x", own=filter.dims))
     def by(
-        x: LiveTensor, output_size: Ints | None, aligned: bool, factors: tuple[float, ...] | None, out: LiveTensor
+        x: LiveTensor, output_size: Ints | None, align_corners: bool, factors: tuple[float, ...] | None, out: LiveTensor
     ) -> Iterator[Dispatch]:
-        yield from _resample_by(x, filter, output_size, aligned, factors, out)
+        yield from _resample_by(x, filter, output_size, align_corners, factors, out)
 
     def one(
-        x: LiveTensor, output_size: Ints, aligned: bool, scale: float | None, out: LiveTensor
+        x: LiveTensor, output_size: Ints, align_corners: bool, scale: float | None, out: LiveTensor
     ) -> Iterator[Dispatch]:
-        yield from _resample(x, filter, output_size, aligned, (scale,), out)
+        yield from _resample(x, filter, output_size, align_corners, (scale,), out)
 
     def two(
-        x: LiveTensor, output_size: Ints, aligned: bool, down: float | None, along: float | None, out: LiveTensor
+        x: LiveTensor, output_size: Ints, align_corners: bool, down: float | None, along: float | None, out: LiveTensor
     ) -> Iterator[Dispatch]:
-        yield from _resample(x, filter, output_size, aligned, (down, along), out)
+        yield from _resample(x, filter, output_size, align_corners, (down, along), out)
 
     def three(
         x: LiveTensor,
         output_size: Ints,
-        aligned: bool,
+        align_corners: bool,
         deep: float | None,
         down: float | None,
         along: float | None,
         out: LiveTensor,
     ) -> Iterator[Dispatch]:
-        yield from _resample(x, filter, output_size, aligned, (deep, down, along), out)
+        yield from _resample(x, filter, output_size, align_corners, (deep, down, along), out)
 
     rows = leading("x", own=filter.dims)
     op(f"aten.{name}.default", f"aten::{name}.out", rows=rows)((one, two, three)[filter.dims - 1])

@@ -52,7 +52,7 @@ def angles_of_rows(xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: Liv
     """Tables of the live rows, [rows, pairs]; a pair is two neighbours."""
     _check_heads(xq, xk)
     check_rows(xq.shape, cosine, sine)
-    return {"half": xq.shape[3] // 2, "first_row": 0, "NEIGHBOURS": True, **_rows_before_heads(xq, xk)}
+    return {"half": xq.shape[3] // 2, "first_row": 0, "INTERLEAVED": True, **_rows_before_heads(xq, xk)}
 
 
 def check_rows(queries: Shape, cosine: LiveTensor, sine: LiveTensor) -> None:
@@ -71,7 +71,7 @@ def angles_of_positions(
     """Tables of every position, [positions, rotated elements]; elements of a head beyond those pass through."""
     _check_heads(xq, xk)
     check_positions(xq.shape, cosine, sine, start)
-    return {"half": cosine.shape[1] // 2, "first_row": start, "NEIGHBOURS": False, **_rows_before_heads(xq, xk)}
+    return {"half": cosine.shape[1] // 2, "first_row": start, "INTERLEAVED": False, **_rows_before_heads(xq, xk)}
 
 
 def check_positions(queries: Shape, cosine: LiveTensor, sine: LiveTensor, start: int) -> None:
@@ -111,7 +111,7 @@ def angles_of_batches(
     return {
         "half": width // 2,
         "first_row": start,
-        "NEIGHBOURS": False,
+        "INTERLEAVED": False,
         "rows": rows,
         # The rows of a head are neighbours: no two heads lie beside each other.
         "query_heads": 1,

@@ -22,7 +22,7 @@ SAMPLE_SCORES = Kernel.load("sampling/scores")
 SAMPLE_PENALTY = Kernel.load("sampling/penalty")
 SAMPLE_MASS = Kernel.load("sampling/mass")
 SAMPLE_LIMIT = Kernel.load("sampling/limit")
-SAMPLE_BEST = Kernel.load("sampling/best")
+SAMPLE_ARGMAX = Kernel.load("sampling/argmax")
 SAMPLE_PICK = Kernel.load("sampling/pick")
 
 SPAN = 4096  # tokens of a workgroup
@@ -91,9 +91,9 @@ def sample(
             top_p=top_p, min_p=min_p, groups=rows,
         )  # fmt: skip
     values, begin = (scores, 0) if penalized or not greedy else (logits, start)
-    yield SAMPLE_BEST(
+    yield SAMPLE_ARGMAX(
         best, values, limit, count=count, rows=rows, start=begin, spans=spans, seed=seed, position=length - rows + 1,
-        SPAN=SPAN, UNIT_THREADS=LANES, DRAW=not greedy, LIMITED=limited, groups=rows * spans,
+        SPAN=SPAN, UNIT_THREADS=LANES, SAMPLE=not greedy, TRUNCATED=limited, groups=rows * spans,
     )  # fmt: skip
     yield SAMPLE_PICK(out, best, rows=rows, spans=spans, UNIT_THREADS=LANES, groups=rows)
 

@@ -31,8 +31,8 @@ _REDUCTIONS = {
     "sum": "SUM",
     "prod": "PRODUCT",
     "mean": "MEAN",
-    "amax": "GREATEST",
-    "amin": "LEAST",
+    "amax": "MAXIMUM",
+    "amin": "MINIMUM",
 }
 
 Steps = Generator[Dispatch | Scratch, Any, None]
@@ -46,7 +46,7 @@ def _scatter(
     source: LiveTensor,
     strides: Shape,
     out: LiveTensor,
-    with_self: bool = True,
+    include_self: bool = True,
 ) -> Steps:
     """out = x with function(x, source) where the index says; the source is walked along `strides`."""
     axis = axis_of(dim, x.rank)
@@ -64,7 +64,7 @@ def _scatter(
     out.shape = x.shape
     yield SCATTER(
         out, x, pairs, source, count=x.numel, rank=len(shape), axis=axis, length=extents[axis] if index.numel else 0,
-        stride=strides[axis], sizes=shape, extents=extents, strides=strides, OP=function, WITH_SELF=with_self,
+        stride=strides[axis], sizes=shape, extents=extents, strides=strides, OP=function, INCLUDE_SELF=include_self,
         KIND=KINDS[x.dtype], threads=x.numel,
     )  # fmt: skip
 
@@ -76,11 +76,11 @@ def _from(
     index: LiveTensor,
     source: LiveTensor,
     out: LiveTensor,
-    with_self: bool = True,
+    include_self: bool = True,
 ) -> Steps:
     if any(have > most for have, most in zip(index.shape, source.shape, strict=False)) or index.rank != source.rank:
         raise ShapeError(f"index {index.shape} does not fit the source {source.shape}")
-    yield from _scatter(function, x, dim, index, source, strides_of(source.shape or (1,)), out, with_self)
+    yield from _scatter(function, x, dim, index, source, strides_of(source.shape or (1,)), out, include_self)
 
 
 def _of_value(function: str, x: LiveTensor, dim: int, index: LiveTensor, value: Number, out: LiveTensor) -> Steps:

@@ -26,7 +26,7 @@ def search(rows: LiveTensor, x: LiveTensor, right: bool, out: LiveTensor) -> Ite
     count = x.numel
     per_row = count if one else x.shape[-1]
     yield SEARCH(
-        out, rows, x, count=count, length=rows.shape[-1], per_row=per_row, RIGHT=right, WHOLE=are_integers(rows, x),
+        out, rows, x, count=count, length=rows.shape[-1], per_row=per_row, RIGHT=right, INTEGER=are_integers(rows, x),
         threads=count,
     )  # fmt: skip
 

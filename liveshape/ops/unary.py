@@ -50,7 +50,7 @@ def unary(
         bounds=bounds,
         count=vectors,
         OP=function,
-        WHOLE=are_integers(x, out),
+        INTEGER=are_integers(x, out),
         threads=vectors,
     )
 
@@ -74,7 +74,7 @@ def _register_rare(name: str) -> None:
         vectors = ceil_div(x.numel, 4)
         integral = are_integers(x, out)
         yield UNARY_RARE(
-            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), WHOLE=integral, threads=vectors
+            out, x, numbers=(), bounds=(0, 0), count=vectors, OP=name.upper(), INTEGER=integral, threads=vectors
         )
 
 

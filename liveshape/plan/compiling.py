@@ -36,7 +36,7 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     for point in choices.resume:
         check_resume(graph, point)
     memory, scratch = _memory(graph, limits, choices)
-    plan = _alone(graph, limits, choices, memory, scratch)
+    plan = _unclassified(graph, limits, choices, memory, scratch)
     tensors = [node.tensors for node in PlanState(plan).nodes]
     plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
     live = PlanState(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
@@ -71,7 +71,7 @@ def check_resume(graph: Graph, point: int) -> None:
                 raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
 
-def _alone(graph: Graph, limits: Limits, choices: Choices, memory: MemoryPlan, scratch: Scratches) -> Plan:
+def _unclassified(graph: Graph, limits: Limits, choices: Choices, memory: MemoryPlan, scratch: Scratches) -> Plan:
     """A plan in which every node is a class of its own."""
     classes = tuple(NodeClass(node.index, (node.index,)) for node in graph.nodes)
     return Plan(graph, limits, choices, memory, scratch, classes, _index_limits(graph, memory))
@@ -89,7 +89,7 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
     for roots in (*aliased, constants):
         nothing: Scratches = ((),) * len(graph.nodes)
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
-        scratch = _Draft(_alone(graph, limits, choices, before, nothing)).scratches()
+        scratch = _ScratchProbe(_unclassified(graph, limits, choices, before, nothing)).scratches()
         memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume)
         if best is None or memory.activation_bytes < best[0].activation_bytes:
             best = memory, scratch
@@ -99,21 +99,21 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
     return best
 
 
-class _Draft(PlanState):
+class _ScratchProbe(PlanState):
     """Learns which temporary memory each node asks for, by running its generator at the bound."""
 
     def scratches(self) -> Scratches:
-        self._asked: list[list[Tensor]] = [[] for _ in self.nodes]
+        self._requested: list[list[Tensor]] = [[] for _ in self.nodes]
         for node in self.nodes:
             with suppress(LiveshapeError):  # `_check` says it, which knows the memory too
-                self.steps(node, _nothing_yet)
-            _back_to_bounds(node)
-        return tuple(tuple(row) for row in self._asked)
+                self.steps(node, _no_data_yet)
+            _reset_shapes(node)
+        return tuple(tuple(row) for row in self._requested)
 
     def _scratch(self, node: LiveNode, position: int, request: Scratch) -> LiveTensor:
         name = f"{node.node.label} scratch {position}"
-        self._asked[node.index].append(Tensor(name, request.dtype, request.max_shape))
-        return self.tensor(self._asked[node.index][-1])
+        self._requested[node.index].append(Tensor(name, request.dtype, request.max_shape))
+        return self.tensor(self._requested[node.index][-1])
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:
         """Kernels depend on where the memory lies, which is not known yet."""
@@ -127,7 +127,7 @@ def _check(live: PlanState) -> None:
     problems: list[Problem] = []
     for node in live.nodes:
         try:
-            live.steps(node, _nothing_yet)
+            live.steps(node, _no_data_yet)
         except UnsupportedError as error:
             reason = str(error).removeprefix(f"{node.node.label}: ")
             problems.append(Problem(node.node.label, node.node.name, reason))
@@ -136,7 +136,7 @@ def _check(live: PlanState) -> None:
                 raise
         else:
             _check_bounds(node)
-        _back_to_bounds(node)
+        _reset_shapes(node)
     if problems:
         raise unsupported(live.plan.graph.name, problems)
     live.restore()
@@ -155,12 +155,12 @@ def _check_bounds(node: LiveNode) -> None:
             )
 
 
-def _back_to_bounds(node: LiveNode) -> None:
+def _reset_shapes(node: LiveNode) -> None:
     for tensor in node.outputs:
         tensor.shape = tensor.max_shape
 
 
-def _nothing_yet(node: Node, request: Request) -> Any:
+def _no_data_yet(node: Node, request: Request) -> Any:
     """At build there is no data; zero is a position every program accepts, and the first call plans again."""
     return 0 if isinstance(request, Read) else None
 

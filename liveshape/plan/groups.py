@@ -18,7 +18,7 @@ def tensors_of(node: Node, scratch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(value for value in (*node.inputs, *node.written, *scratch) if isinstance(value, Tensor))
 
 
-_AS_THEY_ARE: Mapping[Any, Any] = {}
+_NO_SUBSTITUTES: Mapping[Any, Any] = {}
 
 
 class LiveNode:
@@ -56,18 +56,18 @@ class LiveNode:
         self.scalar_only = bool(node.written) and not self.outputs and not self.scratch
         self.group: Group
 
-    def arguments(self, instead: Mapping[Any, Any] = _AS_THEY_ARE) -> Any:
-        """The arguments of the generator at this moment: live scalars by value, or by what is given instead."""
+    def arguments(self, substitutes: Mapping[Any, Any] = _NO_SUBSTITUTES) -> Any:
+        """The arguments of the generator at this moment: live scalars by value, or by their substitutes."""
         if not self.node.live:
             return self.args
         args: list[Any] = list(self.args)
         for position in self.node.live:
             value = args[position]
             if isinstance(value, LiveScalar):
-                args[position] = instead.get(value, value._value)
+                args[position] = substitutes.get(value, value._value)
             else:
                 args[position] = tuple(
-                    [instead.get(item, item._value) if isinstance(item, LiveScalar) else item for item in value]
+                    [substitutes.get(item, item._value) if isinstance(item, LiveScalar) else item for item in value]
                 )
         return args
 

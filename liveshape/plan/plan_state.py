@@ -140,7 +140,7 @@ class PlanState:
         shapes = [tensor._shape for tensor in node.inputs]  # the property costs more than the rest of this line
         if group.members[0] is not node:
             if shapes != group.shapes:
-                group = self._leave(node, shapes)
+                group = self._regroup(node, shapes)
             if group.members[0] is not node:
                 _set_shapes(node.outputs, group.outputs)
                 return
@@ -155,7 +155,7 @@ class PlanState:
         key = (*shapes, *map(identity, values)) if self._tracing and node.follows_from_inputs else ()
         known = group.cached_plans.get(key)
         if known is None:
-            self._adopt(group, self.steps(node, read))
+            self._set_steps(group, self.steps(node, read))
             outputs = [tensor._shape for tensor in node.outputs]
             if key:
                 group.cache_plan(key, outputs)
@@ -246,7 +246,7 @@ class PlanState:
             else:
                 if type(request) is Read and request.tensor in node.scratch:
                     # Its own steps write what it reads, so these run first; those to come are another route.
-                    self._adopt(node.group, steps)
+                    self._set_steps(node.group, steps)
                     steps = []
                 reply = read(node.node, request)
 
@@ -284,7 +284,7 @@ class PlanState:
         self.families.setdefault(family, []).append(group)
         return group
 
-    def _leave(self, node: LiveNode, shapes: list[Shape]) -> Group:
+    def _regroup(self, node: LiveNode, shapes: list[Shape]) -> Group:
         """Another group for a node whose live shapes are no longer those of its leader."""
         before = node.group
         before.members.remove(node)
@@ -298,7 +298,7 @@ class PlanState:
                 return group
         return self._group(before.family, [node])
 
-    def _adopt(self, group: Group, steps: list[Step]) -> None:
+    def _set_steps(self, group: Group, steps: list[Step]) -> None:
         """Make these steps those of a group: updated in place where its kernels and tensors stay."""
         route = group.route
         tensors = tuple([step[1] for step in steps])

@@ -20,7 +20,7 @@ from liveshape.plan.plan_state import PlanState
 _FEW = tuple(range(9))
 _TRIALS = (*_FEW, *(size + odd for power in range(4, 21) for size in [1 << power] for odd in (0, 1)))
 _MAX_TRIALS = 1024  # each plans a node at most once, so that warming is linear in nodes
-_MAX_LEFT = 1 << 16  # that are counted: they are as many as pairs of sizes of the file
+_MAX_SKIPPED = 1 << 16  # that are counted: they are as many as pairs of sizes of the file
 
 Place = tuple[int, int]  # a dimension of inputs: which one, and its bound
 Shrunk = tuple[tuple[Collection[Place], int], ...]  # dimensions, and what they shrink to
@@ -37,16 +37,16 @@ def explore(live: PlanState, many: bool = True) -> int:
     places = {(axis, most) for tensor in inputs for axis, most in enumerate(tensor.max_shape) if most > 1}
     bounds = sorted({most for _, most in places})
     depends_on_scalars = bool(scalars) or any(not graph.nodes[index].host for index in graph.data_nodes)
-    ends = _ends_of_state(live) if depends_on_scalars else set()
-    _try(live, 0)  # the bound, and the scalars of the file
+    ends = _state_lengths(live) if depends_on_scalars else set()
+    _plan_at(live, 0)  # the bound, and the scalars of the file
     for setting in live.plan.choices.settings:
         for symint, value in setting:
             live.set(symint, value)
-        _try(live, 0)
-    tried = left = 0
+        _plan_at(live, 0)
+    tried = skipped = 0
     budget = _MAX_TRIALS if many else 0
     for size, shrunk in _trials(bounds, places):
-        if left >= _MAX_LEFT:
+        if skipped >= _MAX_SKIPPED:
             break
         # Live scalars are positions and lengths more often than not: both ends of what the size and a cache allow.
         values = {0, *(end - size for end in ends if end > size)}
@@ -57,7 +57,7 @@ def explore(live: PlanState, many: bool = True) -> int:
         # Several scalars may be the ends of a range: all alike, or each further than the one before.
         for number, step in product(sorted(values), (0, size) if len(scalars) > 1 else (0,)):
             if tried == budget:
-                left += 1
+                skipped += 1
                 continue
             tried += 1
             sizes = {place: least for group, least in shrunk for place in group}
@@ -67,9 +67,9 @@ def explore(live: PlanState, many: bool = True) -> int:
                 )
             for place, value in enumerate(scalars):
                 live.set(value, number + place * step)
-            _try(live, number)
+            _plan_at(live, number)
     live.restore()
-    return left
+    return skipped
 
 
 def _trials(bounds: list[int], places: set[Place]) -> Iterator[tuple[int, Shrunk]]:
@@ -98,13 +98,13 @@ def _below(bound: int) -> list[int]:
     return sorted({*(size for size in _TRIALS if size < bound), bound - 1})
 
 
-def _ends_of_state(live: PlanState) -> set[int]:
+def _state_lengths(live: PlanState) -> set[int]:
     """The longest dimension of each tensor that is written in place: how far a position in it may go."""
     written = {node.args[position] for node in live.plan.graph.nodes for position in node.mutates}
     return {max(tensor.max_shape, default=0) for tensor in written if isinstance(tensor, Tensor)}
 
 
-def _try(live: PlanState, number: int) -> None:
+def _plan_at(live: PlanState, number: int) -> None:
     """Plan every node that is due, as far as the program accepts the sizes."""
     live.begin()
     try:

@@ -13,7 +13,7 @@ from liveshape.formats.signature import assumed_signature
 from liveshape.graph import Graph, Tensor
 from liveshape.metadata import MethodMeta, inputs_of, outputs_of
 from liveshape.program.memory_use import Memory
-from liveshape.run.keywords import arranged, swapped
+from liveshape.run.keywords import bind_inputs, fitting_order
 
 if TYPE_CHECKING:
     from liveshape.run.executor import Executor, Pending
@@ -61,7 +61,7 @@ class Method:
         try:
             return self._opened().start(inputs)
         except (InputError, ShapeError) as error:
-            order = swapped(self.inputs, inputs) if isinstance(inputs, (list, tuple)) else ""
+            order = fitting_order(self.inputs, inputs) if isinstance(inputs, (list, tuple)) else ""
             if not order:
                 raise
             problem = str(error).partition("; ")[0]
@@ -90,14 +90,14 @@ class Method:
 
         Example: `logits, = method(tokens, input_pos=position)`.
         """
-        return self.execute(self.arranged(inputs, named))
+        return self.execute(self.bind_inputs(inputs, named))
 
-    def arranged(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+    def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Bind positional and keyword inputs to the list that `execute` takes.
 
-        Example: `method.execute(method.arranged((tokens,), {"input_pos": position}))`.
+        Example: `method.execute(method.bind_inputs((tokens,), {"input_pos": position}))`.
         """
-        return arranged(self._plan.name, self._signature, inputs, named)
+        return bind_inputs(self._plan.name, self._signature, inputs, named)
 
     @property
     def metadata(self) -> MethodMeta:

@@ -22,7 +22,7 @@ from liveshape.program.memory_use import Memory, memory_of
 from liveshape.program.method import ConstantMethod, Method
 
 if TYPE_CHECKING:
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 _LOG = logging.getLogger("liveshape")
 

@@ -12,7 +12,7 @@ from liveshape.errors import InputError, ShapeError
 from liveshape.graph import Shape, SymInt, Tensor
 from liveshape.graph.constants import all_bytes, pieces
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
-from liveshape.run.bfloat16 import rounded, widened
+from liveshape.run.bfloat16 import rounded, to_float32
 
 _CHUNK = 4 << 20  # elements of a constant converted per chunk
 _STORED: dict[str, np.dtype[Any]] = {
@@ -65,7 +65,7 @@ def file_dtype(dtype: str) -> np.dtype[Any]:
 def from_file(data: Any, dtype: str) -> Any:
     """File bytes as a flat array, without a copy except for bfloat16."""
     array = np.frombuffer(data, file_dtype(dtype))
-    return widened(array) if dtype == "bfloat16" else array
+    return to_float32(array) if dtype == "bfloat16" else array
 
 
 def checked(value: Any, given: Any, rows: int | None = None, name: str = "an input") -> Any:
@@ -106,7 +106,7 @@ def checked(value: Any, given: Any, rows: int | None = None, name: str = "an inp
 def _from_bfloat16(array: Any) -> Any:
     """bfloat16 as float32, from uint16 or from the bfloat16 dtype of other packages."""
     if array.dtype == np.uint16 or array.dtype.name == "bfloat16":
-        return widened(np.ascontiguousarray(array).view(np.uint16)).reshape(array.shape)
+        return to_float32(np.ascontiguousarray(array).view(np.uint16)).reshape(array.shape)
     return array
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 
-def widened(bits: Any) -> Any:
+def to_float32(bits: Any) -> Any:
     """bfloat16 bits (uint16) as float32.
 
-    >>> widened(np.array([0x3F80, 0xC000], np.uint16))
+    >>> to_float32(np.array([0x3F80, 0xC000], np.uint16))
     array([ 1., -2.], dtype=float32)
     """
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)

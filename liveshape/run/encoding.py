@@ -18,12 +18,12 @@ class Encoder:
 
     def __init__(self, plan: Plan, device: Device, buffer_of: Callable[[Tensor], Buffer]) -> None:
         self._plan, self._device, self._buffer_of = plan, device, buffer_of
-        self._room = plan.uniform_bytes
-        self.uniforms = device.uniforms(self._room)
-        self._bound: dict[Any, Any] = {}
-        self._kept: list[Any] = []  # old bind groups: they keep their pipelines from being compiled again
-        self._of_node: dict[tuple[int, LiveRoute], list[Command]] = {}
-        self._rows: dict[tuple[int, int], tuple[int, list[Command]]] = {}
+        self._uniform_capacity = plan.uniform_bytes
+        self.uniforms = device.uniforms(self._uniform_capacity)
+        self._bind_groups: dict[Any, Any] = {}
+        self._old_bind_groups: list[Any] = []  # they keep their pipelines from being compiled again
+        self._node_commands: dict[tuple[int, LiveRoute], list[Command]] = {}
+        self._range_commands: dict[tuple[int, int], tuple[int, list[Command]]] = {}
 
     def warm(self) -> None:
         """Warm up: compile every pipeline and create every bind group ahead, so that no call waits for one."""
@@ -36,19 +36,19 @@ class Encoder:
                     for each in (variant, *variant.siblings):
                         self._bind(each, row)
 
-    def forget(self) -> None:
+    def drop_commands(self) -> None:
         """Drop cached commands, when the plan state is replaced."""
-        self._of_node.clear()
-        self._rows.clear()
+        self._node_commands.clear()
+        self._range_commands.clear()
 
     def commands(self, live: PlanState, start: int, stop: int) -> list[Command]:
         """The commands of nodes start..stop, after uploading their changed params."""
-        if len(live.arena.data) > self._room:
+        if len(live.arena.data) > self._uniform_capacity:
             self._grow(live)
-        row = self._rows.get((start, stop))
+        row = self._range_commands.get((start, stop))
         if row is None or row[0] != live.version:
             made = [command for node in live.nodes[start:stop] for command in self._commands(node)]
-            row = self._rows[start, stop] = (live.version, made)
+            row = self._range_commands[start, stop] = (live.version, made)
         dirty = live.arena.dirty()
         if dirty is not None:
             self._device.write(self.uniforms, *dirty)
@@ -57,41 +57,41 @@ class Encoder:
 
     def _commands(self, node: LiveNode) -> list[Command]:
         route = node.group.route
-        found = self._of_node.get((node.index, route))
+        found = self._node_commands.get((node.index, route))
         if found is None:
             found = []
             for step, ((variant, places), slot) in enumerate(zip(route.dispatched, route.slots, strict=True)):
                 bound = self._bind(variant, tuple([node.tensors[place].tensor for place in places]))
                 label = f"{node.node.label}, kernel {variant.kernel.name}"
                 found.append(Command(bound, slot, label, (node.index, step)))
-            self._of_node[node.index, route] = found
+            self._node_commands[node.index, route] = found
         return found
 
     def _bind(self, variant: Variant, tensors: tuple[Tensor, ...]) -> Any:
         """The bind group of a kernel variant and its tensors, created (and the pipeline compiled) at first use."""
         storages = self._plan.memory.storages
         key = (variant, *[storages[tensor].number for tensor in tensors])
-        found = self._bound.get(key)
+        found = self._bind_groups.get(key)
         if found is None:
             buffers = [(self._buffer_of(tensor), storages[tensor].nbytes) for tensor in tensors]
-            found = self._bound[key] = self._device.bind(variant, buffers, self.uniforms)
+            found = self._bind_groups[key] = self._device.bind(variant, buffers, self.uniforms)
         return found
 
     def _grow(self, live: PlanState) -> None:
         """Grow the uniform buffer for kernels that no trial plan met, and rebind everything."""
-        room = 2 * len(live.arena.data)
-        before, larger = self.uniforms, self._device.uniforms(room)
-        self._kept += self._bound.values()
+        capacity = 2 * len(live.arena.data)
+        before, larger = self.uniforms, self._device.uniforms(capacity)
+        self._old_bind_groups += self._bind_groups.values()
         # In this order: an interrupt between two lines leaves nothing bound to a buffer without params.
-        self._bound.clear()
-        self.forget()
-        self.uniforms, self._room = larger, room
+        self._bind_groups.clear()
+        self.drop_commands()
+        self.uniforms, self._uniform_capacity = larger, capacity
         live.arena.mark_dirty()
         self._device.free([before])
 
     def close(self) -> None:
         """Free the uniform buffer, and the pipelines that no other bind group uses."""
-        self.forget()
-        self._bound.clear()
-        self._kept.clear()
+        self.drop_commands()
+        self._bind_groups.clear()
+        self._old_bind_groups.clear()
         self._device.free([self.uniforms])

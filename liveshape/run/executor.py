@@ -18,12 +18,13 @@ from liveshape.graph.elements import prod, storage_bytes, stored_alike
 from liveshape.kernels.requests import CallCount, OnHost, Read, Request
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
+from liveshape.progress import Progress
 from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
 from liveshape.run.results import DeviceTensor, Staging, Transfer
-from liveshape.run.weights import Progress, Weights, upload
+from liveshape.run.weights import Weights, upload
 
 
 class Executor:
@@ -58,7 +59,7 @@ class Executor:
             self._held.callback(self.encoder.close)
             self._staging = Staging(device, plan.limits.half, plan.staging_bytes, plan.choices.transfers)
             self._held.callback(self._staging.free)
-            self._renew()
+            self._reset()
             self.encoder.warm()
         except BaseException:
             self.close()
@@ -74,16 +75,16 @@ class Executor:
                 upload(self.device, self.buffer_of(tensor), tensor, self.plan.limits.half)
         self.device.flush()
 
-    def _renew(self) -> None:
+    def _reset(self) -> None:
         """Reset all mutable state, as before the first call."""
         self.live = PlanState(self.plan)
-        self.encoder.forget()
-        self._given: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
+        self.encoder.drop_commands()
+        self._host_inputs: dict[Tensor, Any] = {}  # the caller's arrays, while a call runs
         self._input_copies: list[InputCopy] = []
         self._cursor = 0  # first node that is not submitted yet
-        self._worked = False  # whether this loop iteration submitted anything
-        self._ran = False  # whether a call has completed since
-        self._intact = True  # whether no call was interrupted since
+        self._submitted = False  # whether this loop iteration submitted anything
+        self._completed = False  # whether a call has completed since
+        self._consistent = True  # whether no call was interrupted since
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
         return storage_bytes(tensor.dtype, prod(shape), self.plan.limits.half)
@@ -111,12 +112,12 @@ class Executor:
         self._set_inputs(copies, given)
         live, end = self.live, len(self.graph.nodes)
         live.begin()
-        self._worked = False
+        self._submitted = False
         index = self._cursor = 0
         iterations: dict[int, Any] = {}
         while index < end:
             stop = next((control for control in self.graph.controls if control >= index), end)
-            live.walk(index, stop, self._answer)
+            live.walk(index, stop, self._handle_request)
             index = stop if stop == end else self._jump(self.graph.nodes[stop], iterations)
         if self._check is not None:
             self._check.results(live)
@@ -127,28 +128,28 @@ class Executor:
         if start not in self.plan.choices.resume:
             raise PlanError(f"node {start} is no point to resume at; the plan has {list(self.plan.choices.resume)}")
         self.ready()
-        if not self.holds_results:
+        if not self.has_results:
             raise PlanError(f"{self.graph.name} cannot be resumed: the call before did not end; run it again")
         self._begin()
         self._cursor = start
-        self.live.walk(start, len(self.graph.nodes), self._answer)
+        self.live.walk(start, len(self.graph.nodes), self._handle_request)
         return self._finish(len(self.graph.nodes), wanted)
 
     def set_scalar(self, symint: SymInt, value: Any) -> None:
         """Set a live scalar that is no input, such as a sampling parameter."""
         self.ready()
         # An interrupt in between may leave a new scalar and nodes planned for the old one.
-        self._intact = False
+        self._consistent = False
         self.live.set(symint, value)
-        self._intact = True
+        self._consistent = True
 
     @property
-    def holds_results(self) -> bool:
+    def has_results(self) -> bool:
         """Whether the last call completed, so that its results are in device memory at the live shapes."""
-        return self._intact and self._ran
+        return self._consistent and self._completed
 
     def _begin(self) -> None:
-        self._intact = False
+        self._consistent = False
         # Before anything is submitted: from then on the previous call's results may be overwritten.
         self.calls += 1
 
@@ -156,8 +157,8 @@ class Executor:
         """Discard the state of an interrupted call; InputError if closed."""
         if self._closed:
             raise InputError(f"{self.graph.name} was closed: its memory was given back; load it again")
-        if not self._intact:
-            self._renew()
+        if not self._consistent:
+            self._reset()
 
     def _validated(self, inputs: Sequence[Any]) -> tuple[list[tuple[Tensor, DeviceTensor]], list[tuple[Any, Any, Any]]]:
         graph = self.graph
@@ -203,7 +204,7 @@ class Executor:
 
     def _set_inputs(self, copies: list[tuple[Tensor, DeviceTensor]], given: list[tuple[Any, Any, Any]]) -> None:
         live, storages = self.live, self.plan.memory.storages
-        self._given = {}
+        self._host_inputs = {}
         self._input_copies = [
             (array.buffer, (array.nbytes + 3) & ~3, self.buffer_of(value))
             for value, array in copies
@@ -214,7 +215,7 @@ class Executor:
         for value, host, data in given:
             if isinstance(value, Tensor):
                 live.set(value, host.shape)
-                self._given[value] = host
+                self._host_inputs[value] = host
                 if host.size and value in storages:  # an input that no kernel reads has no buffer
                     self.device.write(self.buffer_of(value), 0, data)
             elif isinstance(value, SymInt):
@@ -228,7 +229,7 @@ class Executor:
             raise InputError(f"{value.name} is {value.dtype}, {given.dtype} was given")
         check_shape(value, given.shape)
 
-    def _answer(self, node: Node, request: Request) -> Any:
+    def _handle_request(self, node: Node, request: Request) -> Any:
         if isinstance(request, CallCount):
             return self.calls
         return self._read(node, request) if isinstance(request, Read) else self._on_host(node, request)
@@ -242,24 +243,24 @@ class Executor:
         if element >= prod(shape):
             raise PlanError(f"element {element} is outside the live shape {shape}")
         own = tensor not in self.graph.writers
-        known = None if own else self._known(tensor)
+        known = None if own else self._host_copy(tensor)
         if known is not None:
             return known.reshape(-1)[element].item()
         self._run(self._cursor, node.index + own)
         self._cursor = node.index
         return self._fetch(tensor, element, (1,))[0].item()
 
-    def _known(self, tensor: Tensor) -> Any:
+    def _host_copy(self, tensor: Tensor) -> Any:
         """The host's copy of a tensor, if any: an input or a constant that no node writes."""
         if self.graph.writers[tensor]:
             return None
         if tensor.constant is not None:
             return as_array(tensor)
-        return self._given.get(tensor)
+        return self._host_inputs.get(tensor)
 
     def _on_host(self, node: Node, request: OnHost) -> list[Any]:
         """Host fallback: run the graph up to a node, compute it on the host, upload its results and go on."""
-        arrays = {live: self._known(live.tensor) for live in tensors_in(request.arguments)}
+        arrays = {live: self._host_copy(live.tensor) for live in tensors_in(request.arguments)}
         wanted = [live for live, array in arrays.items() if array is None]
         rows = [(live.tensor, live.shape, self.buffer_of(live.tensor)) for live in wanted]
         commands = self.encoder.commands(self.live, self._cursor, node.index)
@@ -269,7 +270,7 @@ class Executor:
         results = computed(request, arrays, self.plan.limits.half)
         for live, data in results.data:
             self.device.write(self.buffer_of(live.tensor), 0, data)
-        self._worked = True
+        self._submitted = True
         return results.found
 
     def fetch(self, tensor: Tensor, start: int = 0, shape: Shape | None = None) -> Any:
@@ -300,8 +301,8 @@ class Executor:
         self._cursor = node.index + 1 if condition else int(target)
         if self._cursor <= node.index:
             # An iteration that read no data and changed no scalar and no shape would repeat for ever.
-            now = None if self._worked and self._depends_on_data(node) else self._moved()
-            self._worked = False
+            now = None if self._submitted and self._depends_on_data(node) else self._loop_state()
+            self._submitted = False
             if now is not None and iterations.get(node.index) == now:
                 raise PlanError(f"{node.label}: the loop back to node {target} makes no progress and would never end")
             iterations[node.index] = now
@@ -317,7 +318,7 @@ class Executor:
             if target <= index <= jump.index
         )
 
-    def _moved(self) -> tuple[Any, ...]:
+    def _loop_state(self) -> tuple[Any, ...]:
         """Scalars and shapes: all that planning depends on besides data, for comparison."""
         return self.live.scalars(), [self.live.tensor(tensor).shape for tensor in self.graph.tensors]
 
@@ -325,7 +326,7 @@ class Executor:
         commands = self.encoder.commands(self.live, start, stop)
         if commands:
             self.device.submit(commands, (), self.graph.name, self._take_input_copies())
-            self._worked = True
+            self._submitted = True
 
     def _finish(self, end: int, wanted: Sequence[int] | None) -> Pending:
         commands = self.encoder.commands(self.live, self._cursor, end)
@@ -334,10 +335,10 @@ class Executor:
         tensors = [outputs[place] for place in chosen if isinstance(outputs[place], Tensor)]
         rows = [(tensor, live.tensor(tensor).shape, self.buffer_of(tensor)) for tensor in tensors]
         transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
-        self._given = {}
+        self._host_inputs = {}
         scalars = {place: live.scalar(value).value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
         pending = Pending(self, transfer, list(chosen), scalars)
-        self._ran = self._intact = True
+        self._completed = self._consistent = True
         return pending
 
     # Tests and state
@@ -377,13 +378,13 @@ class Pending:
 
     def result(self) -> list[Any]:
         """Wait for the wanted outputs, as arrays and scalars."""
-        return self._given(self._transfer.wait())
+        return self._outputs(self._transfer.wait())
 
     async def result_async(self) -> list[Any]:
         """Async `result`: the event loop runs while the device works."""
-        return self._given(await self._transfer.wait_async())
+        return self._outputs(await self._transfer.wait_async())
 
-    def _given(self, arrays: list[Any]) -> list[Any]:
+    def _outputs(self, arrays: list[Any]) -> list[Any]:
         outputs, found = self._executor.graph.outputs, iter(arrays)
         return [
             next(found) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])

@@ -12,7 +12,7 @@ from liveshape.formats.signature import Signature
 _MAX_PERMUTED = 6
 
 
-class Taken(Protocol):
+class InputInfo(Protocol):
     """Metadata of an input that is needed here."""
 
     @property
@@ -25,10 +25,10 @@ class Taken(Protocol):
     def is_tensor(self) -> bool: ...
 
 
-def arranged(method: str, signature: Signature, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+def bind_inputs(method: str, signature: Signature, inputs: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
     """Bind positional and keyword inputs to the signature; those that the export has fixed may be omitted.
 
-    Example: `arranged("forward", signature, (x,), {"ids": ids})`.
+    Example: `bind_inputs("forward", signature, (x,), {"ids": ids})`.
     """
     taken = signature.inputs
     names = [each.name for each in taken]
@@ -74,10 +74,10 @@ def _rank(value: Any) -> int | None:
         return None
 
 
-def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
+def fitting_order(takes: Sequence[InputInfo], given: Sequence[Any]) -> str:
     """The order in which the inputs of a refused call would fit, or "".
 
-    Example: `swapped(model.inputs, [ids, x]) == "x, ids"`.
+    Example: `fitting_order(model.inputs, [ids, x]) == "x, ids"`.
     """
     if not 1 < len(takes) == len(given) <= _MAX_PERMUTED:
         return ""
@@ -93,7 +93,7 @@ def swapped(takes: Sequence[Taken], given: Sequence[Any]) -> str:
     return ""
 
 
-def _fits(info: Taken, value: Any) -> bool:
+def _fits(info: InputInfo, value: Any) -> bool:
     if _rank(value) is None:
         return not info.is_tensor and type(value).__name__ == info.dtype
     same = str(value.dtype).removeprefix("torch.") == info.dtype and _rank(value) == len(info.bounds)

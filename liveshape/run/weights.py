@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from liveshape.device.protocol import Buffer, Device
 from liveshape.graph import Tensor
 from liveshape.plan.plan import Plan
+from liveshape.progress import Progress
 from liveshape.run.arrays import stored_pieces
 from liveshape.run.upload import stream
-
-Progress = Callable[[int, int], None]
 
 
 class Weights:

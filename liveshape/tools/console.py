@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from liveshape.errors import InputError
 from liveshape.errors import counted as counted
-from liveshape.run.weights import Progress
+from liveshape.progress import Progress
 from liveshape.tools.wrapping import wrapped
 
 _WIDEST = 200  # columns of a coloured table in a pipe

@@ -17,7 +17,7 @@ from liveshape.tools.commands.bench import Row, bench, drawn
 from liveshape.tools.console import work_bar
 from liveshape.tools.measuring.plot import bars
 from liveshape.tools.measuring.subject import Work
-from tests.cli.test_cli import Capture, call
+from tests.cli.calls import Capture, call
 from tests.export.test_readers import WEIGHTS
 from tests.export.tiny import LLAMA, write_folder
 

@@ -13,17 +13,10 @@ from typing import Any
 
 import pytest
 
-from liveshape.cli import main
+from tests.cli.calls import Capture, call
 from tests.llm.texts import CHAT_TEMPLATE, END, FakeModel, answering, chatty, reciting, write_folder
 
-Capture = pytest.CaptureFixture[str]
 ANSWERS = ("I am well 😀", "the sun was warm")
-
-
-def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from liveshape.plan.compiling import compile
 from liveshape.plan.groups import tensors_of
 from liveshape.plan.plan import Choices
 from liveshape.tools.commands.ops import described, listed
+from tests.cli.calls import Capture
 from tests.ops.cases import CASES
 from tests.support.graphs import build
-
-Capture = pytest.CaptureFixture[str]
 
 
 def test_every_name_that_a_file_may_call_is_listed(capsys: Capture) -> None:

@@ -18,8 +18,8 @@ from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.cross_entropy import measure
+from tests.cli.calls import Capture
 
-Capture = pytest.CaptureFixture[str]
 TEXT = (
     "Once upon a time, there was a little girl named Lily. She loved to play outside in the sunshine. One day, she "
     "went to the park with her mom. They played on the swings and the slide. Lily had so much fun! Then a big dog "

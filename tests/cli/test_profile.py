@@ -26,7 +26,7 @@ from liveshape.tools.measuring.rates import MEASURED, Rates, measure, rates_of
 from liveshape.tools.measuring.remembered import recall, remember
 from liveshape.tools.measuring.subject import Subject, Work, do, go_to_depth
 from liveshape.tools.measuring.trace import trace
-from tests.cli.test_cli import Capture, call
+from tests.cli.calls import Capture, call
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 

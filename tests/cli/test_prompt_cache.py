@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import liveshape
-from liveshape.cli import main
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.cache_file import Saved
 from liveshape.tools.commands import chat, generate
+from tests.cli.calls import Capture, call
 
-Capture = pytest.CaptureFixture[str]
 STORY = Path(liveshape.__file__).parent / "demo" / "story"
 PROMPT = "Once upon a time, a little"
 
@@ -40,12 +39,6 @@ def loaded() -> Any:
     from liveshape.llm import load
 
     return load(STORY)
-
-
-def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_prompt_is_computed_once(

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from liveshape.cli import main
 from liveshape.export.conversions import entries
 from liveshape.tools.commands.cache import _context
+from tests.cli.calls import Capture, call
 from tests.export.test_readers import gguf_of_weights
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -22,12 +20,6 @@ def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LIVESHAPE_CACHE", str(tmp_path / "cache"))
     gguf_of_weights(tmp_path / "tiny.gguf")
     return tmp_path / "tiny.gguf"
-
-
-def call(capsys: Capture, *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_every_command_takes_a_gguf_file(gguf: Path, capsys: Capture, tmp_path: Path) -> None:

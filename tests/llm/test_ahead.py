@@ -50,7 +50,7 @@ def loaded() -> Iterator[LanguageModel]:
         patch.setattr(submitting, "_LONG_STEP", 1)
         patch.setattr(submitting, "_LONG_CALL", 8)
         patch.setattr(submitting, "_FIRST_PIECE", 3)
-        patch.setattr(streams, "AHEAD_SECONDS", 1e6)
+        patch.setattr(streams, "MAX_SECONDS_IN_FLIGHT", 1e6)
         yield model
 
 
@@ -71,7 +71,7 @@ def test_steps_are_under_way_while_a_token_is_read(
     """So many that nobody minds what they take for nothing; at first it is not known how long that is."""
     stepwise(model, IDS[:3], Sampling(), 8)  # and what tests before left unread is read
     model.reset()
-    monkeypatch.setattr(streams, "AHEAD_SECONDS", seconds)
+    monkeypatch.setattr(streams, "MAX_SECONDS_IN_FLIGHT", seconds)
     order: list[str] = []
     device = type(model.device)
     submit, read = device.submit, device.read
@@ -94,11 +94,11 @@ class Box:
     """Part of a reference cycle."""
 
 
-@pytest.mark.parametrize("where", ["in the submitting thread", "in whoever has the turn", "in a third thread"])
+@pytest.mark.parametrize("where", ["in the submitting thread", "in the owner of the lock", "in a third thread"])
 def test_an_abandoned_stream_is_collected_anywhere(
     model: LanguageModel, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its finalizer waits for nobody: it may interrupt whoever has the turn, or the thread that one waits for."""
+    """Its finalizer waits for nobody: it may interrupt the owner of the lock, or the thread that one waits for."""
     expected = stepwise(model, IDS[:3], Sampling(), 5)
     model.reset()
 

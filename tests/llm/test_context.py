@@ -22,7 +22,7 @@ from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.graph import Graph, SymInt, Tensor
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.context import checked_context, larger_context, with_context
-from liveshape.llm.program.rotary_tables import longer_tables
+from liveshape.llm.program.rotary_tables import resized_tables
 from liveshape.llm.program.token_graph import at_positions
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.ops import OPS
@@ -210,14 +210,14 @@ def test_rows_of_the_file_stay_and_more_follow(dtype: str) -> None:
     # Another machine's cosines may be others in the last place.
     stored[0][7, 3] = np.nextafter(stored[0][7, 3], np.array(9, dtype), dtype=dtype)
     graph, tables = _rotary(stored, dtype)
-    made = longer_tables(graph, 50, 50, ContextParameters(50, rotation))
+    made = resized_tables(graph, 50, 50, ContextParameters(50, rotation))
     for place, table in enumerate(tables):
         got = np.frombuffer(made[table].constant, dtype).reshape(made[table].max_shape)  # type: ignore[attr-defined]
         assert np.array_equal(got[:30], stored[place])
         assert np.array_equal(got[30:], rotary_tables(rotation, 50)[place][30:].astype(dtype))
     with pytest.raises(UnsupportedError, match="ends at position 30"):
-        longer_tables(graph, 50, 50, ContextParameters(50, Rotation(16, 9000.0)))  # the file lies
-    assert longer_tables(graph, 20, 20, ContextParameters(50, Rotation(16, 9000.0))) == {}
+        resized_tables(graph, 50, 50, ContextParameters(50, Rotation(16, 9000.0)))  # the file lies
+    assert resized_tables(graph, 20, 20, ContextParameters(50, Rotation(16, 9000.0))) == {}
 
 
 def _rotary(stored: list[Any], dtype: str) -> tuple[Graph, list[Tensor]]:

@@ -35,7 +35,7 @@ class Prophet:
     def __init__(self, said: Sequence[int], wrong: int) -> None:
         self.said, self.wrong = list(said), wrong
 
-    def expects(self, text: Sequence[int]) -> bool:
+    def may_draft(self, text: Sequence[int]) -> bool:
         return True
 
     def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
@@ -224,18 +224,18 @@ def test_a_stream_that_drafts_and_is_interrupted_anywhere_goes_on(
 def test_where_nothing_is_drafted_steps_run_ahead_as_ever(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed = 0
-    follow = models.Session.follow
+    submitted = 0
+    submit_next = models.Session.submit_next
 
     def counting(*args: Any, **named: Any) -> Any:
-        nonlocal followed
-        followed += 1
-        return follow(*args, **named)
+        nonlocal submitted
+        submitted += 1
+        return submit_next(*args, **named)
 
-    monkeypatch.setattr(models.Session, "follow", counting)
-    monkeypatch.setattr(Ngrams, "_place", lambda self: None)
+    monkeypatch.setattr(models.Session, "submit_next", counting)
+    monkeypatch.setattr(Ngrams, "_match", lambda self: None)
     said = plain(model, IDS[:5], DRAWN, max_tokens=12, lookahead="ngram")[0]
-    assert followed == len(said) - 1
+    assert submitted == len(said) - 1
 
 
 # What is refused
@@ -259,7 +259,7 @@ def test_what_cannot_draft_or_be_drafted_for_is_refused(model: LanguageModel, op
 
 
 def test_a_program_of_one_token_a_call_cannot_verify(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.Session, "verified_at_once", 1)
+    monkeypatch.setattr(models.Session, "max_verified_tokens", 1)
     with pytest.raises(UnsupportedError, match="`--full-logits`"):
         model.check_lookahead("ngram")
 
@@ -278,7 +278,7 @@ def test_a_program_of_one_token_a_call_cannot_verify(model: LanguageModel, monke
 def test_every_kind_of_last_layer_gives_several_rows(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     with LanguageModel.load(program(tiny)) as model:
         rows = model.evaluate(IDS[:8])
-        assert model._session.evaluated_at_once == 8
+        assert model._session.max_evaluated_tokens == 8
         model.reset()
         for row, token in zip(rows, IDS[:8], strict=True):
             model.prefill([token])

@@ -191,6 +191,7 @@ def test_forks_are_independent_and_share_the_weights(model: LanguageModel) -> No
     model.reset()
     model.prefill(IDS[:10])
     other = model.fork()
+    assert model.turn is model.lock is other.lock, "one lock, by its former name, too"
     buffers = model.device.counters.buffers
     streams = [model.stream([5], DRAWN, max_tokens=6), other.stream([6], DRAWN, max_tokens=6)]
     assert list(zip(*streams, strict=True)) == list(zip(left, right, strict=True)), "turn by turn"

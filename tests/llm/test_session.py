@@ -55,9 +55,9 @@ def test_a_question_does_not_change_what_follows(model: LanguageModel, questions
     assert list(model.stream([], PENALIZED, max_tokens=12)) == expected
 
 
-def test_the_choice_reads_only_what_outlives_the_call(model: LanguageModel) -> None:
-    made = model._engine._made
-    tail = made.graph.nodes[made.choice :]
+def test_the_sampling_node_reads_only_what_outlives_the_call(model: LanguageModel) -> None:
+    made = model._engine._token_graph
+    tail = made.graph.nodes[made.sample_node :]
     assert [node.name for node in tail] == ["liveshape.sample"]
     read = [value for node in tail for value in node.inputs if isinstance(value, Tensor)]
     kept = {state.tensor for state in made.states} | set(made.graph.outputs)
@@ -76,7 +76,7 @@ def test_rows_behind_the_text_are_never_read(model: LanguageModel) -> None:
         model.reset()
         model.prefill(IDS[:length])
         executor = model._engine.executor
-        for state in model._engine._made.states:
+        for state in model._engine._token_graph.states:
             assert state.axis == 1
             row = executor.buffer_of(state.tensor).nbytes // 4 // state.tensor.max_shape[1]
             rest = (state.tensor.max_shape[1] - length) * row
@@ -343,7 +343,7 @@ def test_closing_a_fork_gives_its_copies_back_and_nothing_else(model: LanguageMo
     model.prefill(IDS[:5])
     fork = model.fork()
     copies = list(ledger.made)
-    assert len(copies) == len(model._engine._made.states)
+    assert len(copies) == len(model._engine._token_graph.states)
     fork.close()
     assert ledger.freed == copies
     with pytest.raises(InputError, match="this text was closed"):
@@ -375,7 +375,7 @@ def test_a_fork_that_is_dropped_gives_its_copies_back(model: LanguageModel) -> N
     for number in range(5):
         model.fork().prefill([number])
         model.prefill([number])
-    assert live() <= before + len(model._engine._made.states), "at most the copy of one that is larger now"
+    assert live() <= before + len(model._engine._token_graph.states), "at most the copy of one that is larger now"
 
 
 def test_going_back_is_refused_where_it_cannot_be(opaque: LanguageModel) -> None:

@@ -205,7 +205,7 @@ def test_two_threads_share_one_model(model: LanguageModel) -> None:
 
     def work(place: int) -> None:
         for _ in range(6):
-            assert model.turn.run(text, prompts[place]) == expected[place]
+            assert model.lock.run(text, prompts[place]) == expected[place]
 
     in_threads(lambda: work(0), lambda: work(1))
 
@@ -225,7 +225,7 @@ def test_threads_that_do_not_wait_for_each_other_get_errors_and_no_nonsense(mode
                 for token in model.stream(IDS[: random.integers(1, 6)], DRAWN, max_tokens=4):
                     assert 0 <= token < 97
                     count += 1
-                model.turn.run(lambda: close(model.logits(), after(model.tokens)))
+                model.lock.run(lambda: close(model.logits(), after(model.tokens)))
             except LiveshapeError as error:
                 messages.append(str(error))
 
@@ -248,7 +248,7 @@ def test_three_forks_in_threads_of_their_own(model: LanguageModel) -> None:
     def work(place: int) -> None:
         for _ in range(3):
             assert list(forks[place].stream([5 + place], DRAWN, max_tokens=10)) == expected[place]
-            model.turn.run(lambda: close(forks[place].logits(), after(forks[place].tokens)))
+            model.lock.run(lambda: close(forks[place].logits(), after(forks[place].tokens)))
             forks[place].truncate(6)
 
     in_threads(lambda: work(0), lambda: work(1), lambda: work(2))
@@ -258,6 +258,6 @@ def test_three_forks_in_threads_of_their_own(model: LanguageModel) -> None:
 def test_pieces_do_not_keep_the_turn(model: LanguageModel) -> None:
     pieces = model.evaluate_chunks(IDS[:10])
     next(pieces)
-    in_threads(lambda: model.prefill([]))  # would wait for ever if the turn was kept
+    in_threads(lambda: model.prefill([]))  # would wait for ever if the lock was kept
     with pytest.raises(InputError, match="used otherwise since the last piece"):
         next(pieces)

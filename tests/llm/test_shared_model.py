@@ -48,7 +48,7 @@ def test_whole_texts_in_two_threads(tokenizer: Tokenizer) -> None:
 
 
 def test_the_beginning_of_a_text_is_not_parted(tokenizer: Tokenizer) -> None:
-    """What a text begins with is cut and added in one turn: nothing of another is between."""
+    """Truncate and prefill are under one lock: nothing of another text is between."""
     model: Any = FakeModel(counting)
     begins: list[tuple[int, ...]] = []
 

@@ -116,7 +116,7 @@ class FakeModel:
         self.device = SimpleNamespace(name="a list")
         self.positional = True
         self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
-        self.turn = FairLock()
+        self.lock = FairLock()
 
     @property
     def position(self) -> int:

@@ -21,7 +21,7 @@ from liveshape.device.backends import open_device
 from liveshape.errors import InputError
 from liveshape.graph import Tensor
 from liveshape.run.arrays import _from_bfloat16, checked
-from liveshape.run.bfloat16 import rounded, widened
+from liveshape.run.bfloat16 import rounded, to_float32
 from tests.support.chains import Chain, executor_of
 from tests.support.exporting import MethodSource, cached, lower_methods
 
@@ -166,7 +166,7 @@ def test_every_number_is_rounded_as_torch_rounds_it() -> None:
     small = np.abs(numbers) < np.finfo(np.float32).tiny
     expected = torch.from_numpy(numbers).bfloat16().float().numpy()
     np.testing.assert_array_equal(rounded(numbers), expected)
-    np.testing.assert_array_equal(widened(torch.from_numpy(numbers).bfloat16().view(torch.int16).numpy()), expected)
+    np.testing.assert_array_equal(to_float32(torch.from_numpy(numbers).bfloat16().view(torch.int16).numpy()), expected)
     numbers, expected = numbers[~small], expected[~small]
     chain = Chain()
     x = chain.input((len(numbers),))

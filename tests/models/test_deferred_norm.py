@@ -25,7 +25,7 @@ from tests.support.chains import executor_of
 
 ROWS = 70
 SIZES = (ROWS, 1, 2, 9, 1, 65, 0, 1)
-EPILOGUES = {"one": "linear", "three": "qkv_linear", "gated": "gated_linear"}
+EPILOGUES = {"one": "linear", "qkv": "qkv_linear", "gated": "gated_linear"}
 RMS_NORM = "et_vk.rms_norm.default"
 
 
@@ -51,7 +51,7 @@ def program(epilogue: str, depth: int, width: int, bias: bool = False) -> tuple[
     if epilogue == "gated":
         outputs = [made.gated(rows, width, bias)]
     else:
-        outputs = [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "three" else 1)]
+        outputs = [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "qkv" else 1)]
     powers_of_two(made)
     return made, [*outputs, total]
 
@@ -85,7 +85,7 @@ def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
     ("epilogue", "depth", "width", "bias"),
     [
         ("one", 64, 7, False),
-        ("three", 96, 36, False),
+        ("qkv", 96, 36, False),
         pytest.param("gated", 64, 64, False, marks=pytest.mark.slow),
         pytest.param("gated", 1056, 32, False, marks=pytest.mark.slow),
         pytest.param("one", 576, 130, True, marks=pytest.mark.slow),

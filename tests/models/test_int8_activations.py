@@ -24,11 +24,11 @@ from tests.support.chains import executor_of
 
 ROWS = 70
 SIZES = (ROWS, 1, 2, 5, 8, 9, 17, 33, 64, 65, 1, 0, 1)
-EPILOGUES = ("one", "three", "gated", "added")
+EPILOGUES = ("one", "qkv", "gated", "residual")
 COMBINATIONS = [
-    (epilogue, normed) for epilogue in EPILOGUES for normed in (False, True) if not (epilogue == "added" and normed)
+    (epilogue, normed) for epilogue in EPILOGUES for normed in (False, True) if not (epilogue == "residual" and normed)
 ]
-QUICK = {("three", True), ("gated", False), ("added", False)}  # their kernels are large
+QUICK = {("qkv", True), ("gated", False), ("residual", False)}  # their kernels are large
 
 
 def program(epilogue: str, normed: bool, depth: int, width: int, bias: bool = False) -> tuple[Layers, Any, list[Any]]:
@@ -38,10 +38,10 @@ def program(epilogue: str, normed: bool, depth: int, width: int, bias: bool = Fa
     rows = made.norm(x) if normed else x
     if epilogue == "gated":
         return made, x, [made.gated(rows, width, bias)]
-    if epilogue == "added":
+    if epilogue == "residual":
         other = made.chain.input((1, ROWS, width))
         return made, x, [made.add(other, made.layer(rows, width, bias))]
-    return made, x, [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "three" else 1)]
+    return made, x, [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "qkv" else 1)]
 
 
 def weight_of(node: Any) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_every_epilogue(form: str, epilogue: str, normed: bool) -> None:
     plain = made.chain.graph(*outputs)
     device = threads(256, 256)
     fused = with_activations(fuse(plain, device.limits), "int8")
-    name = {"one": "linear", "three": "qkv_linear", "gated": "gated_linear", "added": "residual_linear"}[epilogue]
+    name = {"one": "linear", "qkv": "qkv_linear", "gated": "gated_linear", "residual": "residual_linear"}[epilogue]
     wanted = f"{'rms_norm_' * normed}{name}_q4gsw"
     expected = "et_vk.linear_q4gsw.default" if wanted == "linear_q4gsw" else wanted
     assert operators(fused) == Counter({expected: 1})
@@ -129,7 +129,7 @@ def test_every_epilogue(form: str, epilogue: str, normed: bool) -> None:
     check(with_activations(plain, "int8"), made, outputs, device, (1, 9))
 
 
-@pytest.mark.parametrize("epilogue", ["three", "gated"])
+@pytest.mark.parametrize("epilogue", ["qkv", "gated"])
 def test_large_tiles_of_float_rows(epilogue: str) -> None:
     made, _, outputs = program(epilogue, False, 64, 36, True)
     device = threads(256, 256)

@@ -6,6 +6,7 @@ What only a GPU runs is the shuffle of sixteen lanes itself; here workgroup memo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,9 @@ def by_memory(kernel: Kernel) -> Kernel:
     text = text[:start] + text[text.index(") {", start) :]
     body = text.index(") {", start) + 3
     text = f"{text[:body]}\n    own = thread;\n    let place_in_subgroup = thread;{text[body:]}"
-    return replace(kernel, text=(text,), variants={})
+    made = copy(kernel)
+    made.text, made.variants = (text,), {}
+    return made
 
 
 def few(name: str, **options: Any) -> OpCase:
@@ -97,16 +100,16 @@ def device_of(lanes: int, threads: int = 64) -> Device:
 def test_subgroups_of_this_device(case: OpCase) -> None:
     device = device_of(4)
     sweep(case, device.limits, device, rounds=1)
-    assert "attention/few" in {variant.kernel.name for variant in device._pipelines}
+    assert "attention/few_rows_subgroups" in {variant.kernel.name for variant in device._pipelines}
 
 
 @pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
 def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "ATTENTION_FEW", by_memory(attention.ATTENTION_FEW))
+    monkeypatch.setattr(attention, "ATTENTION_FEW_ROWS_SUBGROUPS", by_memory(attention.ATTENTION_FEW_ROWS_SUBGROUPS))
     device = device_of(lanes)
     sweep(case, device.limits, device, rounds=1)
-    assert "attention/few" in {variant.kernel.name for variant in device._pipelines}
+    assert "attention/few_rows_subgroups" in {variant.kernel.name for variant in device._pipelines}
 
 
 def test_tiles_reduce_by_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +134,7 @@ def test_subgroup_blocks_fit_workgroup_memory(size: int, room: int, lanes: int) 
         subgroups = block.threads // block.lanes
         assert subgroups * block.rows * (16 * -(-size // 4) + 8) <= room
         assert block.rows <= block.lanes <= lanes
-        assert 1 <= block.mergers <= min(block.lanes, subgroups)
+        assert 1 <= block.combine_threads <= min(block.lanes, subgroups)
 
 
 def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +146,6 @@ def test_splits_grow_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(splits) == len(blocks)
     assert splits == sorted(splits)
     assert [splits[context - 1] for context in (1, 384, 385, 2048, 8999)] == [1, 1, 13, 64, 66]
-    assert len({(block.rows, block.threads, block.prefetch, block.mergers) for block in blocks if block}) == 2, (
-        "two pipelines"
-    )
+    assert (
+        len({(block.rows, block.threads, block.prefetch, block.combine_threads) for block in blocks if block}) == 2
+    ), "two pipelines"

@@ -8,7 +8,7 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.graph import Limits
-from liveshape.ops.convolution import MANY_THREADS
+from liveshape.graph.limits import MANY_THREADS
 from liveshape.plan.compiling import compile
 from tests.ops.cases.convolution import CASES
 from tests.support.graphs import OpCase, build, sweep
@@ -21,7 +21,7 @@ TILED = [case for case in CASES if case.name in {f"convolution {name} float32" f
 def test_tiles_of_the_other_kind_of_device(case: OpCase) -> None:
     """The sweep of all operators takes those of the device that runs it."""
     limits = open_device().limits
-    cooperating = MANY_THREADS - 1 if limits.max_cooperating_threads >= MANY_THREADS else Limits.max_cooperating_threads
+    cooperating = MANY_THREADS - 1 if limits.has_many_threads else Limits.max_cooperating_threads
     sweep(case, replace(limits, max_cooperating_threads=cooperating), rounds=1)
 
 

@@ -64,20 +64,20 @@ class Crew:
 
 def streamed(text: Text, model: LanguageModel) -> None:
     """A text of its own from the start, as far as nobody else comes in between."""
-    stream = model.turn.run(lambda: (model.reset(), model.stream(text.tokens[:PROMPT], DRAWN, max_tokens=4))[1])
+    stream = model.lock.run(lambda: (model.reset(), model.stream(text.tokens[:PROMPT], DRAWN, max_tokens=4))[1])
     for place, token in enumerate(stream, PROMPT):
         assert token == text.tokens[place]
 
 
 def checked(text: Text, model: LanguageModel, draw: random.Random) -> None:
-    """A text that nobody else can touch, since the thread keeps its turn."""
+    """A text that nobody else can touch, since the thread holds the lock."""
 
     def work() -> None:
         model.reset()
         model.prefill(text.tokens[: draw.randint(1, len(text.tokens))])
         text.check(model)
 
-    model.turn.run(work)
+    model.lock.run(work)
 
 
 def one_method(folder: Path) -> Counter[str]:

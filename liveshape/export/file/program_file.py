@@ -10,7 +10,7 @@ import json
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
@@ -28,6 +28,7 @@ from liveshape.formats.flatbuffer import fields
 from liveshape.formats.pte import PROGRAM
 from liveshape.formats.segments import NAMED, SEGMENT, SUBSEGMENT
 from liveshape.formats.whole_file import whole_file
+from liveshape.progress import Progress
 
 # Only runtimes that rebuild Python containers read it.
 CONTAINER = fields("encoded_inp_str", "encoded_out_str")
@@ -43,7 +44,6 @@ _BLOB = 1  # its segment; segment 0 is the empty one of constants outside of del
 _WORKERS = 4  # few, since each holds a chunk of a matrix and several copies of it
 _LEAF: Mapping[str, Any] = {"type": None, "context": None, "children_spec": []}
 
-Progress = Callable[[int, int], None]
 Result = int | bool | str | list[int]
 
 

@@ -20,31 +20,31 @@ class DraftModel:
 
     def __init__(self, session: Session, sampling: Sampling) -> None:
         self._session, self._sampling = session, sampling
-        self._agreed = 0  # a known lower bound of the common prefix of its cache and the sequence
-        self._mark: object = None
+        self._shared = 0  # a known lower bound of the common prefix of its cache and the sequence
+        self._version: object = None
 
-    def expects(self, text: Sequence[int]) -> bool:
+    def may_draft(self, tokens: Sequence[int]) -> bool:
         """Whether the sequence still fits into the context of the draft model."""
-        return len(text) + 1 < self._session.description.max_context
+        return len(tokens) + 1 < self._session.description.max_context
 
-    def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+    def draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
         """Up to `most` draft tokens; stop tokens do not end a draft."""
-        return self._session.turn.run(self._draft, text, token, most)
+        return self._session.lock.run(self._draft, tokens, token, most)
 
-    def _draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+    def _draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
         session = self._session
-        known = self._agreed if session.mark is self._mark else 0
-        known = min(known, len(text), session.position)
-        held = known + common_prefix(session.tokens_from(known), [*text[known:], token])
+        known = self._shared if session.version is self._version else 0
+        known = min(known, len(tokens), session.position)
+        held = known + common_prefix(session.tokens_from(known), [*tokens[known:], token])
         # The last token runs again even if it is in the cache: its logits are needed.
-        session.truncate(min(held, len(text)))
-        missing = [*text[session.position :], token]
+        session.truncate(min(held, len(tokens)))
+        missing = [*tokens[session.position :], token]
         most = min(most, session.description.max_context - session.position - len(missing) + 1)
         if most < 1:
             return []
         first = session.append(missing, self._sampling)
         drafted = list(Stream(session, first, self._sampling, most, frozenset()))
-        self._agreed, self._mark = len(text) + 1, session.mark
+        self._shared, self._version = len(tokens) + 1, session.version
         return drafted
 
 
@@ -63,7 +63,7 @@ def check_draft(session: Session, draft: Session) -> None:
         raise InputError(
             f"the model has {sizes[0]:,} tokens and the one that guesses {sizes[1]:,}: both need the same tokenizer"
         )
-    if not draft.looks_ahead:
+    if not draft.can_rollback:
         raise UnsupportedError(
             "the model that guesses keeps state that is no entry per token: it could not take its guesses back"
         )

@@ -20,9 +20,9 @@ from liveshape.llm.sampling_settings import Sampling
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.program.memory_use import Memory, memory_of
+from liveshape.progress import Progress
 from liveshape.run.executor import Executor, Pending
 from liveshape.run.results import DeviceTensor
-from liveshape.run.weights import Progress
 
 # Together these take every branch of the sampling operator, so that load compiles all its pipelines.
 _ROUTES = (
@@ -36,35 +36,35 @@ _ROUTES = (
 class Engine:
     """Runs the forward pass at a position and samples the next token. Sessions keep track of tokens and positions.
 
-    Callers hold the lock (`turn`).
+    Callers hold the lock (`lock`).
     """
 
-    def __init__(self, made: TokenGraph, device: Device, progress: Progress | None = None) -> None:
-        self.description = made.description
+    def __init__(self, token_graph: TokenGraph, device: Device, progress: Progress | None = None) -> None:
+        self.description = token_graph.description
         self.device = device
-        self.turn = FairLock()
+        self.lock = FairLock()
         # The largest number of rows last: smaller shapes are planned with the last setting (plan/routes.py).
-        most = made.description.chosen_rows
+        most = token_graph.description.sampled_rows
         ways = [*((sampling, 1) for sampling in _ROUTES), *((sampling, most) for sampling in _ROUTES if most > 1)]
-        settings = tuple(tuple(_values(made, sampling, rows).items()) for sampling, rows in ways)
+        settings = tuple(tuple(_values(token_graph, sampling, rows).items()) for sampling, rows in ways)
         choices = Choices(
             resident=(TOKEN,),
             ready=(TOKEN,),
             transfers=1 + device.steps_ahead,
-            resume=(made.choice,),
+            resume=(token_graph.sample_node,),
             settings=settings,
         )
-        plan = compile(made.graph, device.limits, choices)
+        plan = compile(token_graph.graph, device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
-        self.cache = Cache(self._executor, made.states)
-        self._made = made
+        self.cache = Cache(self._executor, token_graph.states)
+        self._token_graph = token_graph
         self._resident_ref: weakref.ref[Contents] | None = None
         self._latest: Pending | None = None  # the last step, if no swap has written the cache since
         self._registered: weakref.WeakSet[Contents] = weakref.WeakSet()
-        positions = np.arange(made.description.max_context, dtype=made.position.dtype)
-        self._positions = self._executor.prepared(made.position, positions)
-        self._chosen_by: tuple[Any, ...] = ()
-        self._one_position = made.position.max_shape[0] == 1
+        positions = np.arange(token_graph.description.max_context, dtype=token_graph.position.dtype)
+        self._positions = self._executor.prepared(token_graph.position, positions)
+        self._current_sampling: tuple[Any, ...] = ()
+        self._one_position = token_graph.position.max_shape[0] == 1
 
     @property
     def executor(self) -> Executor:
@@ -132,39 +132,39 @@ class Engine:
         rows: int = 1,
     ) -> Pending:
         """Run tokens at a position (prefill or decode); with `sampling`, sample after each of the last `rows`."""
-        made = self._made
+        token_graph = self._token_graph
         given: Any = tokens
         if not isinstance(tokens, DeviceTensor):
-            given = np.array([tokens], dtype=made.tokens.dtype)
-        self._choose_by(sampling, rows)
+            given = np.array([tokens], dtype=token_graph.tokens.dtype)
+        self._set_sampling(sampling, rows)
         count = 1 if self._one_position else given.shape[1]
         places = self._positions.rows(position, position + count)
-        inputs = [given if value is made.tokens else places for value in made.graph.inputs]
+        inputs = [given if value is token_graph.tokens else places for value in token_graph.graph.inputs]
         self._latest = None
         pending = self._latest = self.executor.start(inputs, wanted)
         return pending
 
-    def choose(self, sampling: Sampling) -> Pending:
+    def sample(self, sampling: Sampling) -> Pending:
         """Sample again from the logits of the last run, with other settings."""
-        self._choose_by(sampling, 1)
+        self._set_sampling(sampling, 1)
         self._latest = None
-        pending = self._latest = self.executor.resume(self._made.choice, [TOKEN])
+        pending = self._latest = self.executor.resume(self._token_graph.sample_node, [TOKEN])
         return pending
 
     @property
     def has_logits(self) -> bool:
         """Whether the logits of the last run can be read: after an interrupt their live shape is unknown."""
-        return self.executor.holds_results
+        return self.executor.has_results
 
     def last_logits(self) -> Any:
         """The logits of the last token of the last run, [V]."""
-        logits = self._made.logits
+        logits = self._token_graph.logits
         shape = self.executor.live.tensor(logits).shape
         return self.executor.fetch(logits, prod(shape[:-1]) * shape[-1] - shape[-1], shape[-1:])
 
     def rows_of(self, pending: Pending) -> Any:
         """The logits of a run that asked for them as an output, [rows, V]."""
-        return pending.result()[0].reshape(-1, self._made.logits.max_shape[-1])
+        return pending.result()[0].reshape(-1, self._token_graph.logits.max_shape[-1])
 
     def close(self) -> None:
         """Free the device memory of the graph, the KV cache and all swapped-out copies."""
@@ -175,25 +175,25 @@ class Engine:
         if executor is not None:
             executor.close()
 
-    def _choose_by(self, sampling: Sampling | None, rows: int) -> None:
+    def _set_sampling(self, sampling: Sampling | None, rows: int) -> None:
         executor = self.executor
         executor.ready()
         chosen = (sampling, rows, executor.live)
-        if chosen == self._chosen_by:  # the usual case: unchanged since the step before
+        if chosen == self._current_sampling:  # the usual case: unchanged since the step before
             return
-        self._chosen_by = ()
-        for symint, value in _values(self._made, sampling, rows).items():
+        self._current_sampling = ()
+        for symint, value in _values(self._token_graph, sampling, rows).items():
             executor.set_scalar(symint, value)
-        self._chosen_by = chosen
+        self._current_sampling = chosen
 
 
-def _values(made: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymInt, Any]:
+def _values(token_graph: TokenGraph, sampling: Sampling | None, rows: int) -> dict[SymInt, Any]:
     """The live scalars of the sampling operator and their values."""
-    settings = made.settings
+    settings = token_graph.settings
     if sampling is None:
-        return {made.rows: rows, settings["active"]: False}
+        return {token_graph.rows: rows, settings["active"]: False}
     chosen = {settings[name]: getattr(sampling, name) for name in SETTINGS[1:]}
-    return {made.rows: rows, settings["active"]: True} | chosen
+    return {token_graph.rows: rows, settings["active"]: True} | chosen
 
 
 def token_of(pending: Pending) -> int:

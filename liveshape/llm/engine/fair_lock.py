@@ -22,7 +22,7 @@ from liveshape.errors import InputError, LiveshapeError
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
-_LOOK = 0.05  # seconds between polls of a waiting thread: the one that should wake it may have been interrupted
+_POLL_SECONDS = 0.05  # of a waiting thread: the one that should wake it may have been interrupted
 
 
 class _Ticket:
@@ -34,13 +34,13 @@ class _Ticket:
         self.thread = thread
         self.gate: threading.Lock | None = None
 
-    def wait(self, line: deque[_Ticket]) -> None:
+    def wait(self, queue: deque[_Ticket]) -> None:
         """Block until this ticket is the head of the queue."""
         self.gate = gate = threading.Lock()
         gate.acquire()
         # No lost wakeup: an owner that released before the gate existed did so before this check.
-        while line[0] is not self:
-            gate.acquire(timeout=_LOOK)
+        while queue[0] is not self:
+            gate.acquire(timeout=_POLL_SECONDS)
 
     def wake(self) -> None:
         """Wake the waiting thread, to check whether it is the head."""
@@ -59,131 +59,131 @@ class FairLock:
     """
 
     def __init__(self) -> None:
-        self._line: deque[_Ticket] = deque()
-        self._left: deque[Callable[[], object]] = deque()  # deferred calls, for the next owner
+        self._queue: deque[_Ticket] = deque()
+        self._deferred: deque[Callable[[], object]] = deque()  # calls for the next owner
 
-    def leave(self, function: Callable[[], object]) -> None:
+    def defer(self, function: Callable[[], object]) -> None:
         """Defer a call to the lock's owner, without blocking; call it now if the lock is free.
 
         An interrupt may cause it to be called twice.
 
-        Example: `model.turn.leave(stream.forget)`.
+        Example: `model.lock.defer(stream.discard)`.
         """
-        self._left.append(function)
-        line = self._line
-        if line or in_device_thread():
+        self._deferred.append(function)
+        queue = self._queue
+        if queue or in_device_thread():
             return
         # An ordinary ticket that does not wait: whoever is the head runs the deferred calls.
         ticket = _Ticket(threading.get_ident())
         try:
-            line.append(ticket)
-            if line[0] is ticket:
-                self._call_what_was_left()
+            queue.append(ticket)
+            if queue[0] is ticket:
+                self._run_deferred()
         finally:
             try:  # noqa: SIM105
-                line.remove(ticket)
+                queue.remove(ticket)
             except ValueError:
                 pass
-            self._wake_first()
+            self._wake_head()
 
     def run(self, function: Callable[Arguments, Result], *args: Arguments.args, **named: Arguments.kwargs) -> Result:
         """Acquire the lock, call a function, release the lock.
 
-        Example: `model.turn.run(lambda: (model.reset(), model.prefill(ids)))`.
+        Example: `model.lock.run(lambda: (model.reset(), model.prefill(ids)))`.
         """
-        line, thread = self._line, threading.get_ident()
-        first = self._first()
-        if first is not None and first.thread == thread:
-            if self._left:
-                self._call_what_was_left()
+        queue, thread = self._queue, threading.get_ident()
+        head = self._head()
+        if head is not None and head.thread == thread:
+            if self._deferred:
+                self._run_deferred()
             return function(*args, **named)
         ticket = _Ticket(thread)
         try:
-            line.append(ticket)
-            if line[0] is not ticket:
-                if in_device_thread() or self._waits(thread, ticket):
+            queue.append(ticket)
+            if queue[0] is not ticket:
+                if in_device_thread() or self._is_queued(thread, ticket):
                     raise InputError(
                         "a finalizer asked for a model in a thread that works for it or waits for it, and so would "
                         "wait for itself: use models in no finalizer but for close()"
                     )
-                ticket.wait(line)
-            if self._left:
-                self._call_what_was_left()
+                ticket.wait(queue)
+            if self._deferred:
+                self._run_deferred()
             result = function(*args, **named)
-            if self._left:
-                self._call_what_was_left()
+            if self._deferred:
+                self._run_deferred()
             return result
         finally:
             # First, and without `suppress`: an interrupt must not skip it.
             try:  # noqa: SIM105
-                line.remove(ticket)
+                queue.remove(ticket)
             except ValueError:  # interrupted before it was in the queue
                 pass
-            self._wake_first()
+            self._wake_head()
 
-    def run_or_leave(self, function: Callable[[], object]) -> None:
-        """`run`, or `leave` where waiting would deadlock: in a finalizer that interrupts a thread of the device, or one
+    def run_or_defer(self, function: Callable[[], object]) -> None:
+        """`run`, or `defer` where waiting would deadlock: in a finalizer that interrupts a thread of the device, or one
         that waits for this lock.
 
-        Example: `model.turn.run_or_leave(model.free)`.
+        Example: `model.lock.run_or_defer(model.free)`.
         """
         thread = threading.get_ident()
-        if in_device_thread() or self._waits(thread, self._first()):
-            self.leave(function)
+        if in_device_thread() or self._is_queued(thread, self._head()):
+            self.defer(function)
         else:
             self.run(function)
 
-    def _waits(self, thread: int, besides: _Ticket | None) -> bool:
+    def _is_queued(self, thread: int, excluding: _Ticket | None) -> bool:
         """Whether a thread is in the queue already."""
-        return any(ticket.thread == thread for ticket in list(self._line) if ticket is not besides)
+        return any(ticket.thread == thread for ticket in list(self._queue) if ticket is not excluding)
 
-    def _call_what_was_left(self) -> None:
+    def _run_deferred(self) -> None:
         """Run the deferred calls. Each is removed only when done, so that an interrupt does not lose it; a finalizer in
         between may have run it, too."""
-        left = self._left
-        while left:
+        deferred = self._deferred
+        while deferred:
             try:
-                function = left[0]
+                function = deferred[0]
             except IndexError:
                 return
             with contextlib.suppress(LiveshapeError):  # there is no caller left to tell
                 function()
             with contextlib.suppress(ValueError):
-                left.remove(function)
+                deferred.remove(function)
 
-    def _wake_first(self) -> None:
-        following = self._first()
+    def _wake_head(self) -> None:
+        following = self._head()
         if following is not None:
             following.wake()
 
-    def _first(self) -> _Ticket | None:
-        line = self._line
+    def _head(self) -> _Ticket | None:
+        queue = self._queue
         try:
-            return line[0] if line else None
+            return queue[0] if queue else None
         except IndexError:  # removed between the two reads
             return None
 
 
-class HasTurn(Protocol):
+class HasLock(Protocol):
     """An object guarded by a FairLock."""
 
     @property
-    def turn(self) -> FairLock: ...
+    def lock(self) -> FairLock: ...
 
 
-Owner = TypeVar("Owner", bound=HasTurn)
+Owner = TypeVar("Owner", bound=HasLock)
 
 
-def in_turn(
+def synchronized(
     method: Callable[Concatenate[Owner, Arguments], Result],
 ) -> Callable[Concatenate[Owner, Arguments], Result]:
     """Decorator: run a method while holding its object's lock.
 
-    Example: `@in_turn` above `def prefill(self, ids): ...`.
+    Example: `@synchronized` above `def prefill(self, ids): ...`.
     """
 
     @functools.wraps(method)
-    def waiting(self: Owner, /, *args: Arguments.args, **named: Arguments.kwargs) -> Result:
-        return self.turn.run(method, self, *args, **named)
+    def wrapper(self: Owner, /, *args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        return self.lock.run(method, self, *args, **named)
 
-    return waiting
+    return wrapper

@@ -21,18 +21,18 @@ from liveshape.run.executor import Executor
 from liveshape.run.results import Staging
 from liveshape.run.upload import stream
 
-_PIECE = 4 << 20  # bytes of zeros per write
+_CHUNK = 4 << 20  # bytes of zeros per write
 
 
 class Contents:
     """One sequence of a KV cache: its tokens, its copies while it is swapped out, and whether both are valid."""
 
-    __slots__ = ("__weakref__", "copies", "known", "logits_at", "tokens")
+    __slots__ = ("__weakref__", "copies", "logits_at", "tokens", "valid")
 
     def __init__(self, tokens: Sequence[int] = (), copies: Sequence[Buffer] = ()) -> None:
         self.tokens = list(tokens)
         self.copies = list(copies)
-        self.known = True  # False while, and after, the state may have changed without the tokens
+        self.valid = True  # False while, and after, the state may have changed without the tokens
         self.logits_at = -1  # the number of tokens whose logits are on the device
 
     def free(self, device: Device) -> None:
@@ -53,26 +53,26 @@ class Cache:
         """Reset states that are not positional to their initial values."""
         for state in self._states:
             if state.axis is None:
-                stream(self._executor.device, self._executor.buffer_of(state.tensor), self._beginning(state.tensor))
+                stream(self._executor.device, self._executor.buffer_of(state.tensor), self._initial_bytes(state.tensor))
         self._executor.device.flush()
 
-    def _beginning(self, tensor: Tensor) -> Iterator[Any]:
+    def _initial_bytes(self, tensor: Tensor) -> Iterator[Any]:
         if tensor.constant is not None:
             yield from stored_pieces(tensor, self._executor.plan.limits.half)
             return
         nbytes = (self._bytes(tensor, tensor.max_shape) + 3) & ~3
-        for start in range(0, nbytes, _PIECE):
-            yield bytes(min(_PIECE, nbytes - start))
+        for start in range(0, nbytes, _CHUNK):
+            yield bytes(min(_CHUNK, nbytes - start))
 
     # On the device
 
     def copy(self, length: int, into: Sequence[Buffer] = ()) -> list[Buffer]:
         """Copy the first `length` tokens of the states to other buffers; those that are large enough are reused."""
         rows, copies, made = [], list(into), list[Buffer]()
-        room = self._prefixes(self._roomy(length))
+        room = self._prefixes(self._capacity(length))
         try:
             for place, (tensor, shape) in enumerate(self._prefixes(length)):
-                nbytes = self._words(tensor, shape)
+                nbytes = self._aligned_bytes(tensor, shape)
                 if place >= len(copies) or copies[place].nbytes < nbytes:
                     made.append(self._buffer(*room[place]))
                     copies[place : place + 1] = made[-1:]
@@ -86,7 +86,7 @@ class Cache:
     def swap_in(self, copies: Sequence[Buffer], length: int) -> None:
         """Copy the states back from their copies."""
         rows = [
-            (copy, self._words(tensor, shape), self._executor.buffer_of(tensor))
+            (copy, self._aligned_bytes(tensor, shape), self._executor.buffer_of(tensor))
             for copy, (tensor, shape) in zip(copies, self._prefixes(length), strict=True)
         ]
         self._executor.device.submit((), (), "cache", rows)
@@ -94,7 +94,7 @@ class Cache:
     def _buffer(self, tensor: Tensor, shape: Shape) -> Buffer:
         return self._executor.device.buffer(padded(self._bytes(tensor, shape)), f"copy of {tensor.name}")
 
-    def _roomy(self, length: int) -> int:
+    def _capacity(self, length: int) -> int:
         """Twice the length, so that a growing sequence reuses its buffers."""
         sizes = [state.tensor.max_shape[state.axis] for state in self._states if state.axis is not None]
         return min(2 * length, *sizes) if sizes else length
@@ -103,22 +103,20 @@ class Cache:
         """The prefix of each state that holds `length` tokens, as the shape of the first bytes of its buffer."""
         if length == 0:
             return []
-        rows = [
-            (state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape) for state in self._states
-        ]
+        rows = [(state.tensor, _prefix_shape(state, length)) for state in self._states]
         return [(tensor, shape) for tensor, shape in rows if prod(shape)]
 
     def _bytes(self, tensor: Tensor, shape: Sequence[int]) -> int:
         return storage_bytes(tensor.dtype, prod(shape), self._executor.plan.limits.half)
 
-    def _words(self, tensor: Tensor, shape: Sequence[int]) -> int:
+    def _aligned_bytes(self, tensor: Tensor, shape: Sequence[int]) -> int:
         return (self._bytes(tensor, shape) + 3) & ~3
 
     # On the host
 
     def layout(self, length: int) -> Layout:
         """The dtype and shape of each state, truncated to `length` positions."""
-        return tuple((state.tensor.dtype, _cut(state, length)) for state in self._states)
+        return tuple((state.tensor.dtype, _truncated(state, length)) for state in self._states)
 
     def read(self, length: int) -> tuple[Any, ...]:
         """Read the states back to the host, truncated to `length` positions."""
@@ -128,7 +126,7 @@ class Cache:
         found = []
         try:
             for state in self._states:
-                shape = _cut(state, length) if _leads(state) else state.tensor.max_shape
+                shape = _prefix_shape(state, length)
                 (array,) = staging.start((), [(state.tensor, shape, executor.buffer_of(state.tensor))], "cache").wait()
                 found.append(array if state.axis is None else array.take(range(length), state.axis))
         finally:
@@ -140,7 +138,7 @@ class Cache:
         half, copies = self._executor.plan.limits.half, list[Buffer]()
         try:
             for state, array in zip(self._states, arrays, strict=True):
-                tensor, shape = state.tensor, _cut(state, length) if _leads(state) else state.tensor.max_shape
+                tensor, shape = state.tensor, _prefix_shape(state, length)
                 if length and prod(shape):
                     missing = [(0, size - given) for size, given in zip(shape, array.shape, strict=True)]
                     copies.append(self._buffer(tensor, shape))
@@ -153,12 +151,17 @@ class Cache:
         return copies
 
 
-def _cut(state: State, length: int) -> Shape:
+def _truncated(state: State, length: int) -> Shape:
     """The shape of a state truncated to `length` rows, if it is positional."""
     shape = state.tensor.max_shape
     return shape if state.axis is None else (*shape[: state.axis], length, *shape[state.axis + 1 :])
 
 
-def _leads(state: State) -> bool:
+def _prefix_shape(state: State, length: int) -> Shape:
+    """The shape of the first bytes of a state's buffer that hold `length` rows."""
+    return _truncated(state, length) if _is_contiguous(state) else state.tensor.max_shape
+
+
+def _is_contiguous(state: State) -> bool:
     """Whether the first rows of a state are contiguous at the start of its buffer."""
     return state.axis is not None and prod(state.tensor.max_shape[: state.axis]) == 1

@@ -21,23 +21,23 @@ from liveshape.run.executor import Pending
 
 
 class Session:
-    """One sequence of an engine: prefill, decode, verify, truncate, fork. Callers hold the lock (`turn`).
+    """One sequence of an engine: prefill, decode, verify, truncate, fork. Callers hold the lock (`lock`).
 
-    Example: `session.append([1, 2, 3], None); session.turn.run(session.logits)`.
+    Example: `session.append([1, 2, 3], None); session.lock.run(session.logits)`.
     """
 
     def __init__(self, engine: Engine, contents: Contents | None = None) -> None:
         self.engine = engine
         self._contents = engine.register(contents or Contents())
         self._closed = False
-        self._mark = object()
+        self._version = object()
 
     # Metadata and state
 
     @property
-    def turn(self) -> FairLock:
+    def lock(self) -> FairLock:
         """The lock of the engine, shared by all its sessions."""
-        return self.engine.turn
+        return self.engine.lock
 
     @property
     def description(self) -> Description:
@@ -57,7 +57,7 @@ class Session:
         return self._contents.tokens[length:]
 
     @property
-    def text(self) -> Sequence[int]:
+    def tokens_view(self) -> Sequence[int]:
         """The tokens in the KV cache, not copied: read it now, do not keep it."""
         return self._contents.tokens
 
@@ -67,9 +67,9 @@ class Session:
         return len(self._contents.tokens)
 
     @property
-    def mark(self) -> object:
+    def version(self) -> object:
         """Version of the sequence: a new object whenever anything but a stream changes it."""
-        return self._mark
+        return self._version
 
     def check_open(self) -> None:
         """Raise an InputError once the session or its engine is closed.
@@ -91,56 +91,56 @@ class Session:
         """
         contents, size = self._ready(), self.description.max_seq_len
         before, pending = len(contents.tokens), None
-        self._move()
+        self._new_version()
         try:
             for start in range(0, len(tokens), size):
                 chunk = tokens[start : start + size]
                 last = start + len(chunk) == len(tokens) and sampling is not None
                 pending = self._run(contents, chunk, sampling if last else None, [TOKEN] if last else [])
         except BaseException:
-            self._take_back(contents, before)
+            self._truncate_tokens(contents, before)
             raise
         return pending
 
     def evaluate(self, chunk: Sequence[int]) -> Any:
         """Append at most one chunk of tokens and return the logits after each, [tokens, vocabulary].
 
-        Example: `session.evaluate(ids[: session.evaluated_at_once])`.
+        Example: `session.evaluate(ids[: session.max_evaluated_tokens])`.
         """
         contents = self._ready()
         before = len(contents.tokens)
-        self._move()
+        self._new_version()
         try:
             return self.engine.rows_of(self._run(contents, chunk, None, [LOGITS], len(chunk)))
         except BaseException:
-            self._take_back(contents, before)
+            self._truncate_tokens(contents, before)
             raise
 
     @property
-    def evaluated_at_once(self) -> int:
+    def max_evaluated_tokens(self) -> int:
         """The most tokens of `evaluate`: one, if the program computes only the last token's logits."""
         return self.description.logit_rows
 
-    def choose(self, sampling: Sampling) -> Pending:
+    def sample(self, sampling: Sampling) -> Pending:
         """Sample the next token; it is not appended.
 
-        Example: `token_of(session.choose(Sampling()))`.
+        Example: `token_of(session.sample(Sampling()))`.
         """
-        self._need_logits()
-        return self.engine.choose(sampling)
+        self._ensure_logits()
+        return self.engine.sample(sampling)
 
     def logits(self) -> Any:
         """The logits of the next token, [vocabulary].
 
         Example: `session.logits().argmax()`.
         """
-        self._need_logits()
+        self._ensure_logits()
         return self.engine.last_logits()
 
     # Steps ahead and speculative decoding
 
     @property
-    def looks_ahead(self) -> bool:
+    def can_rollback(self) -> bool:
         """Whether steps can be rolled back, so that they may be submitted speculatively."""
         return self.engine.cache.positional
 
@@ -149,17 +149,17 @@ class Session:
         """How many decode steps may be in flight after the one whose token is read."""
         return self.engine.device.steps_ahead
 
-    def follow(self, pending: Pending, sampling: Sampling, logits: bool = False, behind: int = 0) -> Pending:
+    def submit_next(self, pending: Pending, sampling: Sampling, logits: bool = False, in_flight: int = 0) -> Pending:
         """Submit the next decode step, with the token of a step that may still be in flight; `accept` appends it.
 
-        `behind` steps in flight come before it. With `logits`, the logits of the token that it samples are an output,
+        `in_flight` steps come before it. With `logits`, the logits of the token that it samples are an output,
         too.
 
-        Example: `ahead = session.follow(pending, sampling); session.accept(token_of(pending))`.
+        Example: `ahead = session.submit_next(pending, sampling); session.accept(token_of(pending))`.
         """
         contents = self._ready()
         tokens = pending.on_device(TOKEN) if self.holds(pending) else [token_of(pending)]
-        return self._submit(contents, tokens, sampling, 1, logits, behind)
+        return self._submit(contents, tokens, sampling, 1, logits, in_flight)
 
     def verify(self, tokens: Sequence[int], sampling: Sampling, logits: bool = False) -> Pending:
         """Verify draft tokens: submit a token and its draft in one call, and sample a token after each of them.
@@ -171,9 +171,9 @@ class Session:
         return self._submit(self._ready(), tokens, sampling, len(tokens), logits)
 
     @property
-    def verified_at_once(self) -> int:
+    def max_verified_tokens(self) -> int:
         """The most tokens of `verify`; one if draft tokens cannot be verified."""
-        return self.description.chosen_rows if self.looks_ahead else 1
+        return self.description.sampled_rows if self.can_rollback else 1
 
     def holds(self, pending: Pending) -> bool:
         """Whether what a step wrote is still on the device: nothing ran since, and no other sequence was swapped in.
@@ -185,21 +185,21 @@ class Session:
     def accept(self, token: int, *, last: bool = True) -> None:
         """Append a token of the step that was submitted last; its logits are on the device if it is the `last` one.
 
-        Example: see `follow`.
+        Example: see `submit_next`.
         """
         contents = self._contents
         contents.tokens.append(token)
-        contents.known = True
+        contents.valid = True
         contents.logits_at = len(contents.tokens) if last else -1
 
-    def back_to(self, position: int) -> None:
+    def rollback(self, position: int) -> None:
         """Roll back a step that was accepted, but whose token the caller never got because of an interrupt.
 
-        Example: `session.back_to(position_of_the_last_token_that_was_read)`.
+        Example: `session.rollback(position_of_the_last_token_that_was_read)`.
         """
         contents = self._contents
         if len(contents.tokens) > position:
-            self._take_back(contents, position)
+            self._truncate_tokens(contents, position)
 
     # The KV cache
 
@@ -216,11 +216,11 @@ class Session:
                 f"this program keeps state that is no entry per token: it can go back to the start, not to {length}"
             )
         self.check_open()
-        self._move()
+        self._new_version()
         if positional:
-            self._take_back(self._contents, length)
+            self._truncate_tokens(self._contents, length)
         else:
-            self._exchange(self.engine.register(Contents()))
+            self._replace_contents(self.engine.register(Contents()))
 
     def fork(self) -> Session:
         """Copy the sequence to another session.
@@ -232,10 +232,10 @@ class Session:
         copies = self.engine.cache.copy(len(contents.tokens))
         return Session(self.engine, Contents(contents.tokens, copies))
 
-    def saved(self, program: str, activations: str) -> Saved:
+    def snapshot(self, program: str, activations: str) -> Saved:
         """The tokens and states on the host, to be saved with the program's checksum and its activations.
 
-        Example: `save(path, session.saved(checksum, "float32"))`.
+        Example: `save(path, session.snapshot(checksum, "float32"))`.
         """
         contents, cache = self._ready(), self.engine.cache
         self.engine.swap_in(contents)
@@ -245,13 +245,13 @@ class Session:
     def expected(self, program: str, activations: str) -> Expected:
         """What a saved KV cache must match to be restored here.
 
-        Example: `session.replace(load(path, session.expected(checksum, "float32")))`.
+        Example: `session.restore(load(path, session.expected(checksum, "float32")))`.
         """
         self.check_open()
         description, layout = self.description, self.engine.cache.layout
         return Expected(program, activations, description.vocab_size, description.max_context, layout)
 
-    def replace(self, saved: Saved) -> None:
+    def restore(self, saved: Saved) -> None:
         """Restore a saved KV cache, atomically: if the upload fails, the sequence is unchanged.
 
         Example: see `expected`.
@@ -259,8 +259,8 @@ class Session:
         self.check_open()
         copies = self.engine.cache.upload(saved.states, len(saved.tokens))
         contents = self.engine.register(Contents(saved.tokens, copies))
-        self._move()
-        self._exchange(contents)
+        self._new_version()
+        self._replace_contents(contents)
 
     def close(self) -> None:
         """Free this session's swapped-out copies.
@@ -276,29 +276,29 @@ class Session:
     def _ready(self) -> Contents:
         """The contents, if the session is open and its state valid."""
         self.check_open()
-        if not self._contents.known:
+        if not self._contents.valid:
             raise InputError(
                 "a call was interrupted or failed, and this program keeps state that is no entry per token: what it "
                 "holds now is unknown; reset() and give the text again, or restore() a saved cache"
             )
         return self._contents
 
-    def _exchange(self, contents: Contents) -> None:
+    def _replace_contents(self, contents: Contents) -> None:
         before, self._contents = self._contents, contents
         before.free(self.engine.device)
 
-    def _move(self) -> None:
-        self._mark = object()
+    def _new_version(self) -> None:
+        self._version = object()
 
     def _submit(
-        self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, behind: int = 0
+        self, contents: Contents, tokens: Any, sampling: Sampling, rows: int, logits: bool, in_flight: int = 0
     ) -> Pending:
-        """Run tokens after the sequence and `behind` others, without appending them."""
+        """Run tokens after the sequence and `in_flight` others, without appending them."""
         self.engine.swap_in(contents)
         contents.logits_at = -1
-        contents.known = self.engine.cache.positional
+        contents.valid = self.engine.cache.positional
         wanted = [TOKEN, LOGITS] if logits else [TOKEN]
-        return self.engine.run(tokens, len(contents.tokens) + behind, sampling, wanted, rows)
+        return self.engine.run(tokens, len(contents.tokens) + in_flight, sampling, wanted, rows)
 
     def _run(
         self,
@@ -310,21 +310,21 @@ class Session:
     ) -> Pending:
         self.engine.swap_in(contents)
         contents.logits_at = -1
-        contents.known = self.engine.cache.positional
+        contents.valid = self.engine.cache.positional
         pending = self.engine.run(chunk, len(contents.tokens), sampling, wanted, rows)
         contents.tokens.extend(chunk)
-        contents.known = True
+        contents.valid = True
         contents.logits_at = len(contents.tokens)
         return pending
 
-    def _take_back(self, contents: Contents, length: int) -> None:
+    def _truncate_tokens(self, contents: Contents, length: int) -> None:
         """Truncate the tokens. State that is not positional becomes unknown, unless nothing is cut."""
         contents.logits_at = -1
         if len(contents.tokens) > length and not self.engine.cache.positional:
-            contents.known = False
+            contents.valid = False
         del contents.tokens[length:]
 
-    def _need_logits(self) -> None:
+    def _ensure_logits(self) -> None:
         """Run the last token again if its logits are gone: after a truncate, a swap or a restore."""
         contents = self._ready()
         self.engine.swap_in(contents)

@@ -34,10 +34,10 @@ _PAUSE, _LONGEST_PAUSE = 8, 64  # tokens
 class Drafter(Protocol):
     """Proposes draft tokens after a sequence and one more token that is not yet part of it."""
 
-    def expects(self, text: Sequence[int]) -> bool:
+    def may_draft(self, tokens: Sequence[int]) -> bool:
         """Whether there may be draft tokens after the next token."""
 
-    def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+    def draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
         """Up to `most` draft tokens."""
 
 
@@ -49,43 +49,43 @@ class Ngrams:
     """
 
     def __init__(self) -> None:
-        self._text: list[int] = []
+        self._tokens: list[int] = []
         self._next: dict[tuple[int, ...], int] = {}  # n-gram to the index after its last occurrence
 
-    def expects(self, text: Sequence[int]) -> bool:
+    def may_draft(self, tokens: Sequence[int]) -> bool:
         """Whether the last n-gram occurred before."""
-        self._see(text)
-        return self._place() is not None
+        self._index(tokens)
+        return self._match() is not None
 
-    def draft(self, text: Sequence[int], token: int, most: int) -> list[int]:
+    def draft(self, tokens: Sequence[int], token: int, most: int) -> list[int]:
         """The tokens after the earlier occurrence, repeated cyclically where they reach the end of the sequence."""
-        self._see(text)
-        self._put(token)
-        begin, end = self._place(), len(self._text)
+        self._index(tokens)
+        self._append(token)
+        begin, end = self._match(), len(self._tokens)
         if begin is None:
             return []
-        found = self._text[begin : begin + most]
+        found = self._tokens[begin : begin + most]
         while len(found) < most:
             found.append(found[len(found) - (end - begin)])
         return found
 
-    def _see(self, text: Sequence[int]) -> None:
+    def _index(self, tokens: Sequence[int]) -> None:
         # After a truncate the index is stale, which costs acceptance, not correctness.
-        del self._text[len(text) :]
-        for token in text[len(self._text) :]:
-            self._put(token)
+        del self._tokens[len(tokens) :]
+        for token in tokens[len(self._tokens) :]:
+            self._append(token)
 
-    def _put(self, token: int) -> None:
-        text = self._text
+    def _append(self, token: int) -> None:
+        tokens = self._tokens
         for size in _SIZES:
-            if len(text) >= size:
-                self._next[tuple(text[-size:])] = len(text)
-        text.append(token)
+            if len(tokens) >= size:
+                self._next[tuple(tokens[-size:])] = len(tokens)
+        tokens.append(token)
 
-    def _place(self) -> int | None:
-        text = self._text
-        found = (self._next.get(tuple(text[-size:])) for size in _SIZES if len(text) >= size)
-        return next((place for place in found if place is not None and place < len(text)), None)
+    def _match(self) -> int | None:
+        tokens = self._tokens
+        found = (self._next.get(tuple(tokens[-size:])) for size in _SIZES if len(tokens) >= size)
+        return next((place for place in found if place is not None and place < len(tokens)), None)
 
 
 class Lookahead:
@@ -98,23 +98,23 @@ class Lookahead:
         self._drafter, self._most = drafter, most
         self._length = (most + 1) // 2
         self._failures, self._pause, self._resume = 0, _PAUSE, 0
-        self._judged = -1
+        self._recorded = -1
         self.proposed = self.accepted = 0
 
-    def expects(self, text: Sequence[int]) -> bool:
+    def may_draft(self, tokens: Sequence[int]) -> bool:
         """Whether to wait for the next token, so as to draft what follows it."""
-        return len(text) >= self._resume and self._drafter.expects(text)
+        return len(tokens) >= self._resume and self._drafter.may_draft(tokens)
 
-    def draft(self, text: Sequence[int], token: int, room: int) -> tuple[int, ...]:
+    def draft(self, tokens: Sequence[int], token: int, room: int) -> tuple[int, ...]:
         """Up to `room` draft tokens after the sequence and a token."""
-        most = min(self._length, room) if len(text) >= self._resume else 0
-        return tuple(self._drafter.draft(text, token, most)) if most > 0 else ()
+        most = min(self._length, room) if len(tokens) >= self._resume else 0
+        return tuple(self._drafter.draft(tokens, token, most)) if most > 0 else ()
 
-    def judge(self, position: int, proposed: int, accepted: int) -> None:
+    def record(self, position: int, proposed: int, accepted: int) -> None:
         """Record the acceptance of a draft at a position; once, even if an interrupt causes a second call."""
-        if position == self._judged:
+        if position == self._recorded:
             return
-        self._judged = position
+        self._recorded = position
         self.proposed += proposed
         self.accepted += accepted
         if accepted == proposed:
@@ -130,20 +130,20 @@ class Lookahead:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
 
-def most_draft_tokens(session: Session, wanted: Any) -> int:
+def max_draft_tokens(session: Session, wanted: Any) -> int:
     """The most draft tokens per call, up to `wanted`; raises if the model cannot verify any.
 
-    Example: `most_draft_tokens(session, 7)`.
+    Example: `max_draft_tokens(session, 7)`.
     """
     most = draft_limit(wanted)
-    if not session.looks_ahead:
+    if not session.can_rollback:
         raise UnsupportedError(
             "this program keeps state that is no entry per token: guesses that turn out wrong could not be taken back; "
             "generate without lookahead"
         )
-    if session.verified_at_once < 2:
+    if session.max_verified_tokens < 2:
         raise UnsupportedError(
             "this program gives the logits of one token of a call alone, so it cannot verify guesses; export it with a "
             "longer sequence and `--full-logits`, or generate without lookahead"
         )
-    return min(most, session.verified_at_once - 1)
+    return min(most, session.max_verified_tokens - 1)

@@ -13,28 +13,28 @@ from typing import Any, Literal, NamedTuple
 from liveshape.errors import InputError
 from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.engine import logits_of, tokens_of
-from liveshape.llm.engine.fair_lock import FairLock, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, synchronized
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import Lookahead
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.run.executor import Pending
 
-AHEAD_SECONDS = 0.005  # of steps in flight that are wasted when a sequence ends
+MAX_SECONDS_IN_FLIGHT = 0.005  # of steps in flight that are wasted when a sequence ends
 
 
-class _Next(NamedTuple):
-    """The step whose token is read next, how many tokens are left, and the length of the sequence without it.
+class _Step(NamedTuple):
+    """The step whose token is read next, how many tokens remain, and the length of the sequence without it.
 
-    A step with draft tokens samples one token per row, of which `row` is next. One without may have steps in flight
-    `behind` it.
+    A step with draft tokens samples one token per row, of which `row` is next. One without may have steps
+    `in_flight` after it.
     """
 
     pending: Pending
-    left: int | None
+    remaining: int | None
     position: int
     draft: tuple[int, ...] = ()
     row: int = 0
-    behind: tuple[Pending, ...] = ()
+    in_flight: tuple[Pending, ...] = ()
 
 
 class Stream(Iterator[int]):
@@ -58,8 +58,8 @@ class Stream(Iterator[int]):
     ) -> None:
         self._session, self._sampling, self._stop_ids = session, sampling, stop_ids
         self._lookahead = lookahead
-        self._next = None if first is None else _Next(first, max_tokens, session.position)
-        self._mark = session.mark
+        self._next = None if first is None else _Step(first, max_tokens, session.position)
+        self._version = session.version
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
         self._closed = False
@@ -69,35 +69,35 @@ class Stream(Iterator[int]):
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
     @property
-    def turn(self) -> FairLock:
+    def lock(self) -> FairLock:
         """The lock of the engine."""
-        return self._session.turn
+        return self._session.lock
 
-    @in_turn
+    @synchronized
     def __next__(self) -> int:
         step, session = self._next, self._session
         if step is None or self._closed:
             raise StopIteration
-        if session.mark is not self._mark:
+        if session.version is not self._version:
             self._next = None
             raise InputError("the model was used otherwise since the last token of this stream; begin a new one")
         session.check_open()
-        session.back_to(step.position)
-        left = None if step.left is None else step.left - 1
+        session.rollback(step.position)
+        remaining = None if step.remaining is None else step.remaining - 1
         goes_on = self._has_room(step)
         ahead: tuple[Pending, ...] = ()
-        if goes_on and session.looks_ahead and not step.draft and not self._expects(left):
+        if goes_on and session.can_rollback and not step.draft and not self._may_draft(remaining):
             # Submitted before this token is read, so that the device never waits for the host.
-            ahead = self._run_ahead(step)
+            ahead = self._submit_ahead(step)
         chosen = tokens_of(step.pending)
-        self._note_time()
+        self._update_period()
         token = chosen[step.row]
         if self._with_logits:
             rows = logits_of(step.pending, len(step.draft) + 1)
             self.logits = self._first_logits if rows is None else rows[step.row]
         if self._lookahead is not None and step.draft and step.row == 0:
             accepted = common_prefix(step.draft, chosen)
-            self._lookahead.judge(step.position, len(step.draft), accepted)
+            self._lookahead.record(step.position, len(step.draft), accepted)
         if token in self._stop_ids:
             self._finish("stop")
         elif not goes_on:
@@ -105,53 +105,55 @@ class Stream(Iterator[int]):
         elif step.draft[step.row : step.row + 1] == (token,) and session.holds(step.pending):
             row = step.row + 1
             session.accept(token, last=row == len(step.draft))
-            self._next = step._replace(left=left, position=step.position + 1, row=row)
+            self._next = step._replace(remaining=remaining, position=step.position + 1, row=row)
         else:
-            draft = () if ahead else self._draft(token, left)
+            draft = () if ahead else self._draft(token, remaining)
             if not ahead and self._lookahead is not None:
                 ahead = (session.verify([token, *draft], self._sampling, self._with_logits),)
-            ahead = ahead or (session.follow(step.pending, self._sampling, self._with_logits),)
+            ahead = ahead or (session.submit_next(step.pending, self._sampling, self._with_logits),)
             session.accept(token, last=not draft and len(ahead) == 1)
             # Last, and one assignment: if interrupted before it, the step is run again.
-            self._next = _Next(ahead[0], left, step.position + 1, draft, behind=ahead[1:])
+            self._next = _Step(ahead[0], remaining, step.position + 1, draft, in_flight=ahead[1:])
         return token
 
-    def _run_ahead(self, step: _Next) -> tuple[Pending, ...]:
+    def _submit_ahead(self, step: _Step) -> tuple[Pending, ...]:
         """Submit steps ahead of the one whose token is read, up to the device's limit."""
         session = self._session
         # They are not in the sequence: another use of the model may have overwritten their rows.
-        ahead = step.behind if step.behind and session.holds(step.behind[-1]) else ()
+        ahead = step.in_flight if step.in_flight and session.holds(step.in_flight[-1]) else ()
         most = session.steps_ahead if self._lookahead is None else 1
         if self._period is not None:
-            most = min(most, int(AHEAD_SECONDS / self._period))
+            most = min(most, int(MAX_SECONDS_IN_FLIGHT / self._period))
         while len(ahead) < max(most, 1) and self._has_room(step, len(ahead)):
             last = ahead[-1] if ahead else step.pending
-            ahead = (*ahead, session.follow(last, self._sampling, self._with_logits, behind=len(ahead)))
+            ahead = (*ahead, session.submit_next(last, self._sampling, self._with_logits, in_flight=len(ahead)))
         return ahead
 
-    def _note_time(self) -> None:
+    def _update_period(self) -> None:
         """Estimate the time per token: it falls at once, and at most doubles with each."""
         before, self._last = self._last, time.perf_counter()
         if before is not None:
             passed = self._last - before
             self._period = passed if self._period is None else min(passed, 2 * self._period)
 
-    def _has_room(self, step: _Next, behind: int = 0) -> bool:
-        """Whether another token may follow that of a step, or of the one `behind` steps after it."""
-        left = step.left is None or step.left > 1 + behind
-        return left and step.position + behind < self._session.description.max_context
+    def _has_room(self, step: _Step, in_flight: int = 0) -> bool:
+        """Whether another token may follow that of a step, or of the one `in_flight` steps after it."""
+        wanted = step.remaining is None or step.remaining > 1 + in_flight
+        return wanted and step.position + in_flight < self._session.description.max_context
 
-    def _expects(self, left: int | None) -> bool:
+    def _may_draft(self, remaining: int | None) -> bool:
         """Whether the next step may have draft tokens, and so has to wait for its token."""
-        return self._lookahead is not None and left != 1 and self._lookahead.expects(self._session.text)
+        return self._lookahead is not None and remaining != 1 and self._lookahead.may_draft(self._session.tokens_view)
 
-    def _draft(self, token: int, left: int | None) -> tuple[int, ...]:
+    def _draft(self, token: int, remaining: int | None) -> tuple[int, ...]:
         """Draft tokens after the sequence and a token, limited by the context and `max_tokens`."""
         if self._lookahead is None:
             return ()
         session = self._session
         room = session.description.max_context - session.position - 1
-        return self._lookahead.draft(session.text, token, room if left is None else min(room, left - 1))
+        return self._lookahead.draft(
+            session.tokens_view, token, room if remaining is None else min(room, remaining - 1)
+        )
 
     @property
     def proposed(self) -> int:
@@ -170,11 +172,11 @@ class Stream(Iterator[int]):
     def close(self) -> None:
         """Stop the stream and discard steps ahead. Never blocks, since a finalizer may call it anywhere."""
         self._closed = True
-        self.turn.leave(self._forget)
+        self.lock.defer(self._discard)
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         step = self._next
-        if step is not None and self._session.mark is self._mark and self._session.looks_ahead:
-            self._session.back_to(step.position)
+        if step is not None and self._session.version is self._version and self._session.can_rollback:
+            self._session.rollback(step.position)
         # Last: after an interrupt this is called again.
         self._next = None

@@ -20,7 +20,7 @@ from liveshape.llm.generation.host_sampling import host_sampler
 from liveshape.llm.generation.host_stream import HostStream
 from liveshape.llm.generation.logprobs import logprob_count
 from liveshape.llm.generation.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
-from liveshape.llm.generation.prompts import are_several, prompt_ids, room_behind
+from liveshape.llm.generation.prompts import is_batch, max_new_tokens, prompt_ids
 from liveshape.llm.generation.response_stream import Request, responses
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
 from liveshape.llm.generation.stats import Stats, now_ms
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from liveshape.device.protocol import Device
     from liveshape.export.model.config import Mode
     from liveshape.llm.language_model import LanguageModel
-    from liveshape.run.weights import Progress
+    from liveshape.progress import Progress
 
 MAX_TOKENS = 256
 
@@ -126,11 +126,11 @@ def generate(
             print(f"\n{speed_text(response, options.get('stats'))}")
         return "".join(pieces)
 
-    prompts: Sequence[Any] = prompt if are_several(prompt) else [prompt]
+    prompts: Sequence[Any] = prompt if is_batch(prompt) else [prompt]
     streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
     # The lock is held for a whole text: threads that share a model do not interleave theirs.
-    texts = [model.turn.run(text, stream) for stream in streams]
-    return texts if are_several(prompt) else texts[0]
+    texts = [model.lock.run(text, stream) for stream in streams]
+    return texts if is_batch(prompt) else texts[0]
 
 
 def stream_generate(
@@ -206,8 +206,8 @@ def stream_generate(
             given = ids[cached:]
             return model.stream(given, sampling, max_tokens=limit, stop_ids=ends, logits=told is not None, **ahead)
         model.prefill(ids[cached:])
-        choose = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
-        return HostStream(model, ids, choose, processors, constraint)
+        sample = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
+        return HostStream(model, ids, sample, processors, constraint)
 
     request = Request(ids, limit, ends, watch, keep_prefix, tokens, told)
     return responses(model, tokenizer, request, streamer, stats)
@@ -227,7 +227,7 @@ def _prompt(
     stats.inference_start_ms = now_ms()
     ids = prompt_ids(tokenizer, prompt, model.bos_id, raw=raw)
     stats.token_encode_end_ms = now_ms()
-    limit = room_behind(len(ids), model, most)
+    limit = max_new_tokens(len(ids), model, most)
     outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
     if outside is not None:
         raise InputError(f"the prompt has the token {outside}, the vocabulary of this model ends at {model.vocab_size}")

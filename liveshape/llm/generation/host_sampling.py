@@ -26,7 +26,7 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
     """
     random = np.random.default_rng(sampling.seed)
 
-    def choose(tokens: Tokens, logits: Logits) -> int:
+    def sample(tokens: Tokens, logits: Logits) -> int:
         scores = logits.astype(np.float64)
         if sampling.repetition_penalty != 1:
             seen = np.unique(tokens)
@@ -47,7 +47,7 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
         ranked = np.where(kept & (ranked >= sampling.min_p * ranked[0]), ranked, 0)
         return int(order[random.choice(len(order), p=ranked / ranked.sum())])
 
-    return choose
+    return sample
 
 
 def checked_logits(given: Any, count: int) -> Logits:

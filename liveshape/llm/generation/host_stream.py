@@ -27,25 +27,25 @@ class HostStream(Iterator[int]):
         self,
         model: LanguageModel,
         ids: Sequence[int],
-        choose: Callable[[Tokens, Logits], Any],
+        sample: Callable[[Tokens, Logits], Any],
         processors: Sequence[Callable[[Tokens, Logits], Any]] = (),
         constraint: Constraint | None = None,
     ) -> None:
-        self._model, self._choose, self._processors = model, choose, processors
+        self._model, self._sample, self._processors = model, sample, processors
         self._constraint = constraint
         self._tokens = list(ids)
-        self._held = len(self._tokens)  # how many of them are in the KV cache
+        self._cached = len(self._tokens)  # how many of them are in the KV cache
         self.logits: Logits | None = None
 
     def __next__(self) -> int:
-        row = np.asarray(self._model.turn.run(self._logits), np.float32).reshape(-1)
-        self._held, self.logits = len(self._tokens), row
+        row = np.asarray(self._model.lock.run(self._logits), np.float32).reshape(-1)
+        self._cached, self.logits = len(self._tokens), row
         tokens = np.asarray(self._tokens, np.int64)
         for process in self._processors:
             row = checked_logits(process(tokens, row), row.size)
         # After the processors, so that none of them can undo the mask.
         row = row if self._constraint is None else self._constraint.mask(row)
-        token = checked_token(self._choose(tokens, row), row.size)
+        token = checked_token(self._sample(tokens, row), row.size)
         if self._constraint is not None:
             if row[token] == -np.inf:
                 raise InputError(f"the sampler gave token {token}, which leaves the form that was asked for")
@@ -59,9 +59,9 @@ class HostStream(Iterator[int]):
         return self._constraint is not None and self._constraint.complete
 
     def _logits(self) -> Any:
-        tokens, held = self._tokens, self._held
-        if self._model.tokens != tuple(tokens[:held]):
+        tokens, cached = self._tokens, self._cached
+        if self._model.tokens != tuple(tokens[:cached]):
             raise InputError("the model was used otherwise since the last token of this text; begin a new one")
-        if held < len(tokens):
-            self._model.prefill(tokens[held:])
+        if cached < len(tokens):
+            self._model.prefill(tokens[cached:])
         return self._model.logits()

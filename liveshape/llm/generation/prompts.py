@@ -43,7 +43,7 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *
         chats = tokenizer.chat_template is not None and not raw
         said = [{"role": "user", "content": text}]
         ids = tokenizer.apply_chat_template(said) if chats else tokenizer.encode_prompt(text)
-    elif _are_messages(prompt):
+    elif _is_chat(prompt):
         if raw:
             raise InputError("raw takes a text as it is, and messages were given: they need the chat template")
         ids = tokenizer.apply_chat_template(prompt)
@@ -60,15 +60,15 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, begin: int | None = None, *
     return [begin]
 
 
-def _are_messages(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+def _is_chat(prompt: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     listed = isinstance(prompt, Sequence) and len(prompt) > 0
     return listed and all(isinstance(item, Mapping) for item in prompt)
 
 
-def are_several(prompt: Any) -> TypeGuard[Prompts]:
+def is_batch(prompt: Any) -> TypeGuard[Prompts]:
     """Whether a list is several prompts (texts, token ids, or messages) and not one.
 
-    >>> are_several(["Once", "There"]), are_several([1, 2, 3])
+    >>> is_batch(["Once", "There"]), is_batch([1, 2, 3])
     (True, False)
     """
     if not isinstance(prompt, (list, tuple)) or not prompt:
@@ -76,10 +76,10 @@ def are_several(prompt: Any) -> TypeGuard[Prompts]:
     return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
 
 
-def room_behind(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
+def max_new_tokens(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last one needs no row in the KV cache.
 
-    Example: `room_behind(len(ids), model, 256)`.
+    Example: `max_new_tokens(len(ids), model, 256)`.
     """
     if tokens > model.max_context:
         raise ContextError(tokens, model.max_context, model.trained_context)

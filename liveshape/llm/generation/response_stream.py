@@ -12,7 +12,7 @@ import numpy as np
 from liveshape.llm.generation.logprobs import logprobs_of
 from liveshape.llm.generation.options import Streamer
 from liveshape.llm.generation.responses import GenerationResponse
-from liveshape.llm.generation.reuse import cut_to_prefix
+from liveshape.llm.generation.reuse import truncate_to_prefix
 from liveshape.llm.generation.stats import Stats, now_ms
 from liveshape.llm.generation.stopping import StopWatch
 from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
@@ -46,10 +46,10 @@ def responses(
     memory = model.memory.total / 1e9
     start = first = time.perf_counter()
     stats.num_prompt_tokens = len(ids)
-    _tell(streamer, ids)
+    _put(streamer, ids)
     # Under one lock: no other thread may use the cache between the truncate and the prefill.
-    cached, source = model.turn.run(_begin, model, request)
-    said: list[int] = []
+    cached, source = model.lock.run(_start, model, request)
+    tokens: list[int] = []
     reason: str | None = None
     try:
         while reason is None:
@@ -57,26 +57,26 @@ def responses(
             if token is None:
                 reason = "stop"
             else:
-                said.append(token)
+                tokens.append(token)
                 if request.logprobs is not None:
                     logprobs = logprobs_of(getattr(source, "logits", None), token, request.logprobs)
-                _tell(streamer, [token])
+                _put(streamer, [token])
                 text = watch.put("" if token in request.ends else decoder.put(token))
-                reason = _reason_to_end(request, source, token, len(said))
-            if len(said) == 1:
+                reason = _finish_reason(request, source, token, len(tokens))
+            if len(tokens) == 1:
                 first = time.perf_counter()
                 stats.prompt_eval_end_ms = stats.first_token_ms = now_ms()
             if reason is not None:
                 text += watch.put(decoder.end()) + watch.end()
                 reason = "stop" if watch.matched is not None else reason
-            _count(stats, source, len(said))
+            _count(stats, source, len(tokens))
             yield GenerationResponse(
                 text=text,
-                token=said[-1] if said else ids[-1],
+                token=tokens[-1] if tokens else ids[-1],
                 prompt_tokens=len(ids),
                 prompt_tps=(len(ids) - cached) / max(first - start, 1e-9),
-                generation_tokens=len(said),
-                generation_tps=(len(said) - 1) / max(time.perf_counter() - first, 1e-9) if len(said) > 1 else 0.0,
+                generation_tokens=len(tokens),
+                generation_tps=(len(tokens) - 1) / max(time.perf_counter() - first, 1e-9) if len(tokens) > 1 else 0.0,
                 peak_memory=memory,
                 finish_reason=reason,
                 logprobs=logprobs,
@@ -90,15 +90,15 @@ def responses(
             streamer.end()
 
 
-def _begin(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
+def _start(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
     """Prefix reuse: the number of prompt tokens that are in the KV cache, and the stream after them."""
     if not request.keep_prefix:
         model.reset()
-    cached = cut_to_prefix(model, request.ids) if request.keep_prefix else 0
+    cached = truncate_to_prefix(model, request.ids) if request.keep_prefix else 0
     return cached, request.tokens(cached)
 
 
-def _reason_to_end(request: Request, source: Iterator[int], token: int, count: int) -> str | None:
+def _finish_reason(request: Request, source: Iterator[int], token: int, count: int) -> str | None:
     """The finish reason after the `count`th token, or None."""
     if token in request.ends or request.watch.matched is not None:
         return "stop"
@@ -107,7 +107,7 @@ def _reason_to_end(request: Request, source: Iterator[int], token: int, count: i
     return "length" if count >= request.limit else None
 
 
-def _tell(streamer: Streamer | None, ids: list[int]) -> None:
+def _put(streamer: Streamer | None, ids: list[int]) -> None:
     if streamer is not None:
         streamer.put(np.asarray(ids, np.int64))
 

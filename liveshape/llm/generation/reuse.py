@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
 
 
-def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
+def truncate_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
     """Truncate the KV cache to the prefix it shares with a prompt; returns its length. The last token is left out: its
     logits are needed.
 
-    Example: `model.prefill(ids[cut_to_prefix(model, ids):])`.
+    Example: `model.prefill(ids[truncate_to_prefix(model, ids):])`.
     """
 
-    def cut() -> int:
+    def truncate() -> int:
         length = min(common_prefix(model.tokens, ids), len(ids) - 1)
         try:
             model.truncate(length)
@@ -28,4 +28,4 @@ def cut_to_prefix(model: LanguageModel, ids: Sequence[int]) -> int:
             model.reset()
         return length
 
-    return model.turn.run(cut)
+    return model.lock.run(truncate)

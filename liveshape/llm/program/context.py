@@ -18,7 +18,7 @@ from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.graph.state import State
 from liveshape.graph.traits import Role
 from liveshape.kernels.requests import GetLimits, Read, Scratch
-from liveshape.llm.program.rotary_tables import longer_tables
+from liveshape.llm.program.rotary_tables import resized_tables
 from liveshape.llm.program.sliding_windows import without_windows
 from liveshape.llm.program.token_graph import MOST_CONTEXT, at_positions, context_of, parameters_of, signature
 from liveshape.lower.rewriting import renamed
@@ -72,7 +72,7 @@ def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -
     parameters = parameters_of(constants)
     try:
         # The longest chunk is planned even where the context is shorter; and it needs one more position after it.
-        return _Rows(graph, position, wanted, max(wanted, tokens.max_shape[1] + 1), parameters).graph_of_rows()
+        return _Resize(graph, position, wanted, max(wanted, tokens.max_shape[1] + 1), parameters).resized_graph()
     except LiveshapeError as error:
         if wanted < now:
             return graph  # the caches keep their size, and the rest stays unused
@@ -96,7 +96,7 @@ class _Unbounded(LiveTensor):
         self._shape = shape
 
 
-class _Sizes:
+class _ShapeInference:
     """Shape inference: the live shapes and scalars of a graph for the longest chunk at one position."""
 
     def __init__(self, start: int) -> None:
@@ -110,8 +110,8 @@ class _Sizes:
         if not isinstance(argument, Value):
             return argument
         if argument not in self._live:
-            nobody = bytearray()
-            live = _Unbounded(argument, nobody) if isinstance(argument, Tensor) else LiveScalar(argument, nobody)  # type: ignore[arg-type]
+            unread = bytearray()
+            live = _Unbounded(argument, unread) if isinstance(argument, Tensor) else LiveScalar(argument, unread)  # type: ignore[arg-type]
             self._live[argument] = live
         return self._live[argument]
 
@@ -145,7 +145,7 @@ def _numbers(argument: Any) -> Any:
     return argument.value if isinstance(argument, LiveScalar) else argument
 
 
-class _Rows:
+class _Resize:
     """Propagates new KV cache sizes (`rows`) through a graph: which values depend on the position, and their bounds."""
 
     def __init__(
@@ -157,58 +157,58 @@ class _Rows:
             raise UnsupportedError(f"its state {opaque.tensor.name} is not known to be rows at positions")
         if parameters is not None and parameters.largest is not None and context > parameters.largest:
             raise UnsupportedError(f"it has no masks for the model's sliding window of {parameters.largest:,} tokens")
-        self.names: dict[Value, Value] = {state.tensor: _resized(state, rows) for state in states}
-        self.caches = set(self.names.values())
+        self.replacements: dict[Value, Value] = {state.tensor: _resized(state, rows) for state in states}
+        self.caches = set(self.replacements.values())
         self.rows = rows
-        self.names |= longer_tables(graph, context, rows, parameters)
-        self.graph = _named(graph, self.names)
+        self.replacements |= resized_tables(graph, context, rows, parameters)
+        self.graph = _substituted(graph, self.replacements)
         self.position = position
         # At the first and last position: dimensions that differ grow with the context.
-        self.ends = _Sizes(0), _Sizes(rows - _most_tokens(graph))
-        self.touched: set[Value] = {position}
+        self.ends = _ShapeInference(0), _ShapeInference(rows - _most_tokens(graph))
+        self.position_dependent: set[Value] = {position}
 
-    def graph_of_rows(self) -> Graph:
+    def resized_graph(self) -> Graph:
         """The resized graph; raises with the node that prevents it."""
         for node in self.graph.nodes:
-            known = any(value in self.touched or value in self.caches for value in node.inputs)
+            known = any(value in self.position_dependent or value in self.caches for value in node.inputs)
             if known or all(isinstance(value, SymInt) for value in node.written):
                 for end in self.ends:
                     end.run(node)
             if known:
-                self._spread(node)
-        outside = next((value for value in self.graph.outputs if value in self.touched), None)
+                self._propagate(node)
+        outside = next((value for value in self.graph.outputs if value in self.position_dependent), None)
         if outside is not None:
             raise UnsupportedError(f"it gives {outside.name}, which is as long as the context")
         longer: dict[Value, Value] = {}
-        for value in self.touched:
+        for value in self.position_dependent:
             if isinstance(value, Tensor) and value is not self.position:
                 longer[value] = replace(value, max_shape=self._bound(value))
-        return _named(self.graph, longer)
+        return _substituted(self.graph, longer)
 
-    def _spread(self, node: Node) -> None:
+    def _propagate(self, node: Node) -> None:
         """Propagate position dependence to a node's outputs; raises where it may be correct only up to a bound."""
-        read = [value for value in node.inputs if value in self.touched]
+        read = [value for value in node.inputs if value in self.position_dependent]
         if node.traits.any_size and not any(isinstance(value, Tensor) for value in node.outputs):
-            self.touched.update(node.outputs)
+            self.position_dependent.update(node.outputs)
             return
         if node.cache_axes or node.traits.tables is not None:
             self._check_constants(node)
         elif node.traits.role is Role.SLICE:
             self._check_slice(node)
-        elif node.gathers is not None and node.args[node.gathers[0]] in self.touched:
+        elif node.gathers is not None and node.args[node.gathers[0]] in self.position_dependent:
             self._check_table(node, node.args[node.gathers[1]], 0)
         elif not node.traits.any_size:
             raise UnsupportedError(f"{node.label} may not be right at other positions")
         for value in node.outputs:
             floats = isinstance(value, Tensor) and value.dtype.startswith(("float", "bfloat"))
-            moves = isinstance(value, Tensor) and self._moves(value)
+            grows = isinstance(value, Tensor) and self._grows(value)
             counts = any(isinstance(each, Tensor) and each.dtype.startswith(("int", "uint")) for each in read)
-            if moves or not floats:
-                self.touched.add(value)
+            if grows or not floats:
+                self.position_dependent.add(value)
             elif floats and counts and node.traits.any_size:
                 raise UnsupportedError(f"{node.label} makes floats of positions")
 
-    def _moves(self, tensor: Tensor) -> bool:
+    def _grows(self, tensor: Tensor) -> bool:
         near, far = (end.of(tensor).shape for end in self.ends)
         return bool(near != far)
 
@@ -224,7 +224,7 @@ class _Rows:
 
     def _check_constants(self, node: Node) -> None:
         """Constant masks and tables must cover all positions."""
-        known = set(self.names.values())
+        known = set(self.replacements.values())
         for value in node.inputs:
             if isinstance(value, Tensor) and value.constant is not None and value not in known:
                 self._check_table(node, value, value.rank - 1 if node.traits.tables is None else 0)
@@ -234,11 +234,16 @@ class _Rows:
         if source in self.caches:
             if (start, step) != (0, 1):
                 raise UnsupportedError(f"{node.label} takes a part of a cache")
-        elif source in self.touched and (start, step) == (0, 1) and end in self.touched:
+        elif source in self.position_dependent and (start, step) == (0, 1) and end in self.position_dependent:
             for side in self.ends:
                 if side.of(end).value > side.of(source).shape[axis]:
                     raise UnsupportedError(f"{node.label} takes more than there is")
-        elif source.constant is not None and source not in self.touched and step == 1 and isinstance(end, SymInt):
+        elif (
+            source.constant is not None
+            and source not in self.position_dependent
+            and step == 1
+            and isinstance(end, SymInt)
+        ):
             self._check_table(node, source, axis)
         else:
             raise UnsupportedError(f"{node.label} takes a part of what is as long as the context")
@@ -268,11 +273,11 @@ def _most_tokens(graph: Graph) -> int:
     return max(value.max_shape[1] for value in graph.inputs if isinstance(value, Tensor) and value.rank == 2)
 
 
-def _named(graph: Graph, names: dict[Value, Value]) -> Graph:
+def _substituted(graph: Graph, replacements: dict[Value, Value]) -> Graph:
     return replace(
         graph,
-        nodes=tuple(replace(node, args=renamed(node.args, names)) for node in graph.nodes),
-        values=tuple(names.get(value, value) for value in graph.values),
+        nodes=tuple(replace(node, args=renamed(node.args, replacements)) for node in graph.nodes),
+        values=tuple(replacements.get(value, value) for value in graph.values),
     )
 
 

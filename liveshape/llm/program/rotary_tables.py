@@ -20,15 +20,15 @@ from liveshape.graph.constants import all_bytes
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 # Tolerance for the same cosine computed on two machines, relative to the largest.
-_APART = {"float32": 1e-6, "float16": 1e-3}
+_TOLERANCE = {"float32": 1e-6, "float16": 1e-3}
 
 
-def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextParameters | None) -> dict[Value, Value]:
+def resized_tables(graph: Graph, context: int, rows: int, parameters: ContextParameters | None) -> dict[Value, Value]:
     """Replacements for the RoPE tables of a graph, with `rows` rows, for a context length.
 
     Without parameters the tables stay, and must be long enough.
 
-    Example: `longer_tables(graph, 4096, 4096, parameters_of(constants))`.
+    Example: `resized_tables(graph, 4096, 4096, parameters_of(constants))`.
     """
     found: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -37,7 +37,7 @@ def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextPara
             table = node.named[name]
             if table in found or not _is_table(graph, table):
                 continue
-            made = None if parameters is None else _remade(table, place, context, rows, parameters.rotation)
+            made = None if parameters is None else _recomputed(table, place, context, rows, parameters.rotation)
             if made is not None:
                 found[table] = made
             elif table.max_shape[0] < rows:
@@ -45,20 +45,20 @@ def longer_tables(graph: Graph, context: int, rows: int, parameters: ContextPara
     return found
 
 
-def turned_otherwise(parameters: ContextParameters | None, own: int, context: int) -> bytes:
+def changed_frequencies(parameters: ContextParameters | None, own: int, context: int) -> bytes:
     """The inverse frequencies for a context if they differ from those of the file's own; empty if they are equal.
 
-    Example: `turned_otherwise(parameters_of(constants), 4096, 131072) == b""` but for longrope and dynamic scaling.
+    Example: `changed_frequencies(parameters_of(constants), 4096, 131072) == b""` but for longrope and dynamic scaling.
     """
     if parameters is None:
         return b""
-    with _sound():
+    with _as_format_error():
         before, now = (inverse_frequencies(parameters.rotation, length).tobytes() for length in (own, context))
     return b"" if before == now else now
 
 
 @contextmanager
-def _sound() -> Iterator[None]:
+def _as_format_error() -> Iterator[None]:
     """Invalid RoPE parameters raise a FormatError, since they come from the file."""
     try:
         with np.errstate(all="ignore"):
@@ -72,7 +72,7 @@ def _is_table(graph: Graph, table: Any) -> bool:
     return fits and not graph.writers[table]
 
 
-def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotation) -> Tensor | None:
+def _recomputed(table: Tensor, place: int, context: int, rows: int, rotation: Rotation) -> Tensor | None:
     """The table of cosines (place 0) or sines (1) for another context; None if it is not one of this rotation."""
     assert table.constant is not None
     length, width = table.max_shape
@@ -82,10 +82,10 @@ def _remade(table: Tensor, place: int, context: int, rows: int, rotation: Rotati
     stored = np.frombuffer(all_bytes(table.constant), dtype).reshape(table.max_shape)
     # Layers with a sliding window may have a RoPE base of their own.
     for local in (False, True):
-        with _sound():
+        with _as_format_error():
             own = rotary_tables(rotation, length, local)[place].astype(dtype)
             scale = float(np.abs(own).max(initial=1.0))
-            if not np.allclose(own, stored, rtol=0, atol=_APART[table.dtype] * scale):
+            if not np.allclose(own, stored, rtol=0, atol=_TOLERANCE[table.dtype] * scale):
                 continue
             made = rotary_tables(rotation, context, local, rows)[place].astype(dtype)
         both = min(length, rows)

@@ -39,7 +39,7 @@ def without_windows(graph: Graph, tokens: Tensor, position: Tensor, context: int
         if node.traits.role is Role.ATTENTION:
             args = tuple(None if value in seen else value for value in args)
         nodes.append(replace(node, args=args))
-    return _without_unread(replace(graph, outputs=renamed(graph.outputs, names)), nodes)
+    return _without_dead_nodes(replace(graph, outputs=renamed(graph.outputs, names)), nodes)
 
 
 class _Distances:
@@ -77,7 +77,7 @@ class _Distances:
         return all(term in given for term in wanted)
 
 
-def _without_unread(graph: Graph, nodes: list[Node]) -> Graph:
+def _without_dead_nodes(graph: Graph, nodes: list[Node]) -> Graph:
     """Dead code elimination: drop nodes whose results are not read any more."""
     kept: list[Node] = []
     read: set[Value] = {value for value in graph.outputs if isinstance(value, Value)}

@@ -17,8 +17,8 @@ from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.state import State, states_of
 from liveshape.graph.traits import Role
-from liveshape.llm.program.early_rows import taken_early
-from liveshape.llm.program.rows import widened
+from liveshape.llm.program.hoist_last_rows import hoist_last_rows
+from liveshape.llm.program.last_logits import keep_last_logits
 from liveshape.lower.cse import share_subexpressions
 from liveshape.metadata import is_constant
 from liveshape.ops import sampling, symint
@@ -44,16 +44,16 @@ class Description:
     eos_ids: tuple[int, ...]
     bos_id: int | None
     logit_rows: int  # the most tokens of a call, its last ones, that have logits
-    chosen_rows: int  # the most of these that are sampled after
+    sampled_rows: int  # the most of these that are sampled after
 
 
 @dataclass(eq=False)
 class TokenGraph:
     """`forward` with the sampling tail; the sampling settings are live scalars of their own.
 
-    `choice` is the index of the sampling node. It can be resumed alone after a call, since its inputs are still valid:
-    the logits are an output, and the history is state. The nodes before it read graph inputs, whose memory may have
-    been reused by then.
+    `sample_node` is the index of the sampling node. It can be resumed alone after a call, since its inputs are still
+    valid: the logits are an output, and the history is state. The nodes before it read graph inputs, whose memory may
+    have been reused by then.
     """
 
     graph: Graph
@@ -64,7 +64,7 @@ class TokenGraph:
     states: tuple[State, ...]  # what outlives a call; with an axis only where a row is at the position of its token
     settings: dict[str, SymInt]
     rows: SymInt  # how many of the last tokens are sampled after; 1 at first
-    choice: int
+    sample_node: int
     description: Description
 
 
@@ -90,8 +90,8 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     """
     tokens, position, logits = signature(graph, constants)
     rows = SymInt("rows", 1)
-    graph, logits = widened(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
-    graph = taken_early(graph)
+    graph, logits = keep_last_logits(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
+    graph = hoist_last_rows(graph)
     states = at_positions(graph, position)
     description = _describe(constants, tokens, logits, states)
     if not states:
@@ -117,7 +117,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     count = add(symint.sym_size, tokens, 1, keep(SymInt("tokens of the call")))
     add(sampling.record, tokens, begin, history, None)
     length = add(symint.add, begin, count, keep(SymInt("tokens so far")))
-    token = keep(Tensor("token", "int32", (1, description.chosen_rows)))
+    token = keep(Tensor("token", "int32", (1, description.sampled_rows)))
     add(sampling.sample, logits, history, length, rows, *settings.values(), token)
     known = dict.fromkeys((*graph.values, rows, *values))
     extended = share_subexpressions(
@@ -217,7 +217,7 @@ def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states:
         eos_ids=tuple(int(end) for end in (ends if isinstance(ends, list) else [ends])),
         bos_id=None if begin is None or int(begin) < 0 else int(begin),
         logit_rows=given,
-        chosen_rows=min(given, MOST_ROWS),
+        sampled_rows=min(given, MOST_ROWS),
     )
 
 

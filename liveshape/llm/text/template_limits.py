@@ -31,7 +31,7 @@ from liveshape.llm.text.template_filters import FILTERS, TESTS
 from liveshape.llm.text.template_methods import ATTRIBUTES, FUNCTIONS, Items, call_method, percent
 
 _SOURCE = 1 << 16  # characters of a template: compiling takes memory, too
-_TURN_PER_NODE = 12  # units per node in the body of a loop or macro, per iteration or call
+_ITERATION_PER_NODE = 12  # units per node in the body of a loop or macro, per iteration or call
 _ALLOWED = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Const, nodes.Name, nodes.NSRef, nodes.Assign),
     *(nodes.AssignBlock, nodes.For, nodes.If, nodes.CondExpr, nodes.Macro, nodes.Call, nodes.CallBlock),
@@ -41,7 +41,7 @@ _ALLOWED = (
     *(nodes.Concat, nodes.Keyword, nodes.With, nodes.Scope, nodes.ExprStmt, nodes.Break, nodes.Continue),
 )
 # Internal filters: `%` is in no name that a template can write.
-_LOOPED, _TURN, _COMPARED, _SLICED, _JOINED, _KEY = "%loop", "%turn", "%compare", "%slice", "%join", "%key"
+_LOOPED, _ITERATION, _COMPARED, _SLICED, _JOINED, _KEY = "%loop", "%iteration", "%compare", "%slice", "%join", "%key"
 
 
 class _Generation(Extension):
@@ -75,7 +75,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {"range": self.globals["range"], **FUNCTIONS}
         own = {
             _LOOPED: Items,
-            _TURN: _turn,
+            _ITERATION: _iteration,
             _COMPARED: _compared,
             _SLICED: _sliced,
             _JOINED: _joined,
@@ -134,7 +134,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return call_method(owner, __obj.__name__, args, given)
         if kind is LoopContext:
             (iterable,) = args
-            return __obj(Items(iterable, __self._size * _TURN_PER_NODE + OPERATION))
+            return __obj(Items(iterable, __self._size * _ITERATION_PER_NODE + OPERATION))
         if kind is MethodType and type(owner) in (LoopContext, Cycler):
             weigh(args, 2)
         elif (
@@ -170,11 +170,11 @@ def _guarded(node: Any) -> Any:
             value[:] = [_guarded(each) if isinstance(each, nodes.Node) else each for each in value]
         elif isinstance(value, nodes.Node):
             setattr(node, field, _guarded(value))
-    cost = nodes.Const(OPERATION + ITEM + size * _TURN_PER_NODE, lineno=node.lineno) if size else None
+    cost = nodes.Const(OPERATION + ITEM + size * _ITERATION_PER_NODE, lineno=node.lineno) if size else None
     if isinstance(node, nodes.For):
         node.iter = _own(_LOOPED, node.iter, cost)
     elif isinstance(node, (nodes.Macro, nodes.CallBlock)):
-        node.body.insert(0, nodes.ExprStmt(_own(_TURN, cost), lineno=node.lineno))
+        node.body.insert(0, nodes.ExprStmt(_own(_ITERATION, cost), lineno=node.lineno))
     elif isinstance(node, nodes.Compare):
         operands: list[Any] = [each for one in node.ops for each in (nodes.Const(one.op, lineno=node.lineno), one.expr)]
         return _own(_COMPARED, node.expr, *operands)
@@ -192,7 +192,7 @@ def _own(name: str, node: Any, *args: Any) -> nodes.Filter:
     return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)
 
 
-def _turn(cost: int) -> str:
+def _iteration(cost: int) -> str:
     charge(cost)
     return ""
 

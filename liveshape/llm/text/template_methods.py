@@ -40,14 +40,14 @@ class Items:
     Example: `for item in Items([1, 2], 100): ...`.
     """
 
-    def __init__(self, value: Any, turn: int = OPERATION + ITEM) -> None:
+    def __init__(self, value: Any, cost: int = OPERATION + ITEM) -> None:
         if not isinstance(value, (str, list, tuple, dict, range, Undefined)):
             raise TypeError(f"{type(value).__name__} cannot be looped over")
-        self._value, self._turn = value, turn
+        self._value, self._cost = value, cost
 
     def __iter__(self) -> Iterator[Any]:
         for item in self._value:
-            charge(self._turn)
+            charge(self._cost)
             yield item
 
     def __len__(self) -> int:

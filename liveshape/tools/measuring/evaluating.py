@@ -39,7 +39,7 @@ class Compared:
         more = self.model.perplexity / self.source.perplexity - 1
         return (
             f"perplexity {self.model.perplexity:.3f}, the source's {self.source.perplexity:.3f} ({more:+.1%}); "
-            f"divergence {self.divergence:.4f}; the same likeliest token {self.agreement:.1%} "
+            f"divergence {self.divergence:.4f}; top-1 agreement {self.agreement:.1%} "
             f"({self.model.counted:,} tokens)"
         )
 

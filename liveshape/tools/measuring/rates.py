@@ -27,7 +27,7 @@ _COPIED_BYTES, _COPIED_BY_SOFTWARE = 512 << 20, 16 << 20  # larger than the cach
 _THREADS, _THREADS_OF_SOFTWARE = 1 << 18, 1 << 8  # enough for full occupancy
 _ENOUGH = 0.005  # seconds that a clock resolves well
 _TRIES = 5
-_MOST_TURNS = 1 << 20
+_MAX_ITERATIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ def _copy(device: Device) -> float:
     most = _COPIED_BY_SOFTWARE if device.adapter.software else _COPIED_BYTES
     threads = min(most, limits.max_binding_bytes, limits.max_buffer_bytes) // (16 * _VECTORS)
     nbytes = 16 * _VECTORS * threads
-    with _Work(device, "measure/copy", ("float32", "float32"), nbytes // 4, threads, EACH=_VECTORS) as work:
+    with _Work(device, "measure/copy", ("float32", "float32"), nbytes // 4, threads, THREAD_VECTORS=_VECTORS) as work:
         return 2 * nbytes / work.best()
 
 
 def _computing(kernel: str, dtype: str) -> Callable[[Device], float]:
     def measured(device: Device) -> float:
-        threads, turns = _THREADS_OF_SOFTWARE if device.adapter.software else _THREADS, 8
-        with _Work(device, kernel, (dtype,), 4 * threads, threads, turns=turns) as work:
-            while work.once() < _ENOUGH and turns < _MOST_TURNS:
-                turns *= 4
-                work.put(turns=turns)
-            return _OPERATIONS * threads * turns / work.best()
+        threads, iterations = _THREADS_OF_SOFTWARE if device.adapter.software else _THREADS, 8
+        with _Work(device, kernel, (dtype,), 4 * threads, threads, iterations=iterations) as work:
+            while work.once() < _ENOUGH and iterations < _MAX_ITERATIONS:
+                iterations *= 4
+                work.put(iterations=iterations)
+            return _OPERATIONS * threads * iterations / work.best()
 
     return measured
 

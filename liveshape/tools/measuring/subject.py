@@ -23,7 +23,7 @@ from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
-from liveshape.run.weights import Progress
+from liveshape.progress import Progress
 from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph, shape_of
 from liveshape.tools.model_argument import contexts_of, runnable_model

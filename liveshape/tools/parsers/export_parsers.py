@@ -57,30 +57,37 @@ def add_commands(add: Add) -> None:
 
 
 def _add_export(add: Add) -> None:
-    exporting = add("export", "make a folder that runs of a model", _EXPORT, _run_export, False)
+    exporting = add("export", "export a model to a folder that runs", _EXPORT, _run_export, False)
     exporting.add_argument("source", metavar="SOURCE", help="a folder, a file, or module:function")
     exporting.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    exporting.add_argument("--quant", choices=get_args(Mode), default="auto", help="of the weights (default auto)")
     exporting.add_argument(
-        "--group-size", metavar="N", type=positive, help="weights that share a scale (default 32, of 8 bits 128)"
+        "--quant", choices=get_args(Mode), default="auto", help="quantization of the weights (default auto)"
+    )
+    exporting.add_argument(
+        "--group-size",
+        metavar="N",
+        type=positive,
+        help="quantization group: weights that share a scale (default 32, of 8 bits 128)",
     )
     exporting.add_argument("--adapter", metavar="FOLDER", help="a LoRA adapter of peft, merged into the weights")
     exporting.add_argument("--keep-embedding", action="store_true", help="do not quantize the embedding")
     exporting.add_argument(
-        "--max-seq-len", metavar="S", type=positive, help="tokens of a prompt in one call (default 512)"
+        "--max-seq-len", metavar="S", type=positive, help="prefill chunk: most tokens of one call (default 512)"
     )
     exporting.add_argument(
-        "--max-context", metavar="C", type=positive, help="tokens that the cache holds, unless a load asks for others"
+        "--max-context", metavar="C", type=positive, help="context length, unless a load asks for another"
     )
-    exporting.add_argument("--dtype", choices=("fp32", "fp16"), default="fp32", help="of everything else, on the GPU")
+    exporting.add_argument(
+        "--dtype", choices=("fp32", "fp16"), default="fp32", help="of what is not quantized, on the GPU"
+    )
     exporting.add_argument("--full-logits", action="store_true", help="logits of every token, not of the last alone")
-    exporting.add_argument("--allow-split", action="store_true", help="let operators outside of one delegate pass")
+    exporting.add_argument("--allow-split", action="store_true", help="allow operators outside of a single delegate")
     exporting.add_argument(
         "--evaluate",
         metavar="TEXT",
         nargs="?",
         const="",
-        help="measure what rounding cost on a file with a text, or on one that liveshape brings",
+        help="measure the loss of quantization on a text file, or on the one that liveshape ships",
     )
     exporting.add_argument("--device", metavar="WHICH", help="what --evaluate runs on, by index or a part of its name")
     exporting.add_argument(
@@ -89,7 +96,7 @@ def _add_export(add: Add) -> None:
 
 
 def _add_cache(add: Add) -> None:
-    keeping = add("cache", "list or remove the models that were converted", _CACHE, _run_cache, False)
+    keeping = add("cache", "list or remove converted models", _CACHE, _run_cache, False)
     keeping.add_argument(
         "--clear", choices=("all", "stale"), nargs="?", const="all", help="remove all of them, or those that are stale"
     )

@@ -88,7 +88,7 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
         "--activations",
         choices=("float32", "int8"),
         default="float32",
-        help="of 4-bit layers; int8 rounds them: faster on a GPU, a little less exact (default float32)",
+        help="of 4-bit layers; int8 quantizes them: faster on a GPU, a little less exact (default float32)",
     )
 
 
@@ -105,9 +105,9 @@ def add_conversion(parser: argparse.ArgumentParser, context: bool = True) -> Non
             "--max-context",
             metavar="C",
             type=positive,
-            help="tokens that the cache holds (default 2048, or the model's)",
+            help="context length: tokens in the KV cache (default 2048, or the model's)",
         )
-    parser.add_argument("--no-cache", action="store_true", help="convert it for this time alone")
+    parser.add_argument("--no-cache", action="store_true", help="do not keep the conversion")
 
 
 def conversion_of(arguments: argparse.Namespace) -> Conversion:

@@ -23,7 +23,7 @@ MODEL and --shape are those of `liveshape bench`. Each work runs once to warm up
 the times of the host, with the device's clock around submits, and around every kernel; the fastest run counts.
 Every line has its share of the time, the bytes and operations that the plan says it needs, and how near that is to what
 the adapter does at its best (`liveshape devices --measure`; measured now if it is not known). A byte counts once,
-however often it is read. Layers are told by attention, which comes once in each.
+however often it is read. Layers are found by attention, which comes once in each.
 
 examples:
   liveshape profile --shape 1b -p 512 -n 32
@@ -38,13 +38,15 @@ def add_commands(add: Add) -> None:
     """
     timing = add("bench", "measure tokens per second, or the time of a call", _BENCH, _run_bench)
     _add_measured(timing, tokens="128", repeats=5)
-    timing.add_argument("-o", "--output", choices=("md", "json", "csv"), default="md", help="as what (default md)")
+    timing.add_argument(
+        "-o", "--output", choices=("md", "json", "csv"), default="md", help="output format (default md)"
+    )
     timing.add_argument("--plot", metavar="FILE", help="write a plot: generation over depth, or bars (.svg)")
 
     looking = add("profile", "show where the time goes: kernels, operators, layers, host", _PROFILE, _run_profile)
     _add_measured(looking, tokens="32", repeats=3)
     looking.add_argument("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev shows (.json)")
-    looking.add_argument("--remeasure", action="store_true", help="measure what the adapter does at its best anew")
+    looking.add_argument("--remeasure", action="store_true", help="measure the peak rates of the adapter again")
     looking.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -53,7 +55,12 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a language model, or a .pte file")
     parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
     parser.add_argument(
-        "-p", "--prompt", metavar="N,..", type=counts, default=[512], help="tokens of a prompt, 0: none (default 512)"
+        "-p",
+        "--prompt",
+        metavar="N,..",
+        type=counts,
+        default=[512],
+        help="prompt lengths (prefill), 0: none (default 512)",
     )
     parser.add_argument(
         "-n",
@@ -61,13 +68,15 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
         metavar="N,..",
         type=counts,
         default=counts(tokens),
-        help=f"tokens to generate, 0: none (default {tokens})",
+        help=f"tokens to generate (decode), 0: none (default {tokens})",
     )
-    parser.add_argument("-d", "--depth", metavar="N,..", type=counts, default=[0], help="tokens before (default 0)")
     parser.add_argument(
-        "-r", "--repetitions", metavar="N", type=positive, default=repeats, help=f"counted runs (default {repeats})"
+        "-d", "--depth", metavar="N,..", type=counts, default=[0], help="tokens in the KV cache before (default 0)"
     )
-    parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
+    parser.add_argument(
+        "-r", "--repetitions", metavar="N", type=positive, default=repeats, help=f"timed runs (default {repeats})"
+    )
+    parser.add_argument("--half-cache", action="store_true", help="float16 KV cache")
     add_activations(parser)
     parser.add_argument("--data", metavar="FILE", action="append", default=[], help="a .ptd file of a .pte")
     parser.add_argument("--method", metavar="NAME", default="forward", help="of a .pte (default forward)")

@@ -13,7 +13,7 @@ examples:
   LIVESHAPE_DEVICE=nvidia liveshape devices          which one would that be?
   liveshape devices --measure                        how fast is each at copying and computing?
 
---measure is remembered per adapter and driver in the user's cache folder (LIVESHAPE_CACHE), for `liveshape profile`."""
+--measure is cached per adapter and driver in the user's cache folder (LIVESHAPE_CACHE), for `liveshape profile`."""
 
 _INSPECT = """\
 Needs no GPU: without one the limits are those that every WebGPU device has.
@@ -57,8 +57,10 @@ def add_commands(add: Add) -> None:
 def _add_devices(add: Add) -> None:
     listing = add("devices", "list the adapters of this machine", _DEVICES, _run_devices)
     listing.add_argument("--json", action="store_true", help="print JSON")
-    listing.add_argument("--measure", action="store_true", help="measure its copy rate and arithmetic, or recall them")
-    listing.add_argument("--remeasure", action="store_true", help="measure them anew")
+    listing.add_argument(
+        "--measure", action="store_true", help="measure memory bandwidth and arithmetic rates, or print the cached ones"
+    )
+    listing.add_argument("--remeasure", action="store_true", help="measure them again")
 
 
 def _add_inspect(add: Add) -> None:
@@ -75,16 +77,18 @@ def _add_ops(add: Add) -> None:
 
 def _add_run(add: Add) -> None:
     running = add("run", "run a program on given or random inputs", _RUN, _run_run)
-    _add_program(running, "a .pte file, a folder with one, or what is converted")
+    _add_program(running, "a .pte file, a folder with one, or a checkpoint to convert")
     running.add_argument("--input-shapes", metavar="SHAPES", help="such as 1x7x64,1: one shape per input")
     running.add_argument("--inputs", metavar="FILE", nargs="+", help=".npy, .npz or raw .bin, in order or NAME=FILE")
     running.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
     running.add_argument("--repeat", metavar="N", type=positive, default=1, help="how often to run (default 1)")
     running.add_argument("--output-file", metavar="FILE", help="write the outputs to a .npz, or a single one to a .npy")
-    running.add_argument("--print", choices=("none", "summary", "all"), default="summary", help="what to show of them")
+    running.add_argument(
+        "--print", choices=("none", "summary", "all"), default="summary", help="how much of the outputs to print"
+    )
     add_activations(running)
     add_conversion(running, context=False)
-    running.add_argument("--strict", action="store_true", help="refuse operators that only the host computes")
+    running.add_argument("--strict", action="store_true", help="refuse operators without a kernel (host fallback)")
     # Aliases for the flags of executor_runner.
     running.add_argument("--print-output", dest="print", choices=("none", "summary", "all"), help=argparse.SUPPRESS)
     running.add_argument("--num-executions", dest="repeat", type=positive, help=argparse.SUPPRESS)

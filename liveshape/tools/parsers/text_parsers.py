@@ -20,11 +20,11 @@ from liveshape.tools.parsers.flags import (
 _GENERATE = f"""\
 MODEL is a folder with model.pte and tokenizer.json, or a .pte beside its tokenizer; without it, the shipped one.
 {SOURCES}
-A prompt is what a user says where the model has a chat template; with --raw it is a text that the model goes on from.
+A prompt is a user message where the model has a chat template; with --raw it is a text to be continued.
 Several -p are answered one after the other, each below a line with its prompt; --json prints a list then.
 What is not given is as the model's generation_config.json recommends.
 Text goes to stdout as it comes, tokens per second to stderr.
---prompt-cache FILE is made if it is not there. What it and the prompt begin with alike is not computed again, and at
+--prompt-cache FILE is made if it is not there. The common prefix of it and the prompt is not computed again, and at
 the end it holds the prompt and the text. A FILE of another model, or that is no cache, is an error and stays as it is.
 
 examples:
@@ -69,68 +69,74 @@ def add_commands(add: Add) -> None:
     generating = add("generate", "generate text from a prompt", _GENERATE, _run_generate)
     _add_language_model(generating, max_tokens=256)
     generating.add_argument(
-        "-p", "--prompt", metavar="TEXT", action="append", help="what to say or begin with; - is stdin; may be repeated"
+        "-p", "--prompt", metavar="TEXT", action="append", help="the prompt; - is stdin; may be repeated"
     )
     generating.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt")
     generating.add_argument("--raw", action="store_true", help="take the prompt as it is, without the chat template")
     generating.add_argument("--json", action="store_true", help="print JSON")
     generating.add_argument(
-        "--logprobs", metavar="N", type=natural, help="with --json: how likely each token and the N likeliest were"
+        "--logprobs", metavar="N", type=natural, help="with --json: log-probabilities of each token and of the top N"
     )
 
     chatting = add("chat", "talk to a language model", _CHAT, _run_chat)
     _add_language_model(chatting, max_tokens=-1)
 
-    foretelling = add("perplexity", "measure how well a model foretells a text", _PERPLEXITY, _run_perplexity)
-    foretelling.add_argument("model", metavar="MODEL", help="a folder, a .pte, or what is converted")
-    foretelling.add_argument("file", metavar="FILE", help="a text; - is stdin")
-    foretelling.add_argument(
+    measuring = add("perplexity", "measure the perplexity of a model on a text", _PERPLEXITY, _run_perplexity)
+    measuring.add_argument("model", metavar="MODEL", help="a folder, a .pte, or a checkpoint to convert")
+    measuring.add_argument("file", metavar="FILE", help="a text; - is stdin")
+    measuring.add_argument(
         "-c", "--context", metavar="N", type=positive, help="tokens of a window (default 512, or the model's)"
     )
-    foretelling.add_argument("--half-cache", action="store_true", help="keep the cache in float16")
-    add_activations(foretelling)
-    add_conversion(foretelling)
-    foretelling.add_argument("--json", action="store_true", help="print JSON")
+    measuring.add_argument("--half-cache", action="store_true", help="float16 KV cache")
+    add_activations(measuring)
+    add_conversion(measuring)
+    measuring.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     most = "while there is context" if max_tokens < 0 else max_tokens
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or what is converted")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or a checkpoint to convert")
     parser.add_argument(
         "-n",
         "--max-tokens",
         metavar="N",
         type=positive_or_all,
         default=max_tokens,
-        help=f"at most so many, -1: all (default {most})",
+        help=f"tokens to generate at most, -1: to the end of the context (default {most})",
     )
     parser.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", help="the system prompt")
     parser.add_argument("--chat-template", metavar="FILE", help="a jinja template for messages, instead of the model's")
-    parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="end before this; may be repeated")
-    parser.add_argument("--temp", "--temperature", metavar="T", type=float, help="0 takes the likeliest token")
-    parser.add_argument("--top-k", metavar="K", type=int, help="of the K likeliest; 0 is off")
-    parser.add_argument("--top-p", metavar="P", type=float, help="of the likeliest that reach P together; 1 is off")
-    parser.add_argument("--min-p", metavar="P", type=float, help="none below P times the likeliest; 0 is off")
-    parser.add_argument("--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="1 is off")
-    parser.add_argument("-s", "--seed", metavar="N", type=seed, help="the same seed gives the same text; -1 draws one")
+    parser.add_argument("--stop", metavar="TEXT", action="append", default=[], help="stop string; may be repeated")
+    parser.add_argument("--temp", "--temperature", metavar="T", type=float, help="sampling temperature; 0 is greedy")
+    parser.add_argument("--top-k", metavar="K", type=int, help="sample from the K most likely tokens; 0 is off")
+    parser.add_argument("--top-p", metavar="P", type=float, help="nucleus sampling: cumulative probability; 1 is off")
     parser.add_argument(
-        "--prompt-cache", metavar="FILE", help="take what it holds of the prompt from there, and save the text to it"
+        "--min-p", metavar="P", type=float, help="minimum probability, relative to the most likely token; 0 is off"
     )
     parser.add_argument(
-        "--json-schema", metavar="FILE|TEXT", help="JSON of this schema alone (needs the extra `constrain`)"
+        "--repeat-penalty", "--repetition-penalty", metavar="R", type=float, help="repetition penalty; 1 is off"
     )
-    parser.add_argument("--regex", metavar="TEXT", help="what this regular expression matches alone (the same extra)")
-    parser.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
+    parser.add_argument(
+        "-s", "--seed", metavar="N", type=seed, help="random seed: the same one gives the same text; -1 draws one"
+    )
+    parser.add_argument("--prompt-cache", metavar="FILE", help="reuse the KV cache saved there, and save it at the end")
+    parser.add_argument(
+        "--json-schema",
+        metavar="FILE|TEXT",
+        help="constrained decoding: JSON of this schema (needs the extra `constrain`)",
+    )
+    parser.add_argument("--regex", metavar="TEXT", help="constrained decoding: text that matches (the same extra)")
+    parser.add_argument("--half-cache", action="store_true", help="float16 KV cache: half of the memory")
     add_activations(parser)
     add_conversion(parser)
     parser.add_argument(
         "--lookahead",
         metavar="HOW",
         help="speculative decoding: ngram, or the folder of a draft model with this tokenizer; the same text, sooner, "
-        "but with --activations int8 words that are about as likely may differ",
+        "but with --activations int8 near ties may be sampled otherwise",
     )
     parser.add_argument(
-        "--lookahead-tokens", metavar="K", type=positive, default=7, help="draft tokens at a time (default 7)"
+        "--lookahead-tokens", metavar="K", type=positive, default=7, help="draft tokens per step (default 7)"
     )
 
 

@@ -3,7 +3,7 @@ override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen
 
 // How many elements of a four exist; the constant lets loops over whole heads unroll.
 fn width_of(four: u32) -> u32 {
-    return select(min(4u, HEAD - four * 4u), 4u, HEAD % 4u == 0u);
+    return select(min(4u, HEAD_SIZE - four * 4u), 4u, HEAD_SIZE % 4u == 0u);
 }
 
 fn query_four(place: u32, four: u32) -> vec4<f32> {

@@ -1,9 +1,9 @@
 // The queries that share one head of keys are its rows: row r is query `r / group` of the r % group-th head of the
 // group. A unit is a block of rows of one head of one batch; strides are in elements, those of keys and values in
 // vectors.
-override HEAD: u32 = 64; // elements of a head
+override HEAD_SIZE: u32 = 64; // elements of a head
 
-const FOURS: u32 = (HEAD + 3) / 4;
+const VEC4S: u32 = (HEAD_SIZE + 3) / 4;
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
 
 struct Params {

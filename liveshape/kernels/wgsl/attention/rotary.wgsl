@@ -6,7 +6,7 @@
 // TAngle: f32, f16
 // TKey: f32, f16
 override WG: u32 = 64;
-override NEIGHBOURS: bool = true; // a pair is two neighbours, else elements `half` apart with angles of their own
+override INTERLEAVED: bool = true; // a pair is two neighbours, else elements `half` apart with angles of their own
 
 struct Params {
     query_pairs: u32,
@@ -43,7 +43,7 @@ struct Params {
 
 // The columns of pair `i`: `half` pairs are rotated, what partial rotary leaves follows in twos.
 fn columns_of(i: u32) -> vec2<u32> {
-    if (i >= params.half || NEIGHBOURS) {
+    if (i >= params.half || INTERLEAVED) {
         return vec2<u32>(2u * i, 2u * i + 1u);
     }
     return vec2<u32>(i, i + params.half);
@@ -65,7 +65,7 @@ fn each(index: u32) {
         let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
         let batch = vector / select(params.query_vectors, params.key_vectors, of_keys);
         let angle = batch * params.table_stride + (params.first_row + row) * params.table_width + i;
-        x = rotated(x, angle, angle + select(params.half, 0u, NEIGHBOURS));
+        x = rotated(x, angle, angle + select(params.half, 0u, INTERLEAVED));
     }
     if (of_keys) {
         let into = places / params.key_run * params.key_stride + params.key_start + places % params.key_run;

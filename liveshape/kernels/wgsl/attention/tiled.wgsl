@@ -1,5 +1,5 @@
 // Attention of many rows: a workgroup takes TILE_ROWS of them through a split of the context, KEYS at a time, and keeps
-// only the running maximum, sum of exponentials and sums of each (online softmax). A thread holds HELD rows: first
+// only the running maximum, sum of exponentials and sums of each (online softmax). A thread has THREAD_ROWS rows: first
 // against some keys, then against some columns. The next tile is prefetched to registers while this one is multiplied.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
@@ -7,10 +7,10 @@
 // TMask: f32, f16, u32
 override WG: u32 = 128;
 override TILE_ROWS: u32 = 64;
-override HELD: u32 = 8; // a multiple of four
+override THREAD_ROWS: u32 = 8; // a multiple of four
 override KEYS: u32 = 32;
-override DEPTH: u32 = 4; // fours of the head at a time, a power of two; all of them at once keep the queries in place
-override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys did
+override TILE_DEPTH: u32 = 4; // vec4s of the head at a time, a power of two; all at once keep the queries in place
+override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all keys did
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
@@ -24,54 +24,54 @@ override VALUE_KEYS: u32 = 8; // whose values lie where DEPTH fours of all keys 
 #include attention/operands
 #include attention/store_split
 
-const ROW_FOURS: u32 = TILE_ROWS / 4;
-const HELD_FOURS: u32 = HELD / 4;
-const ROW_THREADS: u32 = TILE_ROWS / HELD;
+const ROW_VEC4S: u32 = TILE_ROWS / 4;
+const THREAD_ROW_VEC4S: u32 = THREAD_ROWS / 4;
+const ROW_THREADS: u32 = TILE_ROWS / THREAD_ROWS;
 const KEY_THREADS: u32 = WG / ROW_THREADS;
 const THREAD_KEYS: u32 = KEYS / KEY_THREADS;
-const SCORES: u32 = THREAD_KEYS * HELD_FOURS;
-const COLUMNS: u32 = (FOURS + KEY_THREADS - 1) / KEY_THREADS; // fours of a thread
-const SUMS: u32 = COLUMNS * HELD;
-const KEY_PLACES: u32 = KEYS * DEPTH;
-const VALUE_PLACES: u32 = VALUE_KEYS * FOURS;
-const STAGE: u32 = max(KEY_PLACES, VALUE_PLACES);
-const KEY_LOADS: u32 = (KEY_PLACES + WG - 1) / WG;
-const VALUE_LOADS: u32 = (VALUE_PLACES + WG - 1) / WG;
-const AHEAD: u32 = max(KEY_LOADS, VALUE_LOADS);
-const MANY: bool = WG >= 64; // fewer threads read values where they lie rather than wait for each other
-const PIECE: u32 = select(KEYS, VALUE_KEYS, MANY); // keys whose values are at hand
-const STEP: u32 = select(1u, min(VALUE_KEYS, 4u), MANY);
+const SCORES: u32 = THREAD_KEYS * THREAD_ROW_VEC4S;
+const COLUMNS: u32 = (VEC4S + KEY_THREADS - 1) / KEY_THREADS; // vec4s of a thread
+const SUMS: u32 = COLUMNS * THREAD_ROWS;
+const KEY_VEC4S: u32 = KEYS * TILE_DEPTH;
+const VALUE_VEC4S: u32 = VALUE_KEYS * VEC4S;
+const STAGE_VEC4S: u32 = max(KEY_VEC4S, VALUE_VEC4S);
+const KEY_LOADS: u32 = (KEY_VEC4S + WG - 1) / WG;
+const VALUE_LOADS: u32 = (VALUE_VEC4S + WG - 1) / WG;
+const PREFETCH_VEC4S: u32 = max(KEY_LOADS, VALUE_LOADS);
+const MANY_THREADS: bool = WG >= 64; // fewer threads read values where they lie rather than wait for each other
+const VALUE_CHUNK: u32 = select(KEYS, VALUE_KEYS, MANY_THREADS); // keys whose values are at hand
+const VALUE_UNROLL: u32 = select(1u, min(VALUE_KEYS, 4u), MANY_THREADS);
 
-alias Held = array<vec4<f32>, HELD_FOURS>; // a number for each row of a thread
+alias ThreadRows = array<vec4<f32>, THREAD_ROW_VEC4S>; // a number for each row of a thread
 
-var<workgroup> tile_queries: array<vec4<f32>, TILE_ROWS * DEPTH>;
-var<workgroup> stage: array<vec4<f32>, STAGE>; // keys, then their values
-var<workgroup> weights: array<vec4<f32>, KEYS * ROW_FOURS>; // of a key for four rows
-var<private> prefetched: array<vec4<f32>, AHEAD>;
+var<workgroup> tile_queries: array<vec4<f32>, TILE_ROWS * TILE_DEPTH>;
+var<workgroup> stage: array<vec4<f32>, STAGE_VEC4S>; // keys, then their values
+var<workgroup> weights: array<vec4<f32>, KEYS * ROW_VEC4S>; // of a key for four rows
+var<private> prefetched: array<vec4<f32>, PREFETCH_VEC4S>;
 
 // Swizzled: each line is rotated by one more than the one before, so that neighbours lie in different banks.
 fn line_place(line: u32, four: u32) -> u32 {
-    return line * DEPTH + select(four, (four + line) % DEPTH, MANY);
+    return line * TILE_DEPTH + select(four, (four + line) % TILE_DEPTH, MANY_THREADS);
 }
 
 fn weight_place(key: u32, row_four: u32) -> u32 {
-    return key * ROW_FOURS + select(row_four, (row_four + key) % ROW_FOURS, MANY);
+    return key * ROW_VEC4S + select(row_four, (row_four + key) % ROW_VEC4S, MANY_THREADS);
 }
 
 #include attention/row_reduction
 
 fn load_queries(thread: u32, unit: Unit, first_four: u32) {
-    for (var i = thread; i < TILE_ROWS * DEPTH; i += WG) {
-        let row = min(unit.block * TILE_ROWS + i / DEPTH, params.rows - 1u);
-        let four = min(first_four + i % DEPTH, FOURS - 1u);
-        tile_queries[line_place(i / DEPTH, i % DEPTH)] = query_four(query_place(unit, row), four);
+    for (var i = thread; i < TILE_ROWS * TILE_DEPTH; i += WG) {
+        let row = min(unit.block * TILE_ROWS + i / TILE_DEPTH, params.rows - 1u);
+        let four = min(first_four + i % TILE_DEPTH, VEC4S - 1u);
+        tile_queries[line_place(i / TILE_DEPTH, i % TILE_DEPTH)] = query_four(query_place(unit, row), four);
     }
 }
 
-// Past the last key and past the head comes the last there is: its score is hidden, its fours are not looked at.
+// Past the last key and past the head comes the last there is: its score is hidden, its vec4s are not looked at.
 fn key_at(place: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) -> vec4<f32> {
-    let key = min(first_key + place / DEPTH, last_key - 1u);
-    return key_four(key_place(unit, key), min(first_four + place % DEPTH, FOURS - 1u));
+    let key = min(first_key + place / TILE_DEPTH, last_key - 1u);
+    return key_four(key_place(unit, key), min(first_four + place % TILE_DEPTH, VEC4S - 1u));
 }
 
 fn fetch_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
@@ -83,11 +83,11 @@ fn fetch_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four
 fn stage_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four: u32) {
     for (var i = 0u; i < KEY_LOADS; i++) {
         let place = thread + i * WG;
-        if (KEY_PLACES % WG == 0u || place < KEY_PLACES) {
-            if (!MANY) {
+        if (KEY_VEC4S % WG == 0u || place < KEY_VEC4S) {
+            if (!MANY_THREADS) {
                 prefetched[i] = key_at(place, unit, first_key, last_key, first_four);
             }
-            stage[line_place(place / DEPTH, place % DEPTH)] = prefetched[i];
+            stage[line_place(place / TILE_DEPTH, place % TILE_DEPTH)] = prefetched[i];
         }
     }
 }
@@ -95,8 +95,8 @@ fn stage_keys(thread: u32, unit: Unit, first_key: u32, last_key: u32, first_four
 fn fetch_values(thread: u32, unit: Unit, first_key: u32, last_key: u32) {
     for (var i = 0u; i < VALUE_LOADS; i++) {
         let place = thread + i * WG;
-        let key = first_key + place / FOURS;
-        let value = value_four(key_place(unit, min(key, last_key - 1u)), place % FOURS);
+        let key = first_key + place / VEC4S;
+        let value = value_four(key_place(unit, min(key, last_key - 1u)), place % VEC4S);
         prefetched[i] = select(vec4<f32>(), value, key < last_key);
     }
 }
@@ -104,7 +104,7 @@ fn fetch_values(thread: u32, unit: Unit, first_key: u32, last_key: u32) {
 fn stage_values(thread: u32) {
     for (var i = 0u; i < VALUE_LOADS; i++) {
         let place = thread + i * WG;
-        if (VALUE_PLACES % WG == 0u || place < VALUE_PLACES) {
+        if (VALUE_VEC4S % WG == 0u || place < VALUE_VEC4S) {
             stage[place] = prefetched[i];
         }
     }
@@ -134,36 +134,36 @@ fn main(
         last_key = min(last_key, params.position + last_row / params.group + 1u);
         seen_by_all = min(last_key, params.position + first_row / params.group + 1u);
     }
-    var visibles: array<Visible, HELD>;
-    for (var r = 0u; r < HELD; r++) {
+    var visibles: array<Visible, THREAD_ROWS>;
+    for (var r = 0u; r < THREAD_ROWS; r++) {
         visibles[r] = visible_to(unit, first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u);
     }
-    var running_maximum: Held;
-    for (var h = 0u; h < HELD_FOURS; h++) {
+    var running_maximum: ThreadRows;
+    for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
         running_maximum[h] = vec4<f32>(LOWEST);
     }
-    var exp_sum: Held; // of this thread's keys
+    var exp_sum: ThreadRows; // of this thread's keys
     var sums: array<vec4<f32>, SUMS>; // the rows of one column four, then of the next
-    if (MANY && begin < last_key) {
+    if (MANY_THREADS && begin < last_key) {
         fetch_keys(thread, unit, begin, last_key, 0u);
     }
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
         var scores = array<vec4<f32>, SCORES>();
-        for (var first_four = 0u; first_four < FOURS; first_four += DEPTH) {
+        for (var first_four = 0u; first_four < VEC4S; first_four += TILE_DEPTH) {
             workgroupBarrier();
             stage_keys(thread, unit, first_key, last_key, first_four);
-            if (FOURS > DEPTH || first_key == begin) {
+            if (VEC4S > TILE_DEPTH || first_key == begin) {
                 load_queries(thread, unit, first_four);
             }
             workgroupBarrier();
-            if (MANY && first_four + DEPTH < FOURS) {
-                fetch_keys(thread, unit, first_key, last_key, first_four + DEPTH);
-            } else if (MANY) {
+            if (MANY_THREADS && first_four + TILE_DEPTH < VEC4S) {
+                fetch_keys(thread, unit, first_key, last_key, first_four + TILE_DEPTH);
+            } else if (MANY_THREADS) {
                 fetch_values(thread, unit, first_key, last_key);
             }
-            for (var four = 0u; four < select(min(DEPTH, FOURS - first_four), DEPTH, FOURS % DEPTH == 0u); four++) {
-                var blocks: array<mat4x4<f32>, HELD_FOURS>; // an element of four queries in a column
-                for (var h = 0u; h < HELD_FOURS; h++) {
+            for (var four = 0u; four < select(min(TILE_DEPTH, VEC4S - first_four), TILE_DEPTH, VEC4S % TILE_DEPTH == 0u); four++) {
+                var blocks: array<mat4x4<f32>, THREAD_ROW_VEC4S>; // an element of four queries in a column
+                for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
                     let row = (row_thread + h * ROW_THREADS) * 4u;
                     blocks[h] = transpose(mat4x4<f32>(
                         tile_queries[line_place(row, four)],
@@ -174,12 +174,12 @@ fn main(
                 }
                 for (var j = 0u; j < THREAD_KEYS; j++) {
                     let key = stage[line_place(key_thread + j * KEY_THREADS, four)];
-                    for (var h = 0u; h < HELD_FOURS; h++) {
-                        var score = scores[j * HELD_FOURS + h];
+                    for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
+                        var score = scores[j * THREAD_ROW_VEC4S + h];
                         score = fma(blocks[h][0], vec4<f32>(key.x), score);
                         score = fma(blocks[h][1], vec4<f32>(key.y), score);
                         score = fma(blocks[h][2], vec4<f32>(key.z), score);
-                        scores[j * HELD_FOURS + h] = fma(blocks[h][3], vec4<f32>(key.w), score);
+                        scores[j * THREAD_ROW_VEC4S + h] = fma(blocks[h][3], vec4<f32>(key.w), score);
                     }
                 }
             }
@@ -190,66 +190,66 @@ fn main(
                 let key = first_key + key_thread + j * KEY_THREADS;
                 // A key past the end takes the mask of the last one, and is hidden.
                 let real = min(key, last_key - 1u);
-                for (var r = 0u; r < HELD; r++) {
-                    let score = masked(visibles[r], real, scores[j * HELD_FOURS + r / 4u][r % 4u]);
-                    scores[j * HELD_FOURS + r / 4u][r % 4u] = select(params.hidden, score, key < last_key);
+                for (var r = 0u; r < THREAD_ROWS; r++) {
+                    let score = masked(visibles[r], real, scores[j * THREAD_ROW_VEC4S + r / 4u][r % 4u]);
+                    scores[j * THREAD_ROW_VEC4S + r / 4u][r % 4u] = select(params.hidden, score, key < last_key);
                 }
             }
         }
         var maximum = running_maximum;
-        for (var h = 0u; h < HELD_FOURS; h++) {
+        for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
             for (var j = 0u; j < THREAD_KEYS; j++) {
-                maximum[h] = max(maximum[h], scores[j * HELD_FOURS + h]);
+                maximum[h] = max(maximum[h], scores[j * THREAD_ROW_VEC4S + h]);
             }
         }
         maximum = row_maximum(row_thread, key_thread, maximum);
-        for (var h = 0u; h < HELD_FOURS; h++) {
+        for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
             let correction = exp(running_maximum[h] - maximum[h]);
             running_maximum[h] = maximum[h];
             exp_sum[h] *= correction;
             for (var j = 0u; j < THREAD_KEYS; j++) {
-                let score = scores[j * HELD_FOURS + h];
+                let score = scores[j * THREAD_ROW_VEC4S + h];
                 let weight = select(exp(score - running_maximum[h]), vec4<f32>(), score < vec4<f32>(LOWEST));
                 exp_sum[h] += weight;
                 weights[weight_place(key_thread + j * KEY_THREADS, row_thread + h * ROW_THREADS)] = weight;
             }
             for (var c = 0u; c < COLUMNS; c++) {
                 for (var r = 0u; r < 4u; r++) {
-                    sums[c * HELD + h * 4u + r] *= correction[r];
+                    sums[c * THREAD_ROWS + h * 4u + r] *= correction[r];
                 }
             }
         }
         let count = min(KEYS, last_key - first_key);
-        for (var first = 0u; first < count; first += PIECE) {
+        for (var first = 0u; first < count; first += VALUE_CHUNK) {
             if (first > 0u) {
                 workgroupBarrier();
             }
-            if (MANY) {
+            if (MANY_THREADS) {
                 stage_values(thread);
             }
             workgroupBarrier();
-            if (MANY && first + PIECE < count) {
-                fetch_values(thread, unit, first_key + first + PIECE, last_key);
-            } else if (MANY && first_key + KEYS < last_key) {
+            if (MANY_THREADS && first + VALUE_CHUNK < count) {
+                fetch_values(thread, unit, first_key + first + VALUE_CHUNK, last_key);
+            } else if (MANY_THREADS && first_key + KEYS < last_key) {
                 fetch_keys(thread, unit, first_key + KEYS, last_key, 0u);
             }
             // Keys past the end have no weight and no value, so a step is always whole.
-            for (var j = 0u; j < min(PIECE, count - first); j += STEP) {
-                for (var s = 0u; s < STEP; s++) {
-                    var weight: Held;
-                    for (var h = 0u; h < HELD_FOURS; h++) {
+            for (var j = 0u; j < min(VALUE_CHUNK, count - first); j += VALUE_UNROLL) {
+                for (var s = 0u; s < VALUE_UNROLL; s++) {
+                    var weight: ThreadRows;
+                    for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
                         weight[h] = weights[weight_place(first + j + s, row_thread + h * ROW_THREADS)];
                     }
                     let place = key_place(unit, first_key + j + s);
                     for (var c = 0u; c < COLUMNS; c++) {
                         var value: vec4<f32>;
-                        if (MANY) {
-                            value = stage[(j + s) * FOURS + column_four(key_thread, c)];
+                        if (MANY_THREADS) {
+                            value = stage[(j + s) * VEC4S + column_four(key_thread, c)];
                         } else {
                             value = value_four(place, column_four(key_thread, c));
                         }
-                        for (var r = 0u; r < HELD; r++) {
-                            let i = c * HELD + r;
+                        for (var r = 0u; r < THREAD_ROWS; r++) {
+                            let i = c * THREAD_ROWS + r;
                             sums[i] = fma(vec4<f32>(weight[r / 4u][r % 4u]), value, sums[i]);
                         }
                     }
@@ -258,14 +258,14 @@ fn main(
         }
     }
     exp_sum = row_sum(row_thread, key_thread, exp_sum);
-    for (var h = 0u; h < HELD_FOURS; h++) {
+    for (var h = 0u; h < THREAD_ROW_VEC4S; h++) {
         for (var r = 0u; r < 4u; r++) {
             let tile_row = (row_thread + h * ROW_THREADS) * 4u + r;
             let whole = exp_sum[h][r];
             for (var c = 0u; c < COLUMNS; c++) {
                 let four = key_thread + c * KEY_THREADS;
-                let sum = sums[c * HELD + h * 4u + r];
-                if (four < FOURS && first_row + tile_row < params.rows) {
+                let sum = sums[c * THREAD_ROWS + h * 4u + r];
+                if (four < VEC4S && first_row + tile_row < params.rows) {
                     if (params.splits > 1u) {
                         store_split(work * TILE_ROWS + tile_row, four, sum, running_maximum[h][r], whole);
                     } else {
@@ -279,5 +279,5 @@ fn main(
 
 // Threads past the head sum its last column once more, which nobody looks at.
 fn column_four(key_thread: u32, c: u32) -> u32 {
-    return select(min(key_thread + c * KEY_THREADS, FOURS - 1u), key_thread + c * KEY_THREADS, FOURS % KEY_THREADS == 0u);
+    return select(min(key_thread + c * KEY_THREADS, VEC4S - 1u), key_thread + c * KEY_THREADS, VEC4S % KEY_THREADS == 0u);
 }

@@ -24,12 +24,12 @@ fn each(i: u32) {
     let apart = params.length / params.radix;
     let start = (row - at) * params.inner + i % params.inner;
     var total = vec2<f32>(0.0);
-    var turn = 0u; // step * within, modulo span
+    var phase = 0u; // step * within, modulo span
     for (var step = 0u; step < params.radix; step++) {
         let value = x[start + (first + step * apart) * params.inner];
-        let factor = twiddles[turn * (params.length / span)];
+        let factor = twiddles[phase * (params.length / span)];
         total += vec2<f32>(value.x * factor.x - value.y * factor.y, value.x * factor.y + value.y * factor.x);
-        turn = (turn + within) % span;
+        phase = (phase + within) % span;
     }
     out[i] = total;
 }

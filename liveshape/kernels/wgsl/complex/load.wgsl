@@ -1,10 +1,10 @@
-// out = complex numbers along a dimension of `length`: REAL ones, WHOLE ones as they are, or those of which only the
+// out = complex numbers along a dimension of `length`: REAL ones, FULL ones as they are, or those of which only the
 // first HALF is `given`, because the others are their conjugates.
 override WG: u32 = 64;
 override OP: u32 = REAL;
 
 const REAL = 0u;
-const WHOLE = 1u;
+const FULL = 1u;
 const HALF = 2u;
 
 struct Params {

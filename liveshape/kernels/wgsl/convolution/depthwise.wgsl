@@ -8,7 +8,7 @@ override STRIDE: u32 = 1; // along a row
 override DILATION: u32 = 1;
 
 const SPAN: u32 = 3 * STRIDE + (WIDTH - 1) * DILATION + 1;
-const HELD: bool = SPAN <= 24; // else it is cheaper to read again than to keep
+const IN_REGISTERS: bool = SPAN <= 24; // else it is cheaper to read again than to keep
 
 struct Params {
     count: u32,
@@ -35,7 +35,7 @@ struct Params {
 // Four sums more by one row of the kernel; `column` is where the window of the first output begins.
 fn plus_row(sums: vec4<f32>, start: u32, column: i32, taps: u32) -> vec4<f32> {
     var total = sums;
-    if (HELD) {
+    if (IN_REGISTERS) {
         var held: array<f32, SPAN>;
         for (var i = 0u; i < SPAN; i++) {
             held[i] = element(start, column + i32(i));

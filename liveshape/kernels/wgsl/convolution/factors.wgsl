@@ -38,7 +38,7 @@ struct Params {
 #include common/clamped
 
 const OUTSIDE: i32 = 0x20000000; // twice this is still more than any size
-const NOWHERE: u32 = 0xffffffff;
+const INVALID: u32 = 0xffffffff;
 
 var<workgroup> windows: array<vec4<i32>, TILE_COLUMNS>; // of a column: first depth, height, width, and place in x
 var<workgroup> places: array<u32, TILE_COLUMNS>; // of a column in out
@@ -137,7 +137,7 @@ fn begin(thread: u32, tile: Tile) {
         let start = i32(plane * params.channels * params.extents.w) + place_in(params.extents, first);
         windows[i] = select(vec4<i32>(OUTSIDE), vec4<i32>(first, start), exists);
         let place = plane * params.rows * params.outputs.w + u32(place_in(params.outputs, vec3<i32>(result)));
-        places[i] = select(NOWHERE, place, exists);
+        places[i] = select(INVALID, place, exists);
     }
     prefetch(thread, tile, tile.first_k);
     workgroupBarrier();
@@ -169,15 +169,15 @@ fn weight_one(i: u32) -> f32 {
 }
 
 fn load_left(thread: u32, tile: Tile, first_k: u32) {
-    for (var i = thread; i < TILE_ROWS * FOURS; i += WG) {
-        let row = tile.first_row + i / FOURS;
-        let k = first_k + i % FOURS * 4u;
+    for (var i = thread; i < TILE_ROWS * DEPTH_VEC4S; i += WG) {
+        let row = tile.first_row + i / DEPTH_VEC4S;
+        let k = first_k + i % DEPTH_VEC4S * 4u;
         var four = vec4<f32>();
         if (row < params.rows && k < tile.last_k) {
             if (TRANSPOSED) {
                 let start = (tile.group * params.channels * params.rows + row) * params.kernel.w;
                 for (var j = 0u; j < min(4u, tile.last_k - k); j++) {
-                    four[j] = weight_one(start + tap_places[i % FOURS * 4u + j]);
+                    four[j] = weight_one(start + tap_places[i % DEPTH_VEC4S * 4u + j]);
                 }
             } else {
                 let start = (tile.group * params.rows + row) * params.channels * params.kernel.w + k;
@@ -191,12 +191,12 @@ fn load_left(thread: u32, tile: Tile, first_k: u32) {
                 }
             }
         }
-        tile_left[(i / FOURS) * PITCH + i % FOURS] = four;
+        tile_left[(i / DEPTH_VEC4S) * PITCH + i % DEPTH_VEC4S] = four;
     }
 }
 
 fn load_right(thread: u32, tile: Tile, first_k: u32) {
-    for (var i = thread; i < TILE_COLUMNS * FOURS; i += WG) {
+    for (var i = thread; i < TILE_COLUMNS * DEPTH_VEC4S; i += WG) {
         let column = i % TILE_COLUMNS;
         let four = i / TILE_COLUMNS;
         let window = windows[column];
@@ -220,7 +220,7 @@ fn element(at: vec4<i32>) -> f32 {
 fn store_sum(tile: Tile, row: u32, column: u32, sum: f32) {
     let channel = tile.first_row + row;
     let place = places[column];
-    if (channel >= params.rows || place == NOWHERE) {
+    if (channel >= params.rows || place == INVALID) {
         return;
     }
     var value = sum;

@@ -4,8 +4,8 @@
 #include elementwise/binary_functions
 override WG: u32 = 64;
 override OP: u32 = ADD;
-override WHOLE: bool = false; // whole numbers are computed in i32, all others in f32
-override LANES: bool = false; // four neighbours may lie in two rows, so each is looked up by itself
+override INTEGER: bool = false; // whole numbers are computed in i32, all others in f32
+override PER_ELEMENT: bool = false; // four neighbours may lie in two rows, so each is looked up by itself
 
 struct Params {
     count: u32,
@@ -31,7 +31,7 @@ fn main(
     }
     var left: vec4<TA>;
     var right: vec4<TB>;
-    if (LANES) {
+    if (PER_ELEMENT) {
         for (var k = 0u; k < 4u; k++) {
             let at = offsets(min(4u * i + k, params.count - 1u));
             left[k] = a[at.x >> 2u][at.x & 3u];
@@ -51,7 +51,7 @@ fn main(
             right = vec4<TB>(b[at.y >> 2u][at.y & 3u]);
         }
     }
-    if (WHOLE) {
+    if (INTEGER) {
         out[i] = vec4<TOut>(of_wholes(vec4<i32>(left), vec4<i32>(right), params.whole_alpha));
     } else {
         out[i] = vec4<TOut>(of_floats(vec4<f32>(left), vec4<f32>(right), params.alpha));

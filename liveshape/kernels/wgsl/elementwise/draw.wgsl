@@ -1,16 +1,16 @@
-// out[i] = a random number: a function of the stream, the turn and i, so that nothing has to be kept.
+// out[i] = a random number: a function of the stream, the call and i, so that nothing has to be kept.
 override WG: u32 = 64;
 override OP: u32 = UNIFORM;
 
 const UNIFORM = 0u; // from zero up to one
 const NORMAL = 1u;
 const FLAG = 2u; // one with a chance of `high`, else zero
-const WHOLE = 3u; // from `low` up to `low` + `span`
+const INTEGER = 3u; // from `low` up to `low` + `span`
 
 struct Params {
     count: u32,
     stream: u32,
-    turn: u32,
+    call: u32,
     bits: u32, // of a fraction
     low: i32,
     span: u32,
@@ -22,7 +22,7 @@ struct Params {
 #include elementwise/random
 
 fn drawn(place: u32) -> u32 {
-    return random(vec3<u32>(params.stream, params.turn, place));
+    return random(vec3<u32>(params.stream, params.call, place));
 }
 
 fn fraction(place: u32) -> f32 {

@@ -1,6 +1,6 @@
 // out = first + step * index, four elements a thread; a plain fill has step zero.
 override WG: u32 = 64;
-override WHOLE: bool = false; // whole numbers are computed in i32, all others in f32
+override INTEGER: bool = false; // whole numbers are computed in i32, all others in f32
 
 struct Params {
     count: u32,
@@ -14,7 +14,7 @@ struct Params {
 
 fn each(i: u32) {
     let index = vec4<u32>(4u * i) + vec4<u32>(0u, 1u, 2u, 3u);
-    if (WHOLE) {
+    if (INTEGER) {
         out[i] = vec4<T>(params.whole_first + params.whole_step * vec4<i32>(index));
     } else {
         out[i] = vec4<T>(params.first + params.step * vec4<f32>(index));

@@ -8,7 +8,7 @@
 #endif
 override WG: u32 = 64;
 override OP: u32 = IDENTITY;
-override WHOLE: bool = false; // whole numbers are computed in i32, all others in f32
+override INTEGER: bool = false; // whole numbers are computed in i32, all others in f32
 
 struct Params {
     numbers: vec4<f32>,
@@ -20,7 +20,7 @@ struct Params {
 @group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {
-    if (WHOLE) {
+    if (INTEGER) {
         out[i] = vec4<TOut>(of_wholes(vec4<i32>(x[i]), params.bounds));
     } else {
         out[i] = vec4<TOut>(of_floats(vec4<f32>(x[i]), params.numbers));

@@ -1,7 +1,7 @@
 // out = condition ? a : b over the shape that the three broadcast to, four elements a thread.
 #include elementwise/broadcast
 override WG: u32 = 64;
-override LANES: bool = false; // four neighbours may lie in two rows, so each is looked up by itself
+override PER_ELEMENT: bool = false; // four neighbours may lie in two rows, so each is looked up by itself
 
 struct Params {
     count: u32,
@@ -27,7 +27,7 @@ fn main(
     var choice: vec4<u32>;
     var left: vec4<TA>;
     var right: vec4<TB>;
-    if (LANES) {
+    if (PER_ELEMENT) {
         for (var k = 0u; k < 4u; k++) {
             let at = offsets(min(4u * i + k, params.count - 1u));
             choice[k] = condition[at.x >> 2u][at.x & 3u];

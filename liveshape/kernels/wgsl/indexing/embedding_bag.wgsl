@@ -4,11 +4,11 @@
 override WG: u32 = 64;
 override OP: u32 = SUM;
 override WEIGHTS: bool = false;
-override LAST: bool = false; // whether the offsets end with where sums stop; sizes and maxima go on to the last index
+override INCLUDE_LAST_OFFSET: bool = false; // where sums stop; sizes and maxima go on to the last index
 
 const SUM = 0u;
 const MEAN = 1u;
-const GREATEST = 2u;
+const MAXIMUM = 2u;
 const ORIGIN = 3u;
 const SIZE = 4u;
 const BAG = 5u;
@@ -59,7 +59,7 @@ fn each(i: u32) {
     let bag = i / width;
     let column = i % width;
     var stop = params.indices;
-    if (LAST && (OP == SUM || OP == MEAN)) {
+    if (INCLUDE_LAST_OFFSET && (OP == SUM || OP == MEAN)) {
         stop = u32(max(offsets[bag + 1u], 0));
     }
     var total = 0.0;

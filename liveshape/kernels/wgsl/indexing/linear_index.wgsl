@@ -1,6 +1,6 @@
 // One more dimension of an advanced index: linear = linear * size + index, broadcast; -1 marks what lies outside.
 override WG: u32 = 64;
-override FIRST: bool = false;
+override FIRST_DIMENSION: bool = false;
 
 struct Params {
     count: u32,
@@ -21,7 +21,7 @@ fn each(i: u32) {
         at += params.size;
     }
     var total = 0;
-    if (!FIRST) {
+    if (!FIRST_DIMENSION) {
         total = linear[i];
     }
     if (total < 0 || at < 0 || at >= params.size) {

@@ -3,14 +3,14 @@
 // T: f32, f16, i32, u32
 override WG: u32 = 64;
 override OP: u32 = SET;
-override WITH_SELF: bool = true; // whether what x holds takes part
+override INCLUDE_SELF: bool = true; // whether what x holds takes part
 
 const SET = 0u;
 const SUM = 1u;
 const PRODUCT = 2u;
 const MEAN = 3u;
-const GREATEST = 4u;
-const LEAST = 5u;
+const MAXIMUM = 4u;
+const MINIMUM = 5u;
 
 struct Params {
     count: u32,
@@ -42,7 +42,7 @@ fn joined(a: T_math, b: T_math) -> T_math {
     if (OP == PRODUCT) {
         return a * b;
     }
-    return select(a, b, extreme_key(b, OP == LEAST) > extreme_key(a, OP == LEAST));
+    return select(a, b, extreme_key(b, OP == MINIMUM) > extreme_key(a, OP == MINIMUM));
 }
 
 fn each(i: u32) {
@@ -82,7 +82,7 @@ fn each(i: u32) {
     }
     var total = T_math(x[i]);
     var next = first;
-    if (!WITH_SELF) {
+    if (!INCLUDE_SELF) {
         total = T_math(source[start + u32(pairs[first].y) * params.stride]);
         next++;
     }
@@ -90,7 +90,7 @@ fn each(i: u32) {
         total = joined(total, T_math(source[start + u32(pairs[next].y) * params.stride]));
     }
     if (OP == MEAN) {
-        total /= T_math(end - first + select(0u, 1u, WITH_SELF));
+        total /= T_math(end - first + select(0u, 1u, INCLUDE_SELF));
     }
     out[i] = T(total);
 }

@@ -2,7 +2,7 @@
 // What is not a number belongs to the end, and other values behind what is none in a row.
 override WG: u32 = 64;
 override RIGHT: bool = false;
-override WHOLE: bool = false; // whole numbers are compared in i32, all others in f32
+override INTEGER: bool = false; // whole numbers are compared in i32, all others in f32
 
 struct Params {
     count: u32,
@@ -18,7 +18,7 @@ struct Params {
 
 // Whether the value lies behind an element of a row.
 fn behind(place: u32, i: u32) -> bool {
-    if (WHOLE) {
+    if (INTEGER) {
         let element = i32(rows[place]);
         let value = i32(x[i]);
         return (element < value) || (RIGHT && element == value);

@@ -1,9 +1,9 @@
 // out = a + alpha * b or a, RELU or not, of integers of eight bits, each tensor with a scale and a zero point.
 #include elementwise/broadcast
 override WG: u32 = 64;
-override BOTH: bool = false;
+override HAS_B: bool = false;
 override RELU: bool = false;
-override FLAT: bool = true; // the operands lie as the output does, so four neighbours are a word of each
+override CONTIGUOUS: bool = true; // the operands lie as the output does, so four neighbours are a word of each
 
 struct Params {
     count: u32, // words of four
@@ -29,7 +29,7 @@ struct Params {
 fn each(i: u32) {
     var left = vec4<i32>();
     var right = vec4<i32>();
-    if (FLAT) {
+    if (CONTIGUOUS) {
         left = signed_bytes(a[i]);
         right = signed_bytes(b[i]);
     } else {
@@ -40,7 +40,7 @@ fn each(i: u32) {
         }
     }
     var values = vec4<f32>(left - vec4<i32>(params.a_zero)) * params.a_scale;
-    if (BOTH) {
+    if (HAS_B) {
         values += params.alpha * (vec4<f32>(right - vec4<i32>(params.b_zero)) * params.b_scale);
     }
     if (RELU) {

@@ -2,7 +2,7 @@
 // and UNIT_THREADS threads split its depth. What x is and how products are summed is up to the operands.
 override WG: u32 = 128;
 override ROWS: u32 = 1; // 1 or 4
-override WHOLE: bool = true; // four neighbours always lie in one row; where they may not, ROWS is 1
+override ROW_ALIGNED: bool = true; // four neighbours always lie in one row; where they may not, ROWS is 1
 
 #include int8/store_four
 #include int8/operands
@@ -33,7 +33,7 @@ fn main(
     var rows = vec4<u32>();
     var columns = vec4<u32>();
     var units = (elements + 3u) / 4u;
-    if (WHOLE) {
+    if (ROW_ALIGNED) {
         let fours = params.columns / 4u;
         units = (params.rows + ROWS - 1u) / ROWS * fours;
         let some = min(unit, units - 1u);
@@ -52,7 +52,7 @@ fn main(
         for (var c = 0u; c < 4u; c++) {
             words[c] = weight_word(columns[c] * params.depth + k, left);
         }
-        if (WHOLE) {
+        if (ROW_ALIGNED) {
             for (var r = 0u; r < ROWS; r++) {
                 let four = x_four(rows[r] * params.depth + k, left);
                 mine[r] += vec4<Sum>(
@@ -70,7 +70,7 @@ fn main(
         return;
     }
     for (var r = 0u; r < ROWS; r++) {
-        let first = select(unit * 4u, (rows.x + r) * params.columns + columns.x, WHOLE);
+        let first = select(unit * 4u, (rows.x + r) * params.columns + columns.x, ROW_ALIGNED);
         if (first < elements) {
             var values = vec4<f32>();
             for (var c = 0u; c < 4u; c++) {

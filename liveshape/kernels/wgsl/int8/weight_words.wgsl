@@ -1,5 +1,5 @@
 // Four neighbours of a weight of bytes, of which only the first `left` count: the others are zero.
-override ALIGNED: bool = true; // fours begin with a word and never end early
+override ALIGNED: bool = true; // vec4s begin with a word and never end early
 
 fn weight_word(place: u32, left: u32) -> u32 {
     if (ALIGNED) {

@@ -31,14 +31,14 @@ fn prefetch(thread: u32, tile: Tile, k: u32) {}
 
 fn load_left(thread: u32, tile: Tile, first_k: u32) {
     let start = tile.batch * params.x_stride;
-    for (var i = thread; i < TILE_ROWS * FOURS; i += WG) {
-        let row = tile.first_row + i / FOURS;
-        let k = first_k + i % FOURS * 4u;
+    for (var i = thread; i < TILE_ROWS * DEPTH_VEC4S; i += WG) {
+        let row = tile.first_row + i / DEPTH_VEC4S;
+        let k = first_k + i % DEPTH_VEC4S * 4u;
         var four = vec4<f32>();
         if (row < params.rows && k < params.depth) {
             four = x_within(start + row * params.depth + k, params.depth - k);
         }
-        tile_left[(i / FOURS) * PITCH + i % FOURS] = four;
+        tile_left[(i / DEPTH_VEC4S) * PITCH + i % DEPTH_VEC4S] = four;
     }
 }
 
@@ -52,19 +52,19 @@ fn load_right(thread: u32, tile: Tile, first_k: u32) {
 }
 
 fn load_right_transposed(thread: u32, start: u32, first_column: u32, first_k: u32) {
-    for (var i = thread; i < TILE_COLUMNS * FOURS; i += WG) {
-        let column = first_column + i / FOURS;
-        let k = first_k + i % FOURS * 4u;
+    for (var i = thread; i < TILE_COLUMNS * DEPTH_VEC4S; i += WG) {
+        let column = first_column + i / DEPTH_VEC4S;
+        let k = first_k + i % DEPTH_VEC4S * 4u;
         var four = vec4<f32>();
         if (column < params.columns && k < params.depth) {
             four = weight_within(start + column * params.depth + k, params.depth - k);
         }
-        tile_right[(i / FOURS) * PITCH + i % FOURS] = four;
+        tile_right[(i / DEPTH_VEC4S) * PITCH + i % DEPTH_VEC4S] = four;
     }
 }
 
 fn load_right_plain(thread: u32, start: u32, first_column: u32, first_k: u32) {
-    for (var i = thread; i < COLUMN_THREADS * FOURS; i += WG) {
+    for (var i = thread; i < COLUMN_THREADS * DEPTH_VEC4S; i += WG) {
         let column = (i % COLUMN_THREADS) * 4u;
         let four = i / COLUMN_THREADS;
         let left = max(params.columns, first_column + column) - first_column - column;

@@ -1,5 +1,5 @@
 // GEMM in tiles of TILE_ROWS by TILE_COLUMNS that a workgroup stages in its memory, 16 of the depth at a time.
-// Both tiles keep the depth innermost, in fours, so one thread's step is a vector times a 4 x 4 block.
+// Both tiles keep the depth innermost, in vec4s, so one thread's step is a vector times a 4 x 4 block.
 // The FACTORS are those of a matrix product or of a convolution, and say where the sums go.
 #choice FACTORS: matrices, convolution
 // T: f32, f16
@@ -7,9 +7,9 @@ override WG: u32 = 256;
 override TILE_ROWS: u32 = 64;
 override TILE_COLUMNS: u32 = 64;
 
-const FOURS: u32 = 4; // of the depth
-const STEP: u32 = FOURS * 4;
-const PITCH: u32 = FOURS + 1; // one more, so that neighbouring columns lie in different banks
+const DEPTH_VEC4S: u32 = 4; // of the depth
+const STEP: u32 = DEPTH_VEC4S * 4;
+const PITCH: u32 = DEPTH_VEC4S + 1; // one more, so that neighbouring columns lie in different banks
 const COLUMN_THREADS: u32 = TILE_COLUMNS / 4;
 const ROW_THREADS: u32 = WG / COLUMN_THREADS;
 const THREAD_ROWS: u32 = (TILE_ROWS + ROW_THREADS - 1) / ROW_THREADS;
@@ -42,7 +42,7 @@ fn main(
         load_left(thread, tile, k);
         load_right(thread, tile, k);
         workgroupBarrier();
-        for (var four = 0u; four < FOURS; four++) {
+        for (var four = 0u; four < DEPTH_VEC4S; four++) {
             let block = mat4x4<f32>(
                 tile_right[column * PITCH + four],
                 tile_right[(column + COLUMN_THREADS) * PITCH + four],

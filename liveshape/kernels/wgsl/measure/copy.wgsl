@@ -1,7 +1,7 @@
 // Memory bandwidth: every word is read once and written once.
 // T: f32
 override WG: u32 = 256;
-override EACH: u32 = 8; // vectors of a thread
+override THREAD_VECTORS: u32 = 8; // vectors of a thread
 
 struct Params {
     count: u32, // threads
@@ -11,8 +11,8 @@ struct Params {
 @group(0) @binding(2) var<uniform> params: Params;
 
 fn each(i: u32) {
-    for (var turn = 0u; turn < EACH; turn++) {
-        out[turn * params.count + i] = source[turn * params.count + i];
+    for (var v = 0u; v < THREAD_VECTORS; v++) {
+        out[v * params.count + i] = source[v * params.count + i];
     }
 }
 

@@ -1,9 +1,9 @@
-// Throughput of dot products of 8-bit integers, four to a word: each turn is 128 operations, in eight chains.
+// Throughput of dot products of 8-bit integers, four to a word: each iteration is 128 operations, in eight chains.
 override WG: u32 = 256;
 
 struct Params {
     count: u32, // threads
-    turns: u32,
+    iterations: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<i32>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -23,7 +23,7 @@ fn each(i: u32) {
     var f = first + 5;
     var g = first + 6;
     var h = first + 7;
-    for (var turn = 0u; turn < params.turns; turn++) {
+    for (var n = 0u; n < params.iterations; n++) {
         a = more(a, other);
         b = more(b, other);
         c = more(c, other);

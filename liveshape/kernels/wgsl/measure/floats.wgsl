@@ -1,10 +1,10 @@
-// Throughput of float multiply-adds: each turn is 128 operations, in sixteen chains that wait for nobody else.
+// Throughput of float multiply-adds: each iteration is 128 operations, in sixteen chains that wait for nobody else.
 // T: f32, f16
 override WG: u32 = 256;
 
 struct Params {
     count: u32, // threads
-    turns: u32,
+    iterations: u32,
 }
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<T>>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -16,7 +16,7 @@ fn each(i: u32) {
     var b = more + vec4<T>(T(1.0));
     var c = more + vec4<T>(T(2.0));
     var d = more + vec4<T>(T(3.0));
-    for (var turn = 0u; turn < params.turns; turn++) {
+    for (var n = 0u; n < params.iterations; n++) {
         a = fma(a, factor, more);
         b = fma(b, factor, more);
         c = fma(c, factor, more);

@@ -16,25 +16,25 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-const NOWHERE = 0xffffffffu;
+const INVALID = 0xffffffffu;
 
 // The element of x that goes to an element of out.
 fn origin(element: i32) -> u32 {
     var rest = element - params.target_start;
     if (rest < 0) {
-        return NOWHERE;
+        return INVALID;
     }
     var place = params.source_start;
     for (var dim = 0u; dim < params.rank; dim++) {
         let stride = params.target_strides[dim >> 2u][dim & 3u];
         let step = rest / stride;
         if (step >= i32(params.sizes[dim >> 2u][dim & 3u])) {
-            return NOWHERE;
+            return INVALID;
         }
         rest -= step * stride;
         place += step * params.source_strides[dim >> 2u][dim & 3u];
     }
-    return select(NOWHERE, u32(place), rest == 0);
+    return select(INVALID, u32(place), rest == 0);
 }
 
 fn each(i: u32) {
@@ -42,7 +42,7 @@ fn each(i: u32) {
     var word = out[at];
     for (var k = 0u; k < 4u; k++) {
         let place = origin(i32(4u * at + k));
-        if (place != NOWHERE) {
+        if (place != INVALID) {
             let shift = k * 8u;
             word = (word & ~(0xffu << shift)) | ((x[place / 4u] >> (place % 4u * 8u) & 0xffu) << shift);
         }

@@ -5,7 +5,7 @@
 // T: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override HELD: u32 = 0; // vectors that a thread keeps with their weights, in registers; 0: it reads them again
+override REGISTER_VECTORS: u32 = 0; // of a thread, with as many of the weight; 0: it reads them again
 
 struct Params {
     rows: u32,
@@ -50,8 +50,8 @@ fn load_again(i: u32) -> V_math {
 
 #include reduction/across_workgroup
 
-var<private> kept: array<V_math, max(HELD, 1u)>;
-var<private> kept_weight: array<V_math, max(HELD, 1u)>;
+var<private> registers: array<V_math, max(REGISTER_VECTORS, 1u)>;
+var<private> weight_registers: array<V_math, max(REGISTER_VECTORS, 1u)>;
 
 #if OUTPUT == quantized
 // For 4-bit layers of quantized rows: vectors are of four.
@@ -73,13 +73,13 @@ fn store_row(thread: u32, start: u32, scale: f32) {
 }
 #else
 fn store_row(thread: u32, start: u32, scale: f32) {
-    for (var h = 0u; h < HELD; h++) {
+    for (var h = 0u; h < REGISTER_VECTORS; h++) {
         let i = thread + h * WG;
         if (i < params.width) {
-            out[start + i] = V(kept[h] * scale * kept_weight[h]);
+            out[start + i] = V(registers[h] * scale * weight_registers[h]);
         }
     }
-    for (var i = thread; HELD == 0u && i < params.width; i += WG) {
+    for (var i = thread; REGISTER_VECTORS == 0u && i < params.width; i += WG) {
         out[start + i] = V(load_again(start + i) * scale * V_math(weight[i]));
     }
 }
@@ -97,13 +97,13 @@ fn main(
     }
     let start = row * params.width;
     var squares = V_math(0);
-    if (HELD > 0u) {
-        for (var h = 0u; h < HELD; h++) {
+    if (REGISTER_VECTORS > 0u) {
+        for (var h = 0u; h < REGISTER_VECTORS; h++) {
             let i = thread + h * WG;
             if (i < params.width) {
-                kept[h] = load_first(start + i);
-                kept_weight[h] = V_math(weight[i]);
-                squares += kept[h] * kept[h];
+                registers[h] = load_first(start + i);
+                weight_registers[h] = V_math(weight[i]);
+                squares += registers[h] * registers[h];
             }
         }
     } else {

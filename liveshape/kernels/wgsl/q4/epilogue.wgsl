@@ -1,6 +1,6 @@
 // The epilogue of a 4-bit linear layer: what becomes of the sums of four neighbouring columns of a row. Outputs are the
 // last bindings.
-#choice EPILOGUE: store, split_k, three, rotary, added, gated, added_quantized, gated_quantized
+#choice EPILOGUE: store, split_k, qkv, rotary, residual, gated, residual_quantized, gated_quantized
 #if EPILOGUE == split_k
 // The sums of one split of the depth, without more, for q4/combine_splits.wgsl to add to the others: rows are whole
 // vectors.
@@ -34,7 +34,7 @@ fn group_at(place: u32) -> Eight {
         vec4<f32>(pair_at(place + 14u), pair_at(place + 15u)),
     );
 }
-#elif EPILOGUE == added_quantized
+#elif EPILOGUE == residual_quantized
 // The layer of one row, plus a residual. The sum is a result, and once more quantized for layers that read its RMSNorm:
 // times the weight of that, and with its sum of squares, from which those layers get the RMSNorm scale. Columns
 // are a multiple of 32.
@@ -68,10 +68,10 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 // keys; keys and values are written to their caches. The columns of a rotated pair are neighbours in the weight.
 // TAngle: f32, f16
 // TKey: f32, f16
-override NEIGHBOURS: bool = true; // whether they are neighbours in the head, too; else half a head apart
-override SIZE: u32 = 2; // of a head
-override FIRST: u32 = 0; // columns of the queries
-override SECOND: u32 = 0; // of the keys, and of the values
+override INTERLEAVED: bool = true; // whether they are neighbours in the head, too; else half a head apart
+override HEAD_SIZE: u32 = 2;
+override QUERY_COLUMNS: u32 = 0;
+override KEY_COLUMNS: u32 = 0; // and as many of the values
 
 @group(0) @binding(4) var<storage, read> cosine: array<TAngle>;
 @group(0) @binding(5) var<storage, read> sine: array<TAngle>;
@@ -87,26 +87,26 @@ fn store_pair(row: u32, column: u32, products: vec2<f32>) {
         return;
     }
     let pair = vec2<f32>(with_bias(column, products.x), with_bias(column + 1u, products.y));
-    if (column >= FIRST + SECOND) {
-        let place = params.cache_start + row * SECOND + column - FIRST - SECOND;
+    if (column >= QUERY_COLUMNS + KEY_COLUMNS) {
+        let place = params.cache_start + row * KEY_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS;
         value_out[place] = TKey(pair.x);
         value_out[place + 1u] = TKey(pair.y);
         return;
     }
-    let own = select(column, column - FIRST, column >= FIRST);
-    let i = own % SIZE / 2u;
-    let half = select(SIZE / 2u, 0u, NEIGHBOURS);
-    let angle = (params.first_row + row) * (SIZE / 2u + half) + i;
+    let own = select(column, column - QUERY_COLUMNS, column >= QUERY_COLUMNS);
+    let i = own % HEAD_SIZE / 2u;
+    let half = select(HEAD_SIZE / 2u, 0u, INTERLEAVED);
+    let angle = (params.first_row + row) * (HEAD_SIZE / 2u + half) + i;
     let result = rotated(pair, angle, angle + half);
-    let place = own - own % SIZE + select(i, 2u * i, NEIGHBOURS);
-    let other = place + select(SIZE / 2u, 1u, NEIGHBOURS);
-    if (column >= FIRST) {
-        let start = params.cache_start + row * SECOND;
+    let place = own - own % HEAD_SIZE + select(i, 2u * i, INTERLEAVED);
+    let other = place + select(HEAD_SIZE / 2u, 1u, INTERLEAVED);
+    if (column >= QUERY_COLUMNS) {
+        let start = params.cache_start + row * KEY_COLUMNS;
         key_out[start + place] = TKey(result.x);
         key_out[start + other] = TKey(result.y);
     } else {
-        query_out[row * FIRST + place] = TOut(result.x);
-        query_out[row * FIRST + other] = TOut(result.y);
+        query_out[row * QUERY_COLUMNS + place] = TOut(result.x);
+        query_out[row * QUERY_COLUMNS + other] = TOut(result.y);
     }
 }
 
@@ -115,10 +115,10 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
     store_pair(row, column + 2u, products.zw);
 }
 #else
-#if EPILOGUE == three
-// Three layers of one input: their columns lie behind each other in the weight.
-override FIRST: u32 = 0; // columns of the first layer
-override SECOND: u32 = 0; // and of the second
+#if EPILOGUE == qkv
+// The QKV projections of one input: their columns lie behind each other in the weight.
+override QUERY_COLUMNS: u32 = 0;
+override KEY_COLUMNS: u32 = 0;
 
 @group(0) @binding(4) var<storage, read_write> out_1: array<TOut>;
 @group(0) @binding(5) var<storage, read_write> out_2: array<TOut>;
@@ -130,21 +130,21 @@ fn store(row: u32, column: u32, product: f32) {
         return;
     }
     let value = TOut(with_bias(column, product));
-    if (column < FIRST) {
-        out_1[row * FIRST + column] = value;
-    } else if (column < FIRST + SECOND) {
-        out_2[row * SECOND + column - FIRST] = value;
+    if (column < QUERY_COLUMNS) {
+        out_1[row * QUERY_COLUMNS + column] = value;
+    } else if (column < QUERY_COLUMNS + KEY_COLUMNS) {
+        out_2[row * KEY_COLUMNS + column - QUERY_COLUMNS] = value;
     } else {
-        out_3[row * (params.columns - FIRST - SECOND) + column - FIRST - SECOND] = value;
+        out_3[row * (params.columns - QUERY_COLUMNS - KEY_COLUMNS) + column - QUERY_COLUMNS - KEY_COLUMNS] = value;
     }
 }
-#elif EPILOGUE == added
+#elif EPILOGUE == residual
 // The layer, rounded as by an operator of its own, plus a residual.
 @group(0) @binding(4) var<storage, read> residual: array<TOut>;
 @group(0) @binding(5) var<storage, read_write> out: array<TOut>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-fn store_added(row: u32, column: u32, product: f32, other: f32) {
+fn store_with_residual(row: u32, column: u32, product: f32, other: f32) {
     if (row < params.rows && column < params.columns) {
         out[row * params.columns + column] = TOut(other + f32(TOut(with_bias(column, product))));
     }
@@ -152,7 +152,7 @@ fn store_added(row: u32, column: u32, product: f32, other: f32) {
 
 fn store(row: u32, column: u32, product: f32) {
     if (row < params.rows && column < params.columns) {
-        store_added(row, column, product, f32(residual[row * params.columns + column]));
+        store_with_residual(row, column, product, f32(residual[row * params.columns + column]));
     }
 }
 #else

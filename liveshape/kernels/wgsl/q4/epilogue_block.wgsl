@@ -1,6 +1,6 @@
 // The epilogue of a block of four rows by four columns.
 #if EPILOGUE == gated_quantized
-// The threads of a tile are DOWN by ACROSS, a multiple of 16: of 16 neighbours the first four take a row each, and
+// A tile has THREADS_Y by THREADS_X threads, a multiple of 16: of 16 neighbours the first four take a row each, and
 // quantize 32 neighbours of it.
 var<workgroup> pairs: array<vec2<f32>, WG * 4>;
 
@@ -9,7 +9,7 @@ fn pair_at(place: u32) -> vec2<f32> {
 }
 
 fn store_block(row: u32, column: u32, block: mat4x4<f32>) {
-    let place = row / 4u % DOWN * ACROSS + column / 4u % ACROSS;
+    let place = row / 4u % THREADS_Y * THREADS_X + column / 4u % THREADS_X;
     let r = place % 16u;
     let inside = column < params.columns;
     // The block before may still be read.

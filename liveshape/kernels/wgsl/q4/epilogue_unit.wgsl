@@ -22,7 +22,7 @@ fn store_unit(thread: u32, i: u32, place: u32, has: bool, sums: vec4<f32>) {
         store_quantized(group, group_at(thread * 16u));
     }
 }
-#elif EPILOGUE == added_quantized
+#elif EPILOGUE == residual_quantized
 // A workgroup has PLACES units next to each other; 8 are the 32 neighbours that one thread quantizes. The residual and
 // the weight of the norm are prefetched while the sums are made.
 var<workgroup> fours: array<vec4<f32>, PLACES>;

@@ -1,5 +1,5 @@
 // Eight places of the depth of four columns as they are loaded, and their products with a row of floats.
-override SCALED: u32 = 8; // how many neighbours of the depth surely share a scale: 8 or 1
+override SCALE_SPAN: u32 = 8; // how many neighbours of the depth surely share a scale: 8 or 1
 
 struct Eight {
     words: vec4<u32>,
@@ -19,7 +19,7 @@ fn fetch(columns: vec4<u32>, i: u32) -> Eight {
     if (BITS == 8u) {
         more = words_of(columns, i * BITS + 4u);
     }
-    if (SCALED == 8u) {
+    if (SCALE_SPAN == 8u) {
         return Eight(words, more, scale_four(columns.x, i * 8u), minimum_four(columns.x, i * 8u), i * 8u);
     }
     return Eight(words, more, vec4<f32>(1.0), vec4<f32>(), i * 8u);
@@ -64,7 +64,7 @@ fn numbers_of(eight: Eight, column: u32) -> Numbers {
         low = mat4x4<f32>(four_of(a), four_of(b), four_of(c), four_of(d));
         high = mat4x4<f32>(four_of(a >> 16u), four_of(b >> 16u), four_of(c >> 16u), four_of(d >> 16u));
     }
-    if (SCALED == 1u) {
+    if (SCALE_SPAN == 1u) {
         low = dequantized_each(low, column, eight.k);
         high = dequantized_each(high, column, eight.k + 4u);
     }
@@ -76,7 +76,7 @@ fn plus_row(sums: vec4<f32>, numbers: Numbers, row: u32) -> vec4<f32> {
     let a = row_four(existing, numbers.k);
     let b = row_four(existing, numbers.k + 4u);
     let scaled = fma(plus_product(a * numbers.low, b, numbers.high), numbers.scale, sums);
-    if (MINIMA && SCALED == 8u) {
+    if (MINIMA && SCALE_SPAN == 8u) {
         let pairs = a + b;
         return fma(vec4<f32>((pairs.x + pairs.y) + (pairs.z + pairs.w)), numbers.minimum, scaled);
     }

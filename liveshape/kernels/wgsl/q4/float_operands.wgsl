@@ -1,6 +1,6 @@
 // Rows of floats: the nibbles or bytes of the weight are dequantized.
-override ALIGNED: bool = true; // whether a column's nibbles begin at a word
-override WHOLE: bool = true; // whether the depth is a multiple of 8
+override COLUMN_ALIGNED: bool = true; // whether a column's nibbles begin at a word
+override DEPTH_ALIGNED: bool = true; // whether the depth is a multiple of 8
 
 @group(0) @binding(0) var<storage, read> x: array<V>;
 #include q4/layer
@@ -15,12 +15,12 @@ fn word(column: u32, first: u32) -> u32 {
     // The words after a tensor's last one hold nothing of the column, and are not there.
     let last = params.weight_words - 1u;
     var at = byte / 4u;
-    if (!WHOLE) {
+    if (!DEPTH_ALIGNED) {
         at = min(at, last);
     }
     let low = word_at(at);
     let shift = byte % 4u * 8u;
-    if (ALIGNED || shift == 0u) {
+    if (COLUMN_ALIGNED || shift == 0u) {
         return low;
     }
     return (low >> shift) | (word_at(min(at + 1u, last)) << (32u - shift));
@@ -84,7 +84,7 @@ fn x_one(i: u32) -> f32 {
 // Four neighbours of a row of x; what lies past the depth is zero and not even read.
 fn x_four(row: u32, k: u32) -> vec4<f32> {
     let i = row * params.depth + k;
-    if (WHOLE || k + 4u <= params.depth) {
+    if (DEPTH_ALIGNED || k + 4u <= params.depth) {
         if (V_lanes == 4u) {
             let four = V_math(x[i / V_lanes]);
             return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));

@@ -8,7 +8,7 @@
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 override PREFETCHED: u32 = 1; // eights of a column that a thread loads before it waits for the first: 1 or 4
-override VECTORS: bool = false; // whether these are neighbours of one group, loaded as a vector
+override VECTOR_LOADS: bool = false; // whether these are neighbours of one group, loaded as a vector
 
 alias Total = vec4<f32>; // the sums of four columns
 
@@ -74,7 +74,7 @@ fn neighbours(columns: vec4<u32>, k: u32) -> Prefetched {
 }
 
 fn prefetch(columns: vec4<u32>, i: u32) -> Prefetched {
-    if (VECTORS) {
+    if (VECTOR_LOADS) {
         return neighbours(columns, i * 8u);
     }
     let first = fetch(columns, i);
@@ -110,7 +110,7 @@ fn main(
     let member = member_of(thread);
     var sums = Total();
     // There are fewer threads than words, so that each has a first load; it is in flight while the row is loaded.
-    var i = member * select(1u, PREFETCHED, VECTORS);
+    var i = member * select(1u, PREFETCHED, VECTOR_LOADS);
     var prefetched = prefetch(columns, i);
     if (member == 0u) {
         prefetch_residual(0u, column);

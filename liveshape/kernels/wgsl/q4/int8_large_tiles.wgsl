@@ -8,13 +8,13 @@
 // TBias: f32, f16
 override WG: u32 = 256;
 
-const ROWS: u32 = 32; // of the tile, in fours
+const ROWS: u32 = 32; // of the tile, in vec4s
 const COLUMNS: u32 = 32;
 const STEP: u32 = 32; // of the depth
-const DOWN: u32 = 16; // threads
-const ACROSS: u32 = 16;
+const THREADS_Y: u32 = 16; // threads
+const THREADS_X: u32 = 16;
 const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
-const BESIDE: u32 = 16; // fours between those that a thread takes
+const THREAD_STRIDE: u32 = 16; // vec4s between those that a thread takes
 const ROW_LOADERS: u32 = 64;
 const COLUMN_LOADERS: u32 = 128;
 const FIRST_FACTOR: u32 = ROW_LOADERS + COLUMN_LOADERS;
@@ -24,7 +24,7 @@ const COLUMN_PITCH: u32 = COLUMNS + 2;
 const FIRST_COLUMN: u32 = WORDS * ROW_PITCH;
 const TILE: u32 = FIRST_COLUMN + WORDS * COLUMN_PITCH;
 const FACTORS: u32 = ROWS + COLUMNS;
-const NOTHING: f32 = 12582912.0; // plus an integer below 2^22 it has that integer in its lowest bits
+const INTEGER_MAGIC: f32 = 12582912.0; // plus an integer below 2^22 it has that integer in its lowest bits
 
 var<workgroup> tile: array<vec4<u32>, 2 * TILE>;
 var<workgroup> factors: array<vec4<f32>, 2 * FACTORS>;
@@ -101,7 +101,7 @@ struct Found {
 }
 
 fn no_integers() -> Integers {
-    let nothing = bitcast<vec4<i32>>(vec4<f32>(NOTHING));
+    let nothing = bitcast<vec4<i32>>(vec4<f32>(INTEGER_MAGIC));
     return Integers(nothing, nothing, nothing, nothing);
 }
 
@@ -109,14 +109,14 @@ fn plus_word(found: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
     let four = tile[of_columns + word * COLUMN_PITCH];
     return Found(
         plus_dots(found.upper, tile[of_rows + word * ROW_PITCH], four),
-        plus_dots(found.lower, tile[of_rows + word * ROW_PITCH + BESIDE], four),
+        plus_dots(found.lower, tile[of_rows + word * ROW_PITCH + THREAD_STRIDE], four),
     );
 }
 
 // The sums plus integers, dequantized by the scale of their column, and by the step of their row if that is not for the
 // whole row.
 fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, step: vec4<f32>) -> mat4x4<f32> {
-    let nothing = vec4<f32>(NOTHING);
+    let nothing = vec4<f32>(INTEGER_MAGIC);
     var steps = step;
     if (ASYMMETRIC) {
         steps = vec4<f32>(1.0);
@@ -145,7 +145,7 @@ fn plus_group(sums: Sums, buffer: u32, row: u32, column: u32) -> Sums {
     let steps = buffer * FACTORS + COLUMNS + row;
     return Sums(
         plus_scaled(sums.upper, found.upper, scale, factors[steps]),
-        plus_scaled(sums.lower, found.lower, scale, factors[steps + BESIDE]),
+        plus_scaled(sums.lower, found.lower, scale, factors[steps + THREAD_STRIDE]),
     );
 }
 
@@ -172,8 +172,8 @@ fn store_sums(row: u32, column: u32, sums: mat4x4<f32>, total: vec4<f32>) {
 }
 
 fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
-    let column = thread % ACROSS;
-    let row = thread / ACROSS;
+    let column = thread % THREADS_X;
+    let row = thread / THREADS_X;
     var left = Sums();
     var right = Sums();
     var total = vec4<f32>();
@@ -187,7 +187,7 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
         }
         next = fetch(thread, first_row, first_column, min(group + 1u, groups() - 1u));
         left = plus_group(left, buffer, row, column);
-        right = plus_group(right, buffer, row, column + BESIDE);
+        right = plus_group(right, buffer, row, column + THREAD_STRIDE);
         buffer = 1u - buffer;
         stage(thread, next, buffer);
         workgroupBarrier();
@@ -200,16 +200,16 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
         }
         workgroupBarrier();
         of_left = total_of(column);
-        of_right = total_of(column + BESIDE);
+        of_right = total_of(column + THREAD_STRIDE);
         // The next tile takes this buffer.
         workgroupBarrier();
     }
     let top = first_row + row * 4u;
     let start = first_column + column * 4u;
     store_sums(top, start, left.upper, of_left);
-    store_sums(top, start + BESIDE * 4u, right.upper, of_right);
-    store_sums(top + BESIDE * 4u, start, left.lower, of_left);
-    store_sums(top + BESIDE * 4u, start + BESIDE * 4u, right.lower, of_right);
+    store_sums(top, start + THREAD_STRIDE * 4u, right.upper, of_right);
+    store_sums(top + THREAD_STRIDE * 4u, start, left.lower, of_left);
+    store_sums(top + THREAD_STRIDE * 4u, start + THREAD_STRIDE * 4u, right.lower, of_right);
 }
 
 #include q4/tile_grid

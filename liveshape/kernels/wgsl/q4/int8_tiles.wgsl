@@ -7,13 +7,13 @@
 // TBias: f32, f16
 override WG: u32 = 128;
 override ROW_THREADS: u32 = 8;
-override ROW_FOURS: u32 = 2; // that a thread takes, 1 or 2
-override COLUMN_FOURS: u32 = 2; // that a thread takes, 1 or 2
+override ROW_VEC4S: u32 = 2; // that a thread takes, 1 or 2
+override COLUMN_VEC4S: u32 = 2; // that a thread takes, 1 or 2
 
-const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
-const ACROSS: u32 = WG / DOWN;
-const ROWS: u32 = DOWN * ROW_FOURS; // of the tile, in fours
-const COLUMNS: u32 = ACROSS * COLUMN_FOURS;
+const THREADS_Y: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
+const THREADS_X: u32 = WG / THREADS_Y;
+const ROWS: u32 = THREADS_Y * ROW_VEC4S; // of the tile, in vec4s
+const COLUMNS: u32 = THREADS_X * COLUMN_VEC4S;
 const STEP: u32 = 32; // of the depth
 const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
@@ -59,17 +59,17 @@ fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
     if (ASYMMETRIC) {
         found.total += dots(ONES, four);
     }
-    if (ROW_FOURS == 2u) {
-        found.lower = plus_dots(found.lower, tile[i + COLUMNS + row + DOWN], four);
+    if (ROW_VEC4S == 2u) {
+        found.lower = plus_dots(found.lower, tile[i + COLUMNS + row + THREADS_Y], four);
     }
-    if (COLUMN_FOURS == 2u) {
-        let beside = tile[i + column + ACROSS];
+    if (COLUMN_VEC4S == 2u) {
+        let beside = tile[i + column + THREADS_X];
         found.upper_beside = plus_dots(found.upper_beside, rows, beside);
         if (ASYMMETRIC) {
             found.total_beside += dots(ONES, beside);
         }
-        if (ROW_FOURS == 2u) {
-            found.lower_beside = plus_dots(found.lower_beside, tile[i + COLUMNS + row + DOWN], beside);
+        if (ROW_VEC4S == 2u) {
+            found.lower_beside = plus_dots(found.lower_beside, tile[i + COLUMNS + row + THREADS_Y], beside);
         }
     }
     return found;
@@ -104,8 +104,8 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
 }
 
 fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
-    let column = thread % ACROSS;
-    let row = thread / ACROSS;
+    let column = thread % THREADS_X;
+    let row = thread / THREADS_X;
     var sums_0 = mat4x4<f32>();
     var sums_1 = mat4x4<f32>();
     var sums_2 = mat4x4<f32>();
@@ -197,26 +197,26 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
             found = plus_word(found, row, column, 6u);
             found = plus_word(found, row, column, 7u);
             sums_0 = plus_scaled(sums_0, found.upper, found.total, row, column);
-            if (ROW_FOURS == 2u) {
-                sums_1 = plus_scaled(sums_1, found.lower, found.total, row + DOWN, column);
+            if (ROW_VEC4S == 2u) {
+                sums_1 = plus_scaled(sums_1, found.lower, found.total, row + THREADS_Y, column);
             }
-            if (COLUMN_FOURS == 2u) {
-                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, row, column + ACROSS);
-                if (ROW_FOURS == 2u) {
-                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, row + DOWN, column + ACROSS);
+            if (COLUMN_VEC4S == 2u) {
+                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, row, column + THREADS_X);
+                if (ROW_VEC4S == 2u) {
+                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, row + THREADS_Y, column + THREADS_X);
                 }
             }
             workgroupBarrier();
         }
     }
     store_block(first_row + row * 4u, first_column + column * 4u, sums_0);
-    if (ROW_FOURS == 2u) {
-        store_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, sums_1);
+    if (ROW_VEC4S == 2u) {
+        store_block(first_row + (row + THREADS_Y) * 4u, first_column + column * 4u, sums_1);
     }
-    if (COLUMN_FOURS == 2u) {
-        store_block(first_row + row * 4u, first_column + (column + ACROSS) * 4u, sums_2);
-        if (ROW_FOURS == 2u) {
-            store_block(first_row + (row + DOWN) * 4u, first_column + (column + ACROSS) * 4u, sums_3);
+    if (COLUMN_VEC4S == 2u) {
+        store_block(first_row + row * 4u, first_column + (column + THREADS_X) * 4u, sums_2);
+        if (ROW_VEC4S == 2u) {
+            store_block(first_row + (row + THREADS_Y) * 4u, first_column + (column + THREADS_X) * 4u, sums_3);
         }
     }
 }

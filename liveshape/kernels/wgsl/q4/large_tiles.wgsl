@@ -8,11 +8,11 @@
 // TBias: f32, f16
 override WG: u32 = 256;
 
-const ROWS: u32 = 32; // of the tile, in fours
+const ROWS: u32 = 32; // of the tile, in vec4s
 const COLUMNS: u32 = 32;
 const STEP: u32 = 16; // of the depth
 const PITCH: u32 = ROWS + COLUMNS;
-const BESIDE: u32 = 16; // fours between those that a thread takes
+const THREAD_STRIDE: u32 = 16; // vec4s between those that a thread takes
 const LOADERS: u32 = 128; // of the rows, and as many of the columns
 
 var<workgroup> tile: array<vec4<f32>, STEP * PITCH>;
@@ -64,7 +64,7 @@ fn columns_at(first: u32, k: u32) -> Columns {
     return Columns(words, scale_four(column, k), minimum_four(column, k));
 }
 
-// Swizzled: fours of neighbours of the depth that are stored together lie in different banks.
+// Swizzled: vec4s of neighbours of the depth that are stored together lie in different banks.
 fn swizzle(four: u32) -> u32 {
     return four % 4u * 2u;
 }
@@ -99,9 +99,9 @@ fn stage_columns(place: u32, columns: Columns, k: u32) {
 
 fn plus_one(sums: Sums, row: u32, column: u32) -> Sums {
     let upper = tile[row];
-    let lower = tile[row + BESIDE];
+    let lower = tile[row + THREAD_STRIDE];
     let left = tile[column];
-    let right = tile[column + BESIDE];
+    let right = tile[column + THREAD_STRIDE];
     return Sums(
         plus_outer(sums.upper_left, upper, left),
         plus_outer(sums.upper_right, upper, right),
@@ -146,9 +146,9 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
     let top = first_row + row * 4u;
     let left = first_column + column * 4u;
     store_block(top, left, sums.upper_left);
-    store_block(top, left + BESIDE * 4u, sums.upper_right);
-    store_block(top + BESIDE * 4u, left, sums.lower_left);
-    store_block(top + BESIDE * 4u, left + BESIDE * 4u, sums.lower_right);
+    store_block(top, left + THREAD_STRIDE * 4u, sums.upper_right);
+    store_block(top + THREAD_STRIDE * 4u, left, sums.lower_left);
+    store_block(top + THREAD_STRIDE * 4u, left + THREAD_STRIDE * 4u, sums.lower_right);
 }
 
 #include q4/tile_grid

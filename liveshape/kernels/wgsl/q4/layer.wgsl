@@ -4,7 +4,7 @@
 override BITS: u32 = 4; // of a weight, 4 or 8
 override MINIMA: bool = false;
 override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles
-override SCALE_FOURS: bool = true; // whether the scales of four columns begin at a vector
+override SCALES_ALIGNED: bool = true; // whether the scales of four columns begin at a vector
 override BIAS: bool = false;
 override GROUP: u32 = 32; // neighbours of the depth with one scale
 
@@ -32,7 +32,7 @@ fn scale_one(i: u32) -> f32 {
 }
 
 fn four_from(i: u32, column: u32) -> vec4<f32> {
-    if (SCALE_FOURS) {
+    if (SCALES_ALIGNED) {
         return vec4<f32>(scales[i / 4u]);
     }
     let most = params.columns - 1u - column;

@@ -9,9 +9,9 @@
 // TBias: f32, f16
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override HELD: u32 = 64; // groups of 32 places in the depth
+override DEPTH_GROUPS: u32 = 64; // groups of 32 places in the depth
 
-const WORDS: u32 = HELD * 4; // of eight places
+const WORDS: u32 = DEPTH_GROUPS * 4; // of eight places
 const PLACES: u32 = GROUP_UNITS;
 
 // Words, not vectors of them: two threads may not write components of one vector.
@@ -97,7 +97,7 @@ fn main(
     if (member == 0u) {
         prefetch_residual(0u, column);
     }
-    var four = fetch(column, min(member, HELD - 1u));
+    var four = fetch(column, min(member, DEPTH_GROUPS - 1u));
     var squares = 0.0;
     for (var i = thread; i < WORDS; i += WG) {
         let sizes = max(bits(input_four(i * 2u)), bits(input_four(i * 2u + 1u)));
@@ -114,7 +114,7 @@ fn main(
     }
     workgroupBarrier();
     var mine = Total();
-    for (var i = member; i < HELD; i += COOPERATING) {
+    for (var i = member; i < DEPTH_GROUPS; i += COOPERATING) {
         if (i != member) {
             four = fetch(column, i);
         }

@@ -1,5 +1,5 @@
 // The residual that the epilogue adds is prefetched while the sums of a unit are made.
-#if EPILOGUE == added
+#if EPILOGUE == residual
 var<private> residual_ahead: vec4<f32>;
 
 fn residual_of(row: u32, column: u32) -> f32 {
@@ -14,10 +14,10 @@ fn prefetch_residual(row: u32, column: u32) {
 }
 
 fn store_prefetched(row: u32, column: u32, products: vec4<f32>) {
-    store_added(row, column, products.x, residual_ahead.x);
-    store_added(row, column + 1u, products.y, residual_ahead.y);
-    store_added(row, column + 2u, products.z, residual_ahead.z);
-    store_added(row, column + 3u, products.w, residual_ahead.w);
+    store_with_residual(row, column, products.x, residual_ahead.x);
+    store_with_residual(row, column + 1u, products.y, residual_ahead.y);
+    store_with_residual(row, column + 2u, products.z, residual_ahead.z);
+    store_with_residual(row, column + 3u, products.w, residual_ahead.w);
 }
 #else
 fn prefetch_residual(row: u32, column: u32) {

@@ -1,4 +1,4 @@
-// A tile of ROWS by COLUMNS, both in fours, for every workgroup: `compute` takes its split of the depth (split-K).
+// A tile of ROWS by COLUMNS, both in vec4s, for every workgroup: `compute` takes its split of the depth (split-K).
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

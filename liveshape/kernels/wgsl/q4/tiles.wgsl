@@ -8,15 +8,15 @@
 // TBias: f32, f16
 override WG: u32 = 128;
 override ROW_THREADS: u32 = 8;
-override ROW_FOURS: u32 = 2; // that a thread takes, 1 or 2
-override DEPTH: u32 = 4; // of the tile, in fours
-override SCALED: u32 = 4; // how many neighbours of the depth surely share a scale: 4 or 1
+override ROW_VEC4S: u32 = 2; // that a thread takes, 1 or 2
+override TILE_DEPTH: u32 = 4; // of the tile, in vec4s
+override SCALE_SPAN: u32 = 4; // how many neighbours of the depth surely share a scale: 4 or 1
 
-const DOWN: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
-const COLUMNS: u32 = WG / DOWN; // of the tile, in fours
-const ROWS: u32 = DOWN * ROW_FOURS;
-const BLOCKS: u32 = (ROWS + COLUMNS) * DEPTH; // of 4 x 4 numbers
-const STEP: u32 = DEPTH * 4;
+const THREADS_Y: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
+const COLUMNS: u32 = WG / THREADS_Y; // of the tile, in vec4s
+const ROWS: u32 = THREADS_Y * ROW_VEC4S;
+const BLOCKS: u32 = (ROWS + COLUMNS) * TILE_DEPTH; // of 4 x 4 numbers
+const STEP: u32 = TILE_DEPTH * 4;
 const LOADS: u32 = (BLOCKS + WG - 1) / WG;
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbours of the depth lie in different banks
 
@@ -51,7 +51,7 @@ fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
             four_codes(min(column + 2u, last), k),
             four_codes(min(column + 3u, last), k),
         ));
-        if (SCALED == 4u) {
+        if (SCALE_SPAN == 4u) {
             let scale = scale_four(column, k);
             let minimum = minimum_four(column, k);
             block = mat4x4<f32>(
@@ -71,8 +71,8 @@ fn block_of_weight(column: u32, k: u32, last_k: u32) -> mat4x4<f32> {
 }
 
 fn fetch(block: u32, first_row: u32, first_column: u32, first_k: u32, last_k: u32) -> mat4x4<f32> {
-    let k = first_k + block % DEPTH * 4u;
-    let four = block / DEPTH;
+    let k = first_k + block % TILE_DEPTH * 4u;
+    let four = block / TILE_DEPTH;
     if (four < COLUMNS) {
         return block_of_weight(first_column + four * 4u, k, last_k);
     }
@@ -94,7 +94,7 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
         for (var i = 0u; i < LOADS; i++) {
             let block = thread + i * WG;
             if (block < BLOCKS) {
-                let place = block % DEPTH * 4u * PITCH + block / DEPTH;
+                let place = block % TILE_DEPTH * 4u * PITCH + block / TILE_DEPTH;
                 tile[place] = next[i][0];
                 tile[place + PITCH] = next[i][1];
                 tile[place + 2u * PITCH] = next[i][2];
@@ -108,15 +108,15 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
         for (var i = 0u; i < STEP * PITCH; i += PITCH) {
             let four = tile[i + column];
             upper = plus_outer(upper, tile[i + COLUMNS + row], four);
-            if (ROW_FOURS == 2u) {
-                lower = plus_outer(lower, tile[i + COLUMNS + row + DOWN], four);
+            if (ROW_VEC4S == 2u) {
+                lower = plus_outer(lower, tile[i + COLUMNS + row + THREADS_Y], four);
             }
         }
         workgroupBarrier();
     }
     store_block(first_row + row * 4u, first_column + column * 4u, upper);
-    if (ROW_FOURS == 2u) {
-        store_block(first_row + (row + DOWN) * 4u, first_column + column * 4u, lower);
+    if (ROW_VEC4S == 2u) {
+        store_block(first_row + (row + THREADS_Y) * 4u, first_column + column * 4u, lower);
     }
 }
 

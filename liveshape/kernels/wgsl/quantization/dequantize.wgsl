@@ -1,7 +1,7 @@
 // Dequantizes integers of eight bits; a thread reads a word of four.
 // TOut: f32, f16
 override WG: u32 = 64;
-override LANES: bool = false; // four neighbours may belong to different scales, so each is looked up by itself
+override PER_ELEMENT: bool = false; // four neighbours may belong to different scales, so each is looked up by itself
 override SIGNED: bool = true;
 
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<TOut>>;
@@ -14,7 +14,7 @@ fn each(i: u32) {
     var values = vec4<f32>();
     var at = place_of(4u * i);
     for (var k = 0u; k < 4u; k++) {
-        if (LANES && k > 0u) {
+        if (PER_ELEMENT && k > 0u) {
             at = place_of(4u * i + k);
         }
         values[k] = (four[k] - zero_at(at)) * scale_at(at);

@@ -26,7 +26,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> index: array<i32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-const HELD: u32 = 8 / BITS; // by a byte
+const PER_BYTE: u32 = 8 / BITS; // integers
 
 fn each(i: u32) {
     let pick = index[i / params.width];
@@ -36,8 +36,8 @@ fn each(i: u32) {
     }
     let row = u32(pick);
     let place = i % params.width;
-    let byte = row * params.row_bytes + place / HELD;
-    let part = select(place % HELD, HELD - 1u - place % HELD, HIGH_FIRST);
+    let byte = row * params.row_bytes + place / PER_BYTE;
+    let part = select(place % PER_BYTE, PER_BYTE - 1u - place % PER_BYTE, HIGH_FIRST);
     // Bytes with a sign are turned to bytes above 128, so that all integers are stored above an offset.
     let word = table[byte / 4u] ^ select(0u, 0x80808080u, BITS == 8u && params.offset > 0.0);
     var value = f32((word >> (byte % 4u * 8u + part * BITS)) & ((1u << BITS) - 1u)) - params.offset;

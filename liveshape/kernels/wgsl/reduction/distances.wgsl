@@ -8,7 +8,7 @@ override PAIRS: bool = false;
 const COUNT = 0u; // of the places where they differ
 const SUM = 1u;
 const EUCLID = 2u;
-const GREATEST = 3u;
+const MAXIMUM = 3u;
 const OTHER = 4u;
 
 struct Params {
@@ -54,7 +54,7 @@ fn each(i: u32) {
             total += difference;
         } else if (NORM == EUCLID) {
             total += difference * difference;
-        } else if (NORM == GREATEST) {
+        } else if (NORM == MAXIMUM) {
             total = select(total, difference, key_of(difference) > key_of(total));
         } else if (difference > 0.0 || key_of(difference) == NAN_KEY) {
             total += pow(difference, params.p);

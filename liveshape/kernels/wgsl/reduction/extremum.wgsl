@@ -1,9 +1,9 @@
-// out[unit] = the greatest (or the LEAST) element of x that the unit keeps together, or its INDEX; the first of equals.
+// out[unit] = the maximum (or MINIMUM) of x in the unit, or its INDEX; the first of equals.
 // Elements compare by a key of 32 bits, in which a NaN is above every number whichever end is asked for.
 // T: f32, f16, i32, u32
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
-override LEAST: bool = false;
+override MINIMUM: bool = false;
 override INDEX: bool = false;
 
 struct Params {
@@ -38,7 +38,7 @@ fn main(
     let start = start_of(min(unit, params.units - 1u));
     var best = Total(0u, 0xffffffffu);
     for (var j = member_of(thread); j < params.count; j += COOPERATING) {
-        best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), LEAST), j));
+        best = combine(best, Total(extreme_key(T_math(x[start + walk(j)]), MINIMUM), j));
     }
     best = reduce_unit(thread, best);
     if (unit < params.units && member_of(thread) == 0u) {

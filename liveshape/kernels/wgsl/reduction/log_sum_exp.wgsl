@@ -1,6 +1,6 @@
 // Log-sum-exp that does not overflow (online softmax), as a Total of reduction/across_threads.wgsl.
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
-const NOTHING: Total = Total(LOWEST, 0.0);
+const EMPTY: Total = Total(LOWEST, 0.0);
 
 alias Total = vec2<f32>; // (maximum m, sum of exp(x - m))
 

@@ -25,7 +25,7 @@ fn main(
     let row = unit_of(group_index(group, grid), thread);
     let live = min(row, params.rows - 1u);
     let start = (live / params.inner) * params.length * params.inner + live % params.inner;
-    var mine = NOTHING;
+    var mine = EMPTY;
     for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j * params.inner]), 1.0));
     }

@@ -51,14 +51,14 @@ var<private> start: u32; // of the row in scores
 // (peak, sum of exp(score - peak)) of all scores.
 fn softmax_of(thread: u32) -> vec2<f32> {
     for (var place = thread; place < FEW; place += WG) {
-        var mine = vec2<f32>(NEVER, 0.0);
+        var mine = vec2<f32>(MASKED_SCORE, 0.0);
         for (var i = place; i < params.spans; i += FEW) {
             mine = joined(mine, masses[row * params.spans + i]);
         }
         few[place] = mine;
     }
     workgroupBarrier();
-    var total = vec2<f32>(NEVER, 0.0);
+    var total = vec2<f32>(MASKED_SCORE, 0.0);
     for (var i = 0u; i < FEW; i++) {
         total = joined(total, few[i]);
     }
@@ -123,7 +123,7 @@ fn choose(thread: u32, bin: u32, whole: vec2<f32>) -> u32 {
     workgroupBarrier();
     for (var i = thread; i < params.count; i += WG) {
         let score = scores[start + i];
-        if (score > NEVER && bin_of(score, whole) == bin) {
+        if (score > MASKED_SCORE && bin_of(score, whole) == bin) {
             chosen[start + atomicAdd(&chosen_count, 1u)] = i32(i);
         }
     }
@@ -183,7 +183,7 @@ fn main(
         workgroupBarrier();
         for (var i = thread; i < params.count; i += WG) {
             let score = scores[start + i];
-            if (score > NEVER) {
+            if (score > MASKED_SCORE) {
                 let bin = bin_of(score, whole);
                 atomicAdd(&bin_tokens[bin], 1u);
                 atomicAdd(&bin_mass[bin], mass_of(score, whole));

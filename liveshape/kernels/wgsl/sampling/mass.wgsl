@@ -36,12 +36,12 @@ fn main(
     let span = index % params.spans;
     let start = row * params.count;
     let end = min((span + 1u) * SPAN, params.count);
-    var mine = Total(NEVER, 0.0);
+    var mine = Total(MASKED_SCORE, 0.0);
     for (var i = span * SPAN + thread; i < end; i += WG) {
         let score = scores[start + i];
         if (score > mine.x) {
             mine = Total(score, mine.y * exp(mine.x - score) + 1.0);
-        } else if (score > NEVER) {
+        } else if (score > MASKED_SCORE) {
             mine.y += exp(score - mine.x);
         }
     }

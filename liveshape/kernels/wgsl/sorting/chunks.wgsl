@@ -6,7 +6,7 @@ override WG: u32 = 256;
 override DESCENDING: bool = false;
 
 const CHUNK = 512u;
-const BEHIND = 0xffffffffu; // the key of what lies past the end of a row
+const PADDING_KEY = 0xffffffffu; // the key of what lies past the end of a row
 
 struct Params {
     blocks: u32, // in all
@@ -42,7 +42,7 @@ fn main(
         let block = first + slot / params.block;
         let row = block / params.row_blocks;
         let i = (block % params.row_blocks) * params.block + slot % params.block;
-        var pair = vec2<u32>(BEHIND, i);
+        var pair = vec2<u32>(PADDING_KEY, i);
         if (block < params.blocks && i < params.length) {
             let start = (row / params.inner) * params.length * params.inner + row % params.inner;
             let key = element_key(T_math(x[start + i * params.inner]));

@@ -5,7 +5,7 @@
 override WG: u32 = 64;
 
 struct Params {
-    count: u32, // of fours
+    count: u32, // of vec4s
     decay: f32, // what is left of a weight
     kept: vec2<f32>, // of the moments
     taken: vec2<f32>, // of the gradient and of its square

@@ -26,7 +26,7 @@ fn main(
 ) {
     let row = unit_of(group_index(group, grid), thread);
     let start = min(row, params.rows - 1u) * params.length;
-    var mine = NOTHING;
+    var mine = EMPTY;
     for (var j = member_of(thread); j < params.length; j += COOPERATING) {
         mine = combine(mine, Total(f32(x[start + j]), 1.0));
     }

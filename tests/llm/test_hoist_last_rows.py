@@ -9,8 +9,8 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
-from liveshape.llm.program.early_rows import taken_early
-from liveshape.llm.program.rows import widened
+from liveshape.llm.program.hoist_last_rows import hoist_last_rows
+from liveshape.llm.program.last_logits import keep_last_logits
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.lower.activations import ACTIVATIONS, with_activations
 from liveshape.lower.fusion import fuse
@@ -54,7 +54,7 @@ class Layer:
         weight = self.chain.constant(HEAD)
         logits = self.chain.node("aten.linear.default", last, weight, None, self.chain.tensor((1, WIDTH)))
         rows = SymInt("rows", 1)
-        return widened(self.chain.graph(logits, *more), logits, rows, most)[0], rows
+        return keep_last_logits(self.chain.graph(logits, *more), logits, rows, most)[0], rows
 
 
 def golden(x: np.ndarray) -> np.ndarray:
@@ -71,7 +71,7 @@ def bounds(graph: Graph) -> list[int]:
 def test_rows_are_taken_where_others_are_needed_no_more() -> None:
     layer = Layer()
     before, rows = layer.graph(layer.unit(layer.cumulated()))
-    graph = taken_early(before)
+    graph = hoist_last_rows(before)
     assert bounds(before) == [ROWS] * 7 + [MOST] * 2
     assert bounds(graph) == [ROWS] + [MOST] * 9
     assert graph.nodes[-2].name == VIEW
@@ -88,14 +88,14 @@ def test_what_somebody_else_reads_keeps_all_rows() -> None:
     layer = Layer()
     first = layer.unit(layer.cumulated())
     graph, _ = layer.graph(layer.unit(first), layer.put("aten.cumsum.default", first, 1, None))
-    assert bounds(taken_early(graph)).count(ROWS) == 1 + 6 + 1, "the second unit alone is of few rows"
+    assert bounds(hoist_last_rows(graph)).count(ROWS) == 1 + 6 + 1, "the second unit alone is of few rows"
 
 
 def test_what_is_an_output_keeps_all_rows() -> None:
     layer = Layer()
     total = layer.unit(layer.cumulated())
     graph, _ = layer.graph(total, total)
-    assert taken_early(graph) is graph
+    assert hoist_last_rows(graph) is graph
 
 
 @pytest.mark.parametrize("shape", [(ROWS, WIDTH), (1, ROWS, WIDTH), (ROWS, 1)])
@@ -103,7 +103,7 @@ def test_a_constant_of_every_row_keeps_them(shape: tuple[int, ...]) -> None:
     layer = Layer()
     table = layer.chain.constant(RANDOM.standard_normal(shape).astype(np.float32))
     graph, _ = layer.graph(layer.put("aten.add.Tensor", layer.cumulated(), table, 1))
-    assert taken_early(graph) is graph
+    assert hoist_last_rows(graph) is graph
 
 
 def test_rows_that_are_written_twice_are_not_taken_from_before() -> None:
@@ -112,20 +112,20 @@ def test_rows_that_are_written_twice_are_not_taken_from_before() -> None:
     unit = layer.unit(total)
     layer.chain.node("aten.add.Tensor", unit, unit, 1, total)
     graph, _ = layer.graph(unit)
-    assert all(node.name != "liveshape.last_rows" or node.args[0] is not total for node in taken_early(graph).nodes)
+    assert all(node.name != "liveshape.last_rows" or node.args[0] is not total for node in hoist_last_rows(graph).nodes)
 
 
 def test_a_call_that_is_never_longer_than_what_is_taken_stays() -> None:
     layer = Layer()
     graph, _ = layer.graph(layer.unit(layer.cumulated()), most=ROWS)
-    assert taken_early(graph) is graph
+    assert hoist_last_rows(graph) is graph
 
 
 def test_without_a_last_row_nothing_changes() -> None:
     layer = Layer()
     total = layer.unit(layer.cumulated())
     graph = layer.chain.graph(total)
-    assert taken_early(graph) is graph
+    assert hoist_last_rows(graph) is graph
 
 
 @pytest.mark.parametrize("activations", ACTIVATIONS)
@@ -154,7 +154,7 @@ def test_bytes_of_one_row_are_not_taken_from_many(shared: bool) -> None:
     graph = with_activations(fuse(chain.graph(made.layer(made.norm(last), 128), *others), limits), "int8", limits)
     logits = graph.outputs[0]
     assert isinstance(logits, Tensor)
-    early = taken_early(widened(graph, logits, rows, 16)[0])
+    early = hoist_last_rows(keep_last_logits(graph, logits, rows, 16)[0])
     (added,) = [node for node in early.nodes if node.name == "liveshape.residual_quantized_linear_q4gsw"]
     taken = [node.args[0] for node in early.nodes if node.name == "liveshape.last_rows"]
     assert taken

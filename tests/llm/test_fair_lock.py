@@ -1,4 +1,4 @@
-"""Turns are fair, may be taken again, and are given back whatever interrupts them."""
+"""The lock is fair and reentrant, and is released whatever interrupts its owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from liveshape.device.worker import Worker
 from liveshape.errors import InputError
-from liveshape.llm.engine.fair_lock import FairLock, _Ticket, in_turn
+from liveshape.llm.engine.fair_lock import FairLock, _Ticket, synchronized
 
 HANGS = 120  # seconds after which a test of locks is taken to hang, on a machine however busy
 
@@ -28,27 +28,27 @@ def ended(*threads: threading.Thread) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def comes_through(turn: FairLock) -> None:
-    """It is free: another thread has its turn."""
-    ended(started(lambda: turn.run(lambda: None)))
+def comes_through(lock: FairLock) -> None:
+    """It is free: another thread acquires it."""
+    ended(started(lambda: lock.run(lambda: None)))
 
 
-def waiting(turn: FairLock, count: int) -> None:
-    """Wait until so many are in the line, the one whose turn it is included."""
+def waiting(lock: FairLock, count: int) -> None:
+    """Wait until so many are in the queue, the owner included."""
     until = time.monotonic() + HANGS
-    while len(turn._line) < count and time.monotonic() < until:
+    while len(lock._queue) < count and time.monotonic() < until:
         time.sleep(0.001)
-    assert len(turn._line) == count
+    assert len(lock._queue) == count
 
 
 def test_first_come_first_served() -> None:
-    turn, order = FairLock(), []
+    lock, order = FairLock(), []
     leave = threading.Event()
-    threads = [started(lambda: turn.run(leave.wait, HANGS))]
-    waiting(turn, 1)
+    threads = [started(lambda: lock.run(leave.wait, HANGS))]
+    waiting(lock, 1)
     for number in range(8):
-        threads.append(started(lambda number=number: turn.run(order.append, number)))
-        waiting(turn, number + 2)
+        threads.append(started(lambda number=number: lock.run(order.append, number)))
+        waiting(lock, number + 2)
     assert order == []
     leave.set()
     ended(*threads)
@@ -56,7 +56,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
-    turn, inside, most = FairLock(), 0, 0
+    lock, inside, most = FairLock(), 0, 0
     shares, joined = [0, 0, 0], set[int]()
 
     def step(number: int) -> None:
@@ -70,7 +70,7 @@ def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
 
     def work(number: int) -> None:
         while sum(shares) < 300:
-            turn.run(step, number)
+            lock.run(step, number)
 
     threads = [started(lambda number=number: work(number)) for number in range(3)]
     ended(*threads)
@@ -80,9 +80,9 @@ def test_nobody_is_in_at_the_same_time_and_everybody_gets_their_share() -> None:
 
 class Counter:
     def __init__(self) -> None:
-        self.turn, self.value = FairLock(), 0
+        self.lock, self.value = FairLock(), 0
 
-    @in_turn
+    @synchronized
     def add(self, amount: int, *, times: int = 1) -> int:
         """Adds."""
         if times > 1:
@@ -95,28 +95,28 @@ def test_a_method_may_call_another_and_keeps_its_name() -> None:
     counter = Counter()
     assert counter.add(2, times=5) == 10
     assert (Counter.add.__name__, Counter.add.__doc__) == ("add", "Adds.")
-    assert not counter.turn._line
+    assert not counter.lock._queue
 
 
-def test_an_error_gives_the_turn_back() -> None:
-    turn = FairLock()
+def test_an_error_releases_the_lock() -> None:
+    lock = FairLock()
     with pytest.raises(ZeroDivisionError):
-        turn.run(lambda: 1 / 0)
-    comes_through(turn)
-    assert turn.run(lambda: 5) == 5
+        lock.run(lambda: 1 / 0)
+    comes_through(lock)
+    assert lock.run(lambda: 5) == 5
 
 
-def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
-    turn, leave, after = FairLock(), threading.Event(), threading.Event()
-    first = started(lambda: turn.run(leave.wait, HANGS))
-    waiting(turn, 1)
+def test_who_is_interrupted_while_waiting_leaves_the_queue() -> None:
+    lock, leave, after = FairLock(), threading.Event(), threading.Event()
+    first = started(lambda: lock.run(leave.wait, HANGS))
+    waiting(lock, 1)
     signal.signal(signal.SIGALRM, _interrupt)
     third = None
     try:
         with pytest.raises(KeyboardInterrupt):
-            _ = signal.setitimer(signal.ITIMER_REAL, 0.2), turn.run(lambda: None)
-        third = started(lambda: turn.run(after.set))
-        waiting(turn, 2)
+            _ = signal.setitimer(signal.ITIMER_REAL, 0.2), lock.run(lambda: None)
+        third = started(lambda: lock.run(after.set))
+        waiting(lock, 2)
         leave.set()
         assert after.wait(HANGS)
     finally:
@@ -125,39 +125,39 @@ def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
         ended(first)
     assert third is not None
     ended(third)
-    assert not turn._line
+    assert not lock._queue
 
 
 # What finalizers leave
 
 
-def test_what_is_left_is_called_at_once_if_nobody_has_the_turn() -> None:
-    turn, called = FairLock(), []
-    turn.leave(lambda: called.append(1))
-    assert (called, len(turn._line), len(turn._left)) == ([1], 0, 0)
+def test_a_deferred_call_runs_at_once_if_the_lock_is_free() -> None:
+    lock, called = FairLock(), []
+    lock.defer(lambda: called.append(1))
+    assert (called, len(lock._queue), len(lock._deferred)) == ([1], 0, 0)
 
 
-def test_what_is_left_in_anybodys_turn_is_called_by_whoever_has_it() -> None:
-    turn, called, inside, leave = FairLock(), [], threading.Event(), threading.Event()
+def test_a_deferred_call_is_run_by_the_owner_of_the_lock() -> None:
+    lock, called, inside, leave = FairLock(), [], threading.Event(), threading.Event()
 
     def hold() -> None:
-        turn.leave(lambda: called.append("own"))  # in the middle of something
+        lock.defer(lambda: called.append("own"))  # in the middle of something
         assert not called
-        turn.run(lambda: called.append("again"))
+        lock.run(lambda: called.append("again"))
         inside.set()
         leave.wait(HANGS)
 
-    holder = started(lambda: turn.run(hold))
+    holder = started(lambda: lock.run(hold))
     assert inside.wait(HANGS)
-    turn.leave(lambda: called.append("other"))
+    lock.defer(lambda: called.append("other"))
     leave.set()
     ended(holder)
     assert called == ["own", "again", "other"]
-    assert not turn._left
+    assert not lock._deferred
 
 
 def test_what_is_left_is_called_again_if_it_was_interrupted() -> None:
-    turn, called = FairLock(), []
+    lock, called = FairLock(), []
 
     def left() -> None:
         called.append(1)
@@ -165,24 +165,24 @@ def test_what_is_left_is_called_again_if_it_was_interrupted() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        turn.leave(left)
-    assert turn.run(lambda: len(called)) == 2
-    assert not turn._left
+        lock.defer(left)
+    assert lock.run(lambda: len(called)) == 2
+    assert not lock._deferred
 
 
-def test_a_thread_of_the_device_never_waits_for_a_turn() -> None:
-    """Whoever has the turn waits for that thread."""
-    turn, called, worker = FairLock(), [], Worker("test")
+def test_a_thread_of_the_device_never_waits_for_the_lock() -> None:
+    """Whoever has the lock waits for that thread."""
+    lock, called, worker = FairLock(), [], Worker("test")
 
     def collected() -> None:
-        turn.leave(lambda: called.append("left"))
-        turn.run_or_leave(lambda: called.append("closed"))
+        lock.defer(lambda: called.append("left"))
+        lock.run_or_defer(lambda: called.append("closed"))
         with pytest.raises(InputError, match="in no finalizer"):
-            turn.run(lambda: None)
+            lock.run(lambda: None)
 
-    job = turn.run(lambda: _ended(worker.start(collected)))
+    job = lock.run(lambda: _ended(worker.start(collected)))
     assert job.error is None
-    assert turn.run(lambda: list(called)) == ["left", "closed"]
+    assert lock.run(lambda: list(called)) == ["left", "closed"]
 
 
 def _ended(job: Any) -> Any:
@@ -191,21 +191,21 @@ def _ended(job: Any) -> Any:
 
 
 def test_a_finalizer_of_a_thread_that_waits_does_not_wait_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, called, leave = FairLock(), [], threading.Event()
-    holder = started(lambda: turn.run(leave.wait, HANGS))
-    waiting(turn, 1)
+    lock, called, leave = FairLock(), [], threading.Event()
+    holder = started(lambda: lock.run(leave.wait, HANGS))
+    waiting(lock, 1)
     wait = _Ticket.wait
 
     def collecting(ticket: _Ticket, line: Any) -> None:
         monkeypatch.setattr(_Ticket, "wait", wait)
-        turn.run_or_leave(lambda: called.append("closed"))
+        lock.run_or_defer(lambda: called.append("closed"))
         with pytest.raises(InputError, match="in no finalizer"):
-            turn.run(lambda: None)
+            lock.run(lambda: None)
         leave.set()
         wait(ticket, line)
 
     monkeypatch.setattr(_Ticket, "wait", collecting)
-    assert turn.run(lambda: list(called)) == ["closed"]
+    assert lock.run(lambda: list(called)) == ["closed"]
     ended(holder)
 
 
@@ -213,9 +213,9 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_hundreds_of_interrupts_lose_no_turn() -> None:
-    """Real timers, at any bytecode of the main thread, while two other threads take turns as well."""
-    turn, over = FairLock(), threading.Event()
+def test_hundreds_of_interrupts_leave_the_lock_consistent() -> None:
+    """Real timers, at any bytecode of the main thread, while two other threads acquire the lock as well."""
+    lock, over = FairLock(), threading.Event()
     shares = [0, 0]
     broken: list[str] = []
     inside: list[int] = []
@@ -228,7 +228,7 @@ def test_hundreds_of_interrupts_lose_no_turn() -> None:
 
     def work(number: int) -> None:
         while not over.is_set():
-            turn.run(step, number)
+            lock.run(step, number)
             shares[number] += 1
 
     threads = [started(lambda number=number: work(number)) for number in range(2)]
@@ -239,7 +239,7 @@ def test_hundreds_of_interrupts_lose_no_turn() -> None:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0004 + interrupts % 97 * 1e-6)
                 while True:
-                    turn.run(len, shares)
+                    lock.run(len, shares)
             except KeyboardInterrupt:
                 interrupts += 1
     finally:
@@ -249,9 +249,9 @@ def test_hundreds_of_interrupts_lose_no_turn() -> None:
     until = time.monotonic() + HANGS
     while any(now < then + 3 for now, then in zip(shares, before, strict=True)) and time.monotonic() < until:
         time.sleep(0.01)
-    assert all(now >= then + 3 for now, then in zip(shares, before, strict=True)), "the others still get their turns"
+    assert all(now >= then + 3 for now, then in zip(shares, before, strict=True)), "the others still get the lock"
     over.set()
     ended(*threads)
-    comes_through(turn)
-    assert not turn._line
+    comes_through(lock)
+    assert not lock._queue
     assert not broken

@@ -10,7 +10,7 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, SymInt, Tensor
-from liveshape.llm.program.rows import widened
+from liveshape.llm.program.last_logits import keep_last_logits
 from tests.support.chains import Chain, executor_of
 
 RANDOM = np.random.default_rng(2)
@@ -42,7 +42,7 @@ def program(tail: Tail, dim: int = 1, index: int = -1) -> tuple[Graph, Tensor]:
 @pytest.mark.parametrize("dim", [1, -2])
 def test_the_last_rows_as_many_as_are_asked_for(dim: int) -> None:
     rows = SymInt("rows", 1)
-    graph, logits = widened(*program(head, dim), rows, 4)
+    graph, logits = keep_last_logits(*program(head, dim), rows, 4)
     assert logits.max_shape == (4, 18)
     assert graph.outputs == (logits,)
     executor = executor_of(graph, open_device())
@@ -58,7 +58,7 @@ def test_the_last_rows_as_many_as_are_asked_for(dim: int) -> None:
 def test_one_row_takes_the_kernels_that_it_took() -> None:
     x = RANDOM.standard_normal((1, 8, 16)).astype(np.float32)
     kernels = []
-    for graph in (program(head)[0], widened(*program(head), SymInt("rows", 1), 4)[0]):
+    for graph in (program(head)[0], keep_last_logits(*program(head), SymInt("rows", 1), 4)[0]):
         executor = executor_of(graph, open_device())
         executor.execute([x])
         steps = [executor.live.described(index) for index in range(len(graph.nodes))]
@@ -92,11 +92,11 @@ def as_weight(chain: Chain, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("tail", [beside_two, over_rows, along_rows, unknown, as_weight])
 def test_what_is_not_the_same_for_every_row_stays(tail: Tail) -> None:
     before: Any = program(tail)
-    graph, logits = widened(*before, SymInt("rows", 1), 4)
+    graph, logits = keep_last_logits(*before, SymInt("rows", 1), 4)
     assert graph is before[0]
     assert logits is before[1]
 
 
 def test_another_row_than_the_last_stays() -> None:
     before = program(head, index=0)
-    assert widened(*before, SymInt("rows", 1), 4)[0] is before[0]
+    assert keep_last_logits(*before, SymInt("rows", 1), 4)[0] is before[0]

@@ -16,7 +16,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> indices: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-#include picture/place
+#include image/place
 
 fn each(i: u32) {
     let outs = params.outs.xyz;

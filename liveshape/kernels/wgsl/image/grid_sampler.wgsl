@@ -9,8 +9,8 @@ const BORDER = 1u;
 const REFLECTION = 2u;
 override WG: u32 = 64;
 override FILTER: u32 = BILINEAR;
-override OUTSIDE: u32 = ZEROS;
-override ALIGNED: bool = false; // the ends are the centers of the outermost elements, not their edges
+override PADDING_MODE: u32 = ZEROS;
+override ALIGN_CORNERS: bool = false; // the ends are the centers of the outermost elements, not their edges
 
 struct Params {
     count: u32,
@@ -24,21 +24,21 @@ struct Params {
 @group(0) @binding(2) var<storage, read> places: array<TGrid>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-#include picture/cubic
+#include image/cubic
 
 fn source_of(coordinate: f32, size: f32) -> f32 {
-    return select(((coordinate + 1.0) * size - 1.0) / 2.0, (coordinate + 1.0) / 2.0 * (size - 1.0), ALIGNED);
+    return select(((coordinate + 1.0) * size - 1.0) / 2.0, (coordinate + 1.0) / 2.0 * (size - 1.0), ALIGN_CORNERS);
 }
 
 // Brings a place outside of a dimension to the border, or mirrors it until it is inside.
 fn brought_in(source: f32, size: f32) -> f32 {
-    if (OUTSIDE == ZEROS) {
+    if (PADDING_MODE == ZEROS) {
         return source;
     }
     var place = source;
-    if (OUTSIDE == REFLECTION) {
-        let low = select(-0.5, 0.0, ALIGNED);
-        let span = select(size, size - 1.0, ALIGNED);
+    if (PADDING_MODE == REFLECTION) {
+        let low = select(-0.5, 0.0, ALIGN_CORNERS);
+        let span = select(size, size - 1.0, ALIGN_CORNERS);
         if (span == 0.0) {
             return 0.0;
         }

@@ -24,7 +24,7 @@ struct Params {
 @group(0) @binding(2) var<uniform> params: Params;
 #endif
 
-#include picture/place
+#include image/place
 
 #if POOL == average
 // The average of a window, by the elements in it, by these and the padding, or by a number.
@@ -50,7 +50,7 @@ fn store(i: u32, found: Found, inside: vec3<i32>, padded: vec3<i32>) {
 }
 #else
 // The greatest element of a window, the first of equals; a NaN is above every number, and the last NaN stays.
-override WHOLE: bool = false; // whole numbers compare as they are, all others by their keys
+override INTEGER: bool = false; // whole numbers compare as they are, all others by their keys
 
 #include common/float_keys
 
@@ -65,7 +65,7 @@ fn initial(first: i32) -> Found {
 }
 
 fn accumulate(found: Found, value: T_math, index: i32) -> Found {
-    if (WHOLE) {
+    if (INTEGER) {
         if (value > found.value) {
             return Found(value, 0u, index);
         }

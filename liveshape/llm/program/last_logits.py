@@ -16,10 +16,10 @@ from liveshape.lower.rewriting import renamed
 from liveshape.ops.sampling import last_rows
 
 
-def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Graph, Tensor]:
+def keep_last_logits(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Graph, Tensor]:
     """The same graph with the logits of the last `rows` tokens, at most `most`; unchanged where it is not row-wise.
 
-    Example: `graph, logits = widened(graph, logits, SymInt("rows", 1), 16)`.
+    Example: `graph, logits = keep_last_logits(graph, logits, SymInt("rows", 1), 16)`.
     """
     select = _last_row(graph, logits)
     if select is None:
@@ -30,7 +30,7 @@ def widened(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Grap
     for node in graph.nodes[select.index :]:
         if node is not select and not any(value in wide for value in node.inputs):
             continue
-        given = {select.args[-1]: 0} if node is select else _kept(node, axes)
+        given = {select.args[-1]: 0} if node is select else _row_axes(node, axes)
         if given is None or len(given) != len(node.outputs):
             return graph, logits
         for value, axis in given.items():
@@ -57,17 +57,17 @@ def _last_row(graph: Graph, logits: Tensor) -> Node | None:
     """The node that selects the last row of (1, S, H), if there is one and the graph has no control flow."""
     if graph.controls or logits.rank != 2:
         return None
-    found = [node for node in graph.nodes if node.traits.role is Role.SELECT and _takes_last(node)]
+    found = [node for node in graph.nodes if node.traits.role is Role.SELECT and _selects_last(node)]
     return found[-1] if found else None
 
 
-def _takes_last(node: Node) -> bool:
+def _selects_last(node: Node) -> bool:
     x, dim, index = (node.named[name] for name in ("x", "dim", "index"))
     last = x.rank == 3 and x.max_shape[0] == 1 and x.max_shape[1] > 1 and dim in (1, -2) and index == -1
     return last and isinstance(node.args[-1], Tensor)
 
 
-def _kept(node: Node, axes: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
+def _row_axes(node: Node, axes: Mapping[Tensor, int]) -> Mapping[Tensor, int] | None:
     """The axis of rows in each output of a node; None where it may not be row-wise.
 
     A live size may be the exported number of rows, which is one: a node with such an argument is not widened.

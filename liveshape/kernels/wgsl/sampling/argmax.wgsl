@@ -1,11 +1,11 @@
 // Per workgroup the best token of its span of a row: the highest logit, the first of equals and a NaN above all; or
-// with DRAW the highest score plus Gumbel noise among the scores that reach the limit, which is a draw from their
+// with SAMPLE the highest score plus Gumbel noise among the scores that reach the limit, which is a draw from their
 // softmax.
 // T: f32, f16
 override WG: u32 = 256;
 override SPAN: u32 = 4096;
-override DRAW: bool = false;
-override LIMITED: bool = false;
+override SAMPLE: bool = false;
+override TRUNCATED: bool = false;
 
 struct Params {
     count: u32,
@@ -50,9 +50,9 @@ fn main(
     var mine = NONE;
     for (var i = span * SPAN + thread; i < end; i += WG) {
         let value = f32(x[start + i]);
-        if (!DRAW) {
+        if (!SAMPLE) {
             mine = combine(mine, Total(key_of(value), i));
-        } else if (value > NEVER && (!LIMITED || key_of(value) >= bitcast<u32>(limit[row]))) {
+        } else if (value > MASKED_SCORE && (!TRUNCATED || key_of(value) >= bitcast<u32>(limit[row]))) {
             mine = combine(mine, Total(key_of(value + gumbel(params.position + row, i)), i));
         }
     }

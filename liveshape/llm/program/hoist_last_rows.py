@@ -19,10 +19,10 @@ from liveshape.ops.views import view_copy
 _LAST_ROWS, _VIEW = ops.defined_by(last_rows), ops.defined_by(view_copy)
 
 
-def taken_early(graph: Graph) -> Graph:
+def hoist_last_rows(graph: Graph) -> Graph:
     """The same graph with `last_rows` hoisted before the first operator that needs no other rows.
 
-    Example: `taken_early(widened(graph, logits, rows, 16)[0])`.
+    Example: `hoist_last_rows(keep_last_logits(graph, logits, rows, 16)[0])`.
     """
     found = [node for node in graph.nodes if node.run is last_rows]
     if len(found) != 1 or graph.controls:
@@ -30,14 +30,14 @@ def taken_early(graph: Graph) -> Graph:
     (select,) = found
     x, rows, out = select.args
     most = out.max_shape[0]
-    moved = _moved(DefUse(graph), select) if x.max_shape[1] > most else set()
-    if not moved:
+    hoisted = _hoistable(DefUse(graph), select) if x.max_shape[1] > most else set()
+    if not hoisted:
         return graph
     narrow: dict[Value, Value] = {}
     nodes: list[tuple[int, Node]] = []
     for node in graph.nodes:
-        if node in moved:
-            for value in _rows_in(node, x.max_shape[1]):
+        if node in hoisted:
+            for value in _row_inputs(node, x.max_shape[1]):
                 if value not in narrow:
                     narrow[value] = _narrow(value, most, f"last rows of {value.name}")
                     args = (value, rows, narrow[value])
@@ -54,21 +54,21 @@ def taken_early(graph: Graph) -> Graph:
     )
 
 
-def _moved(search: DefUse, select: Node) -> set[Node]:
+def _hoistable(search: DefUse, select: Node) -> set[Node]:
     """The nodes before `select` of whose results only the selected rows are used."""
     needed: set[Node] = set()
     while True:
-        moved = _moved_but_for(search, select, needed)
+        hoisted = _hoistable_except(search, select, needed)
         # Outputs written only while a single row is live (`for_one_row`): for a longer chunk they do not exist.
-        kept = [node for node in search.graph.nodes if node.traits.for_one_row and node not in moved]
+        kept = [node for node in search.graph.nodes if node.traits.for_one_row and node not in hoisted]
         single = {node.outputs[place] for node in kept for place in node.traits.for_one_row}
-        lost = {node for node in moved if any(value in single for value in node.inputs)}
+        lost = {node for node in hoisted if any(value in single for value in node.inputs)}
         if not lost:
-            return moved
+            return hoisted
         needed |= lost
 
 
-def _moved_but_for(search: DefUse, select: Node, needed: set[Node]) -> set[Node]:
+def _hoistable_except(search: DefUse, select: Node, needed: set[Node]) -> set[Node]:
     """The same, without the nodes in `needed`, whose other rows are used."""
     bound = select.args[0].max_shape[1]
     late = {select}
@@ -81,14 +81,14 @@ def _moved_but_for(search: DefUse, select: Node, needed: set[Node]) -> set[Node]
             and search.single_assignment(*given)
             and not any(value in search.graph.outputs for value in given)
         )
-        if node not in needed and private and steady and _by_rows(search, node, given, bound):
+        if node not in needed and private and steady and _is_row_wise(search, node, given, bound):
             late.add(node)
     return late - {select}
 
 
-def _by_rows(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) -> bool:
+def _is_row_wise(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) -> bool:
     """Whether a node is row-wise over (1, S, H), with constants as its other inputs, and its outputs are such rows."""
-    rows = _rows_in(node, bound)
+    rows = _row_inputs(node, bound)
     others = [value for value in node.inputs if value not in rows]
     steady = all(search.writes[value] == 1 and value not in search.graph.given for value in rows)
     fixed = all(
@@ -100,7 +100,7 @@ def _by_rows(search: DefUse, node: Node, given: Sequence[Tensor], bound: int) ->
     )
 
 
-def _rows_in(node: Node, bound: int) -> list[Tensor]:
+def _row_inputs(node: Node, bound: int) -> list[Tensor]:
     """The inputs of a node of shape (1, S, H)."""
     tensors = [value for value in dict.fromkeys(node.inputs) if isinstance(value, Tensor) and value.constant is None]
     return [value for value in tensors if value.rank == 3 and value.max_shape[:2] == (1, bound)]

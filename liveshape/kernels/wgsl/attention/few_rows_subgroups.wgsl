@@ -1,6 +1,6 @@
-// Attention of few rows by subgroup shuffles. LANES threads, a walker, go through a split of the context on their own:
-// they load a key and its value together, and each has the softmax of one row. Walkers are merged once, at the end of
-// the split.
+// Attention of few rows by subgroup shuffles. A group of LANES threads goes through a split of the context on its
+// own: it loads a key and its value together, and each thread has the softmax of one row. Groups are combined once, at
+// the end of the split.
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
@@ -8,8 +8,8 @@
 override WG: u32 = 128;
 override ROWS: u32 = 1; // a power of two, at most LANES
 override LANES: u32 = 16; // a power of two, at most 16 and a subgroup
-override AHEAD: u32 = 4; // keys that a thread prefetches
-override MERGERS: u32 = 1; // neighbours that merge a four of a row, a power of two, at most LANES and WALKERS
+override PREFETCH_KEYS: u32 = 4; // keys that a thread prefetches
+override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at most LANES and LANE_GROUPS
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
@@ -24,39 +24,39 @@ override MERGERS: u32 = 1; // neighbours that merge a four of a row, a power of 
 #include attention/store_split
 #include attention/shuffles
 
-const SLICE: u32 = (FOURS + LANES - 1) / LANES; // fours of a query that a thread keeps
-const KEPT: u32 = ROWS * SLICE;
-const ALIKE: u32 = LANES / ROWS; // lanes with the softmax of the same row
-const WALKERS: u32 = WG / LANES;
-const STRIDE: u32 = WALKERS * AHEAD;
-const FETCHED: u32 = AHEAD * SLICE;
-const DOTS: u32 = AHEAD * ROWS;
-const FOUND: u32 = WALKERS * ROWS;
-const ITEMS: u32 = ROWS * FOURS;
-const FOUND_FOURS: u32 = WALKERS * ITEMS;
-const AT_ONCE: u32 = WG / MERGERS; // items that are merged side by side
+const SLICE: u32 = (VEC4S + LANES - 1) / LANES; // vec4s of a query that a thread keeps
+const QUERY_VEC4S: u32 = ROWS * SLICE;
+const ROW_LANES: u32 = LANES / ROWS; // lanes with the softmax of the same row
+const LANE_GROUPS: u32 = WG / LANES;
+const STRIDE: u32 = LANE_GROUPS * PREFETCH_KEYS;
+const PREFETCH_VEC4S: u32 = PREFETCH_KEYS * SLICE;
+const DOTS: u32 = PREFETCH_KEYS * ROWS;
+const PARTIAL_ROWS: u32 = LANE_GROUPS * ROWS;
+const ROW_VEC4S: u32 = ROWS * VEC4S;
+const PARTIAL_VEC4S: u32 = LANE_GROUPS * ROW_VEC4S;
+const COMBINED_VEC4S: u32 = WG / COMBINE_THREADS; // that are combined side by side
 
-var<private> prefetched_keys: array<vec4<f32>, FETCHED>;
-var<private> prefetched_values: array<vec4<f32>, FETCHED>;
+var<private> prefetched_keys: array<vec4<f32>, PREFETCH_VEC4S>;
+var<private> prefetched_values: array<vec4<f32>, PREFETCH_VEC4S>;
 var<private> dots: array<f32, DOTS>; // the first of each key becomes the score, then the weight, of the thread's row
-var<workgroup> found_sums: array<vec4<f32>, FOUND_FOURS>;
-var<workgroup> found_maxima: array<f32, FOUND>;
-var<workgroup> found_exp_sums: array<f32, FOUND>;
+var<workgroup> partial_sums: array<vec4<f32>, PARTIAL_VEC4S>;
+var<workgroup> partial_maxima: array<f32, PARTIAL_ROWS>;
+var<workgroup> partial_exp_sums: array<f32, PARTIAL_ROWS>;
 
 // Past the last key comes the last again, whose score is hidden; past the head of a key come zeros.
 fn fetch(unit: Unit, first: u32, last: u32, lane: u32) {
-    for (var b = 0u; b < AHEAD; b++) {
-        let place = key_place(unit, min(first + b * WALKERS, last - 1u));
+    for (var b = 0u; b < PREFETCH_KEYS; b++) {
+        let place = key_place(unit, min(first + b * LANE_GROUPS, last - 1u));
         for (var i = 0u; i < SLICE; i++) {
             let four = lane + i * LANES;
-            let key = key_four(place, min(four, FOURS - 1u));
-            prefetched_keys[b * SLICE + i] = select(vec4<f32>(), key, FOURS % LANES == 0u || four < FOURS);
+            let key = key_four(place, min(four, VEC4S - 1u));
+            prefetched_keys[b * SLICE + i] = select(vec4<f32>(), key, VEC4S % LANES == 0u || four < VEC4S);
         }
     }
-    for (var b = 0u; b < AHEAD; b++) {
-        let place = key_place(unit, min(first + b * WALKERS, last - 1u));
+    for (var b = 0u; b < PREFETCH_KEYS; b++) {
+        let place = key_place(unit, min(first + b * LANE_GROUPS, last - 1u));
         for (var i = 0u; i < SLICE; i++) {
-            prefetched_values[b * SLICE + i] = value_four(place, min(lane + i * LANES, FOURS - 1u));
+            prefetched_values[b * SLICE + i] = value_four(place, min(lane + i * LANES, VEC4S - 1u));
         }
     }
 }
@@ -64,7 +64,7 @@ fn fetch(unit: Unit, first: u32, last: u32, lane: u32) {
 // Threads `step` lanes apart add what they have of `rows` rows, and each keeps one half of these.
 fn halve(rows: u32, step: u32, lane: u32) {
     let upper = (lane & step) != 0u;
-    for (var b = 0u; b < AHEAD; b++) {
+    for (var b = 0u; b < PREFETCH_KEYS; b++) {
         if (rows == 1u) {
             dots[b * ROWS] += shuffled(dots[b * ROWS], step);
         }
@@ -97,7 +97,7 @@ fn of_row(value: f32, first: u32, r: u32) -> f32 {
     if (ROWS == 1u) {
         return value;
     }
-    return from_neighbour(value, first, r * ALIKE);
+    return from_neighbour(value, first, r * ROW_LANES);
 }
 
 @compute @workgroup_size(WG)
@@ -114,27 +114,27 @@ fn main(
     let unit = unit_at(index / params.splits);
     let first_row = unit.block * ROWS;
     let lane = thread % LANES;
-    let walker = thread / LANES;
+    let lane_group = thread / LANES;
     let neighbours = place_in_subgroup - place_in_subgroup % LANES;
-    var query: array<vec4<f32>, KEPT>;
-    var sums: array<vec4<f32>, KEPT>;
+    var query: array<vec4<f32>, QUERY_VEC4S>;
+    var sums: array<vec4<f32>, QUERY_VEC4S>;
     for (var r = 0u; r < ROWS; r++) {
         let place = query_place(unit, min(first_row + r, params.rows - 1u));
         for (var i = 0u; i < SLICE; i++) {
             let four = lane + i * LANES;
-            let whole = query_four(place, min(four, FOURS - 1u));
-            query[r * SLICE + i] = select(vec4<f32>(), whole, FOURS % LANES == 0u || four < FOURS);
+            let whole = query_four(place, min(four, VEC4S - 1u));
+            query[r * SLICE + i] = select(vec4<f32>(), whole, VEC4S % LANES == 0u || four < VEC4S);
         }
     }
-    let visible = visible_to(unit, first_row + lane / ALIKE);
+    let visible = visible_to(unit, first_row + lane / ROW_LANES);
     var running_maximum = LOWEST;
     var exp_sum = 0.0;
     let begin = index % params.splits * params.split_keys;
     let last = min(begin + params.split_keys, params.context);
     for (var base = begin; base < last; base += STRIDE) {
-        let first_key = base + walker;
+        let first_key = base + lane_group;
         fetch(unit, first_key, last, lane);
-        for (var b = 0u; b < AHEAD; b++) {
+        for (var b = 0u; b < PREFETCH_KEYS; b++) {
             for (var r = 0u; r < ROWS; r++) {
                 var total = 0.0;
                 for (var i = 0u; i < SLICE; i++) {
@@ -145,8 +145,8 @@ fn main(
         }
         sum_by_shuffles(lane);
         var maximum = running_maximum;
-        for (var b = 0u; b < AHEAD; b++) {
-            let key = first_key + b * WALKERS;
+        for (var b = 0u; b < PREFETCH_KEYS; b++) {
+            let key = first_key + b * LANE_GROUPS;
             let score = select(params.hidden, masked(visible, min(key, last - 1u), dots[b * ROWS]), key < last);
             dots[b * ROWS] = score;
             maximum = max(maximum, score);
@@ -154,7 +154,7 @@ fn main(
         let correction = exp(running_maximum - maximum);
         running_maximum = maximum;
         exp_sum *= correction;
-        for (var b = 0u; b < AHEAD; b++) {
+        for (var b = 0u; b < PREFETCH_KEYS; b++) {
             dots[b * ROWS] = weight_of(dots[b * ROWS], running_maximum);
             exp_sum += dots[b * ROWS];
         }
@@ -163,7 +163,7 @@ fn main(
             for (var i = 0u; i < SLICE; i++) {
                 sums[r * SLICE + i] *= correction_of_row;
             }
-            for (var b = 0u; b < AHEAD; b++) {
+            for (var b = 0u; b < PREFETCH_KEYS; b++) {
                 let weight = vec4<f32>(of_row(dots[b * ROWS], neighbours, r));
                 for (var i = 0u; i < SLICE; i++) {
                     sums[r * SLICE + i] = fma(weight, prefetched_values[b * SLICE + i], sums[r * SLICE + i]);
@@ -175,40 +175,40 @@ fn main(
     for (var r = 0u; r < ROWS; r++) {
         for (var i = 0u; i < SLICE; i++) {
             let four = lane + i * LANES;
-            if (FOURS % LANES == 0u || four < FOURS) {
-                found_sums[(walker * ROWS + r) * FOURS + four] = sums[r * SLICE + i];
+            if (VEC4S % LANES == 0u || four < VEC4S) {
+                partial_sums[(lane_group * ROWS + r) * VEC4S + four] = sums[r * SLICE + i];
             }
         }
     }
-    if (lane % ALIKE == 0u) {
-        found_maxima[walker * ROWS + lane / ALIKE] = running_maximum;
-        found_exp_sums[walker * ROWS + lane / ALIKE] = exp_sum;
+    if (lane % ROW_LANES == 0u) {
+        partial_maxima[lane_group * ROWS + lane / ROW_LANES] = running_maximum;
+        partial_exp_sums[lane_group * ROWS + lane / ROW_LANES] = exp_sum;
     }
     workgroupBarrier();
-    let merger = thread % MERGERS;
-    for (var first = 0u; first < ITEMS; first += AT_ONCE) {
-        let item = first + thread / MERGERS;
-        let r = min(item / FOURS, ROWS - 1u);
-        let four = item % FOURS;
+    let merger = thread % COMBINE_THREADS;
+    for (var first = 0u; first < ROW_VEC4S; first += COMBINED_VEC4S) {
+        let item = first + thread / COMBINE_THREADS;
+        let r = min(item / VEC4S, ROWS - 1u);
+        let four = item % VEC4S;
         var maximum = LOWEST;
-        for (var w = merger; w < WALKERS; w += MERGERS) {
-            maximum = max(maximum, found_maxima[w * ROWS + r]);
+        for (var w = merger; w < LANE_GROUPS; w += COMBINE_THREADS) {
+            maximum = max(maximum, partial_maxima[w * ROWS + r]);
         }
-        for (var step = 1u; step < MERGERS; step *= 2u) {
+        for (var step = 1u; step < COMBINE_THREADS; step *= 2u) {
             maximum = max(maximum, shuffled(maximum, step));
         }
         var total = vec4<f32>();
         var whole = 0.0;
-        for (var w = merger; w < WALKERS; w += MERGERS) {
-            let share = exp(found_maxima[w * ROWS + r] - maximum);
-            whole = fma(share, found_exp_sums[w * ROWS + r], whole);
-            total = fma(vec4<f32>(share), found_sums[(w * ROWS + r) * FOURS + four], total);
+        for (var w = merger; w < LANE_GROUPS; w += COMBINE_THREADS) {
+            let share = exp(partial_maxima[w * ROWS + r] - maximum);
+            whole = fma(share, partial_exp_sums[w * ROWS + r], whole);
+            total = fma(vec4<f32>(share), partial_sums[(w * ROWS + r) * VEC4S + four], total);
         }
-        for (var step = 1u; step < MERGERS; step *= 2u) {
+        for (var step = 1u; step < COMBINE_THREADS; step *= 2u) {
             whole += shuffled(whole, step);
             total += shuffled_four(total, step);
         }
-        if (merger == 0u && item < ITEMS) {
+        if (merger == 0u && item < ROW_VEC4S) {
             if (params.splits > 1u) {
                 store_split(index * ROWS + r, four, total, maximum, whole);
             } else if (first_row + r < params.rows) {

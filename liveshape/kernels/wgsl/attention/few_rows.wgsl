@@ -21,34 +21,34 @@ override CHUNK: u32 = 128; // keys between two updates of the running maximum
 #include attention/params
 #include attention/operands
 
-const SLICE: u32 = (FOURS + LANES - 1) / LANES; // fours of a query that a thread keeps
-const QUERY_FOURS: u32 = ROWS * SLICE;
-const SCORERS: u32 = WG / LANES;
-const KEY_SHARES: u32 = max(1u, WG / FOURS); // of a chunk's keys, summed side by side
-const COLUMNS: u32 = (FOURS + WG - 1) / WG; // fours of the values that a thread sums
+const SLICE: u32 = (VEC4S + LANES - 1) / LANES; // vec4s of a query that a thread keeps
+const QUERY_VEC4S: u32 = ROWS * SLICE;
+const LANE_GROUPS: u32 = WG / LANES;
+const KEY_SHARES: u32 = max(1u, WG / VEC4S); // of a chunk's keys, summed side by side
+const COLUMNS: u32 = (VEC4S + WG - 1) / WG; // vec4s of the values that a thread sums
 const SUMS: u32 = ROWS * COLUMNS;
-const TOGETHER: u32 = min(ROWS, max(1u, 256u / WG)); // rows whose sums fit the workgroup's memory at once
-const MANY: bool = WG >= 64; // threads that wait for memory rather than for arithmetic
-const TURNS: u32 = select(1u, max(1u, 8u / SLICE), MANY); // keys that a thread prefetches
-const AT_ONCE: u32 = TURNS * SLICE;
-const AHEAD: u32 = select(1u, 8u, MANY); // values that it prefetches
-const FOLDED: u32 = min(WG, 32u); // partial results, before every thread reads all
+const PASS_ROWS: u32 = min(ROWS, max(1u, 256u / WG)); // rows whose sums fit the workgroup's memory at once
+const MANY_THREADS: bool = WG >= 64; // threads that wait for memory rather than for arithmetic
+const PREFETCH_KEYS: u32 = select(1u, max(1u, 8u / SLICE), MANY_THREADS); // keys that a thread prefetches
+const PREFETCH_VEC4S: u32 = PREFETCH_KEYS * SLICE;
+const PREFETCH_VALUES: u32 = select(1u, 8u, MANY_THREADS); // values that it prefetches
+const PARTIAL_COUNT: u32 = min(WG, 32u); // partial results, before every thread reads all
 
 var<workgroup> score_parts: array<f32, CHUNK * ROWS * LANES>; // partial dots; the first becomes the weight
 var<workgroup> of_threads: array<f32, WG>;
 var<workgroup> corrections: array<f32, ROWS>;
-var<private> prefetched_keys: array<vec4<f32>, AT_ONCE>;
-var<private> prefetched_values: array<vec4<f32>, AHEAD>;
-var<workgroup> partial_sums: array<vec4<f32>, WG * TOGETHER>;
+var<private> prefetched_keys: array<vec4<f32>, PREFETCH_VEC4S>;
+var<private> prefetched_values: array<vec4<f32>, PREFETCH_VALUES>;
+var<workgroup> partial_sums: array<vec4<f32>, WG * PASS_ROWS>;
 
 // Folded once, then read by every thread rather than halved step by step: a barrier costs more than these few reads.
 fn fold_maximum(thread: u32, found: f32) {
     of_threads[thread] = found;
     workgroupBarrier();
-    if (WG > FOLDED) {
-        if (thread < FOLDED) {
+    if (WG > PARTIAL_COUNT) {
+        if (thread < PARTIAL_COUNT) {
             var maximum = found;
-            for (var i = thread + FOLDED; i < WG; i += FOLDED) {
+            for (var i = thread + PARTIAL_COUNT; i < WG; i += PARTIAL_COUNT) {
                 maximum = max(maximum, of_threads[i]);
             }
             of_threads[thread] = maximum;
@@ -59,7 +59,7 @@ fn fold_maximum(thread: u32, found: f32) {
 
 fn maximum_of(row: u32) -> f32 {
     var maximum = LOWEST;
-    for (var i = row; i < FOLDED; i += ROWS) {
+    for (var i = row; i < PARTIAL_COUNT; i += ROWS) {
         maximum = max(maximum, of_threads[i]);
     }
     return maximum;
@@ -68,10 +68,10 @@ fn maximum_of(row: u32) -> f32 {
 fn fold_total(thread: u32, found: f32) {
     of_threads[thread] = found;
     workgroupBarrier();
-    if (WG > FOLDED) {
-        if (thread < FOLDED) {
+    if (WG > PARTIAL_COUNT) {
+        if (thread < PARTIAL_COUNT) {
             var total = found;
-            for (var i = thread + FOLDED; i < WG; i += FOLDED) {
+            for (var i = thread + PARTIAL_COUNT; i < WG; i += PARTIAL_COUNT) {
                 total += of_threads[i];
             }
             of_threads[thread] = total;
@@ -82,7 +82,7 @@ fn fold_total(thread: u32, found: f32) {
 
 fn total_of(row: u32) -> f32 {
     var total = 0.0;
-    for (var i = row; i < FOLDED; i += ROWS) {
+    for (var i = row; i < PARTIAL_COUNT; i += ROWS) {
         total += of_threads[i];
     }
     return total;
@@ -90,16 +90,16 @@ fn total_of(row: u32) -> f32 {
 
 // Past the end of the chunk comes its last key, past the head its last four: neither is looked at.
 fn fetch_keys(unit: Unit, chunk: u32, first: u32, count: u32, first_four: u32) {
-    for (var t = 0u; t < TURNS; t++) {
-        let place = key_place(unit, chunk + min(first + t * SCORERS, count - 1u));
+    for (var t = 0u; t < PREFETCH_KEYS; t++) {
+        let place = key_place(unit, chunk + min(first + t * LANE_GROUPS, count - 1u));
         for (var i = 0u; i < SLICE; i++) {
-            prefetched_keys[t * SLICE + i] = key_four(place, min(first_four + i * LANES, FOURS - 1u));
+            prefetched_keys[t * SLICE + i] = key_four(place, min(first_four + i * LANES, VEC4S - 1u));
         }
     }
 }
 
 fn fetch_values(unit: Unit, chunk: u32, first: u32, count: u32, four: u32) {
-    for (var u = 0u; u < AHEAD; u++) {
+    for (var u = 0u; u < PREFETCH_VALUES; u++) {
         prefetched_values[u] = value_four(key_place(unit, chunk + min(first + u * KEY_SHARES, count - 1u)), four);
     }
 }
@@ -117,19 +117,19 @@ fn main(
     }
     let unit = unit_at(index / params.splits);
     let first_row = unit.block * ROWS;
-    var query: array<vec4<f32>, QUERY_FOURS>;
+    var query: array<vec4<f32>, QUERY_VEC4S>;
     for (var r = 0u; r < ROWS; r++) {
         let place = query_place(unit, min(first_row + r, params.rows - 1u));
         for (var i = 0u; i < SLICE; i++) {
             let four = thread % LANES + i * LANES;
-            if (four < FOURS) {
+            if (four < VEC4S) {
                 query[r * SLICE + i] = query_four(place, four);
             }
         }
     }
     // Threads sum neighbouring columns of a part of the keys, or all keys where there are more columns than threads.
-    let first_column = select(thread % FOURS, min(thread, FOURS - 1u), COLUMNS > 1u);
-    let first_of_share = select(select(CHUNK, thread / FOURS, thread < KEY_SHARES * FOURS), 0u, COLUMNS > 1u);
+    let first_column = select(thread % VEC4S, min(thread, VEC4S - 1u), COLUMNS > 1u);
+    let first_of_share = select(select(CHUNK, thread / VEC4S, thread < KEY_SHARES * VEC4S), 0u, COLUMNS > 1u);
     // Every thread has the softmax of one row only.
     let own_row = thread % ROWS;
     let visible = visible_to(unit, first_row + own_row);
@@ -141,22 +141,22 @@ fn main(
     for (var chunk = first_key; chunk < last_key; chunk += CHUNK) {
         let count = min(CHUNK, last_key - chunk);
         // Values are prefetched before the scores are known.
-        if (MANY) {
+        if (MANY_THREADS) {
             fetch_values(unit, chunk, first_of_share, count, first_column);
         }
-        for (var first = thread / LANES; first < count; first += SCORERS * TURNS) {
-            if (MANY) {
+        for (var first = thread / LANES; first < count; first += LANE_GROUPS * PREFETCH_KEYS) {
+            if (MANY_THREADS) {
                 fetch_keys(unit, chunk, first, count, thread % LANES);
             }
-            for (var t = 0u; t < TURNS; t++) {
-                let j = first + t * SCORERS;
+            for (var t = 0u; t < PREFETCH_KEYS; t++) {
+                let j = first + t * LANE_GROUPS;
                 let place = key_place(unit, chunk + j);
                 var dots = array<f32, ROWS>();
                 for (var i = 0u; i < SLICE; i++) {
                     let four = thread % LANES + i * LANES;
-                    if (four < FOURS) {
+                    if (four < VEC4S) {
                         var key: vec4<f32>;
-                        if (MANY) {
+                        if (MANY_THREADS) {
                             key = prefetched_keys[t * SLICE + i];
                         } else {
                             key = key_four(place, four);
@@ -166,7 +166,7 @@ fn main(
                         }
                     }
                 }
-                if (TURNS == 1u || j < count) {
+                if (PREFETCH_KEYS == 1u || j < count) {
                     for (var r = 0u; r < ROWS; r++) {
                         score_parts[(j * ROWS + r) * LANES + thread % LANES] = dots[r];
                     }
@@ -202,16 +202,16 @@ fn main(
             for (var r = 0u; r < ROWS; r++) {
                 sums[c * ROWS + r] *= corrections[r];
             }
-            let four = select(first_column, min(thread + c * WG, FOURS - 1u), COLUMNS > 1u);
-            for (var first = first_of_share; first < count; first += KEY_SHARES * AHEAD) {
-                if (MANY && (c > 0u || first != first_of_share)) {
+            let four = select(first_column, min(thread + c * WG, VEC4S - 1u), COLUMNS > 1u);
+            for (var first = first_of_share; first < count; first += KEY_SHARES * PREFETCH_VALUES) {
+                if (MANY_THREADS && (c > 0u || first != first_of_share)) {
                     fetch_values(unit, chunk, first, count, four);
                 }
-                for (var u = 0u; u < AHEAD; u++) {
+                for (var u = 0u; u < PREFETCH_VALUES; u++) {
                     let j = first + u * KEY_SHARES;
-                    if (AHEAD == 1u || j < count) {
+                    if (PREFETCH_VALUES == 1u || j < count) {
                         var value: vec4<f32>;
-                        if (MANY) {
+                        if (MANY_THREADS) {
                             value = prefetched_values[u];
                         } else {
                             value = value_four(key_place(unit, chunk + j), four);
@@ -229,24 +229,24 @@ fn main(
 
     fold_total(thread, exp_sum);
     for (var c = 0u; c < COLUMNS; c++) {
-        let wide = min(FOURS - c * WG, WG);
-        for (var first = 0u; first < ROWS; first += TOGETHER) {
+        let wide = min(VEC4S - c * WG, WG);
+        for (var first = 0u; first < ROWS; first += PASS_ROWS) {
             if (c + first > 0u) {
                 workgroupBarrier();
             }
-            for (var r = 0u; r < TOGETHER; r++) {
+            for (var r = 0u; r < PASS_ROWS; r++) {
                 partial_sums[r * WG + thread] = sums[c * ROWS + first + r];
             }
             workgroupBarrier();
-            for (var i = thread; i < wide * TOGETHER; i += WG) {
+            for (var i = thread; i < wide * PASS_ROWS; i += WG) {
                 var total = vec4<f32>();
                 for (var p = 0u; p < KEY_SHARES; p++) {
-                    total += partial_sums[i / wide * WG + p * FOURS + i % wide];
+                    total += partial_sums[i / wide * WG + p * VEC4S + i % wide];
                 }
                 let r = first + i / wide;
                 let four = c * WG + i % wide;
                 if (params.splits > 1u) {
-                    let start = (index * ROWS + r) * (HEAD + 2u);
+                    let start = (index * ROWS + r) * (HEAD_SIZE + 2u);
                     for (var e = 0u; e < width_of(four); e++) {
                         split_results[start + four * 4u + e] = total[e];
                     }
@@ -258,7 +258,7 @@ fn main(
         }
     }
     if (params.splits > 1u && thread < ROWS) {
-        split_results[(index * ROWS + thread) * (HEAD + 2u) + HEAD] = running_maximum;
-        split_results[(index * ROWS + thread) * (HEAD + 2u) + HEAD + 1u] = total_of(thread);
+        split_results[(index * ROWS + thread) * (HEAD_SIZE + 2u) + HEAD_SIZE] = running_maximum;
+        split_results[(index * ROWS + thread) * (HEAD_SIZE + 2u) + HEAD_SIZE + 1u] = total_of(thread);
     }
 }

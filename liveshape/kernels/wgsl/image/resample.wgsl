@@ -8,7 +8,7 @@ const CUBIC = 3u;
 override WG: u32 = 64;
 override FILTER: u32 = NEAREST;
 override DIMS: u32 = 2; // the last of three
-override ALIGNED: bool = false;
+override ALIGN_CORNERS: bool = false;
 override ANTIALIAS: bool = false;
 
 struct Params {
@@ -21,8 +21,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-#include picture/cubic
-#include picture/place
+#include image/cubic
+#include image/place
 
 struct Taps {
     first: i32,
@@ -51,7 +51,7 @@ fn taps_of(axis: u32, o: i32) -> Taps {
         let first = max(i32(center - support + 0.5), 0);
         return Taps(first, min(i32(center + support + 0.5), size) - 1, center - 0.5, 1.0 / stretch);
     }
-    var source = select((whole + 0.5) * scale - 0.5, whole * scale, ALIGNED);
+    var source = select((whole + 0.5) * scale - 0.5, whole * scale, ALIGN_CORNERS);
     source = select(source, max(source, 0.0), FILTER == LINEAR);
     let before = i32(floor(source));
     return Taps(before - radius + 1, before + radius, source, 1.0);

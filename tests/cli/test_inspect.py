@@ -1,0 +1,154 @@
+"""`liveshape inspect`: what is in a program, what it needs, and what cannot run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import liveshape
+from liveshape.device import backends
+from tests.cli.calls import Capture, call
+from tests.runtime.files import LENGTH, portable, several
+from tests.support.programs import programs
+
+
+def test_inspect_shows_what_is_there(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several())
+    assert code == 0
+    for part in (
+        "get_max_seq_len",
+        "input 0",
+        "1x43x64",
+        "dynamic: dimension 1 up to 43\n",
+        "et_vk.rms_norm.default",
+        "256 B",
+        "activations",
+    ):
+        assert part in out
+
+
+def test_inspect_as_json(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several(), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["constant_methods"]["get_eos_ids"] == [1, 2]
+    forward, sums = document["methods"]
+    assert forward["operators"] == {"et_vk.rms_norm.default": 1, "aten.add.Tensor": 1}
+    (taken,) = forward["inputs"]
+    dims = taken.pop("dims")
+    assert taken == {"name": "input 0", "dtype": "float32", "bounds": [1, LENGTH, 64], "dynamic": True}
+    # Only dimension 1 can be planned below its bound, and the file says that the tensor is dynamic.
+    assert [(dim["status"], dim["min"], dim["max"]) for dim in dims] == [
+        ("static", 1, 1),
+        ("dynamic", 0, LENGTH),
+        ("static", 64, 64),
+    ]
+    assert not forward["signature"]
+    assert forward["dynamic"] == {"input 0": [1], "output 0": [1]}
+    assert forward["constants"]["nbytes"] == 256
+    assert (sums["name"], sums["problems"]) == ("sums", [])
+
+
+@pytest.mark.parametrize("kind", ["several", "language model"])
+def test_inspect_predicts_a_load(capsys: Capture, kind: str) -> None:
+    path = several() if kind == "several" else Path(liveshape.__file__).parent / "demo" / "story" / "model.pte"
+    document = json.loads(call(capsys, "inspect", path, "--json", "--method", "forward")[1])
+    opened = backends.open_device()
+    opened._pipelines.clear()  # what another program compiled does not count
+    compiled = opened.counters.pipelines
+    with liveshape.load(path) as model:
+        used = vars(model.memory)
+    assert document["methods"][0]["memory"] == used
+    assert document["methods"][0]["kernels"] == opened.counters.pipelines - compiled
+
+
+def test_inspect_says_what_was_left_for_later(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.plan import routes
+
+    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
+    assert document["methods"][0]["untried"] == 0
+    assert document["methods"][0]["classes"] == document["methods"][0]["planned_nodes"] == 2
+    assert "untried" not in call(capsys, "inspect", several(), "--method", "forward")[1]
+    monkeypatch.setattr(routes, "_MAX_TRIALS", 3)
+    document = json.loads(call(capsys, "inspect", several(), "--json", "--method", "forward")[1])
+    left = document["methods"][0]["untried"]
+    assert left > 5
+    out = call(capsys, "inspect", several(), "--method", "forward")[1]
+    assert f"untried: {left} combinations of live sizes, whose kernels compile at first use" in out
+    assert "2 nodes after fusion, planned as 2 classes" in out
+
+
+@pytest.mark.usefixtures("no_adapter")
+def test_inspect_needs_no_gpu(capsys: Capture) -> None:
+    code, out, _ = call(capsys, "inspect", several())
+    assert code == 0
+    assert "no adapter here" in out
+
+
+def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.ops import OPS
+
+    monkeypatch.delitem(OPS, "aten.add.Tensor")
+    monkeypatch.delitem(OPS, "et_vk.rms_norm.default")
+    for room in ("tools.commands.inspect", "run.host"):
+        monkeypatch.setattr(f"liveshape.{room}.find_on_host", lambda name: "nothing on the host knows it")
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
+    assert code == 4
+    assert "2 parts CANNOT RUN" in out
+    assert "1 x aten.add.Tensor (node" in out
+    assert "outside of the delegate it would run" in out
+    assert "outside of the delegate either" in out
+    assert call(capsys, "run", several())[0] == 4
+
+
+def test_what_the_host_computes_is_shown_and_can_be_refused(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.ops import OPS
+
+    monkeypatch.delitem(OPS, "aten.add.Tensor")
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
+    assert code == 0
+    assert re.search(r"aten.add.Tensor\s+1\s+ON THE HOST", out)
+    assert re.search(r"aten.add.Tensor \(node \d+\)\s+torch", out)
+    report = json.loads(call(capsys, "inspect", several(), "--method", "forward", "--json")[1])
+    assert [(each["operator"], each["library"]) for each in report["methods"][0]["host"]] == [
+        ("aten.add.Tensor", "torch")
+    ]
+    assert call(capsys, "run", several(), "--print", "none")[0] == 0
+    code, _, err = call(capsys, "run", several(), "--strict")
+    assert code == 4
+    assert "1 x aten.add.Tensor" in err
+    assert "load without strict" in err
+
+
+def test_inspect_shows_what_a_device_cannot_do(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from liveshape.errors import UnsupportedError
+    from liveshape.plan import plan_state
+
+    def refuse(*given: Any) -> Any:
+        raise UnsupportedError("not this one; nor that one")
+
+    monkeypatch.setattr(plan_state, "specialize", refuse)
+    monkeypatch.setattr("liveshape.run.host.find_on_host", lambda name: "nothing on the host knows it")
+    code, out, _ = call(capsys, "inspect", several(), "--method", "forward", "--json")
+    problems = json.loads(out)["methods"][0]["problems"]
+    assert code == 4
+    assert ["rms_norm" in problem["node"] for problem in problems] == [True, False]
+    assert all("not this one; nor that one" in problem["reason"] for problem in problems)
+
+
+def test_inspect_tells_free_reads_from_round_trips(capsys: Capture) -> None:
+    def reads(name: str) -> list[bool]:
+        document = json.loads(call(capsys, "inspect", programs()[name].pte(), "--json")[1])
+        return [read["free"] for read in document["methods"][0]["reads"]]
+
+    assert set(reads("position")) == {True}
+    assert set(reads("computed_position")) == {False}
+
+
+def test_inspect_shows_portable_operators(capsys: Capture) -> None:
+    document = json.loads(call(capsys, "inspect", portable(), "--json")[1])
+    assert document["methods"][0]["portable"] == {"aten::add.out": 2}
