@@ -1,6 +1,7 @@
 """Attention over a KV cache by rows and context: time, bandwidth and FLOP/s of every kernel choice.
 
 Run: python -m bench.attention [--shape 1b|8b|135m|stories] [--context 512 2048] [--rows 1 8] [--half] [--ways all]
+With `--sequences 8 64`, a row each of as many sequences over one pool of pages, instead of rows of one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from liveshape.run.executor import Executor
 
 CACHE = 1 << 28  # bytes of keys and values, more than any L2 cache
 ENOUGH = 0.1  # seconds of work per measurement
+PAGE = 16  # keys
 
 
 class Heads(NamedTuple):
@@ -69,6 +71,8 @@ FEW = {
     "splits of 256": Way({"ROW_WORKGROUP_KEYS": 0, "MIN_SPLIT_KEYS": 256}, BLOCKS),
     "512 groups of splits": Way({"ROW_WORKGROUP_KEYS": 0, "ENOUGH_WORKGROUPS": 512}, BLOCKS),
     "split in blocks of 4 rows": Way({"ROW_WORKGROUP_KEYS": 0, "BLOCK_ROWS": 4}, BLOCKS),
+    "lines of 8 rows": Way({"LINE_ROWS": 8}, {}),
+    "lines of one query": Way({"LINE_ROWS": 1}, {}),
     "split in rows": Way({"ROW_WORKGROUP_KEYS": 0, "BLOCK_ROWS": 1}, BLOCKS),
     "in tiles": Way({"FEW_ROWS": 0}, {}),
 }
@@ -99,6 +103,7 @@ def planned(way: Way) -> Iterator[None]:
         for name, value in constants.items():
             setattr(attention_heuristics, name, value)
         attention_heuristics.split_results_shape.cache_clear()
+        attention_heuristics.line_results_shape.cache_clear()
 
     put(way.constants)
     try:
@@ -124,14 +129,35 @@ def layers_of(heads: Heads, rows: int, context: int, layers: int, dtype: str) ->
     return Graph("attention", tuple(nodes), tuple(values), (q, position), (values[-1],))
 
 
-def measured(device: Device, way: Way, graph: Graph, q: Any, context: int, tries: int) -> tuple[float, float, str]:
+def paged_layers_of(heads: Heads, sequences: int, context: int, layers: int, dtype: str) -> Graph:
+    """The last row of each sequence over the pages of one pool after the other, which lie in it at random."""
+    random = np.random.default_rng(0)
+    pages = -(-context // PAGE)
+    shape = (1, sequences * pages * PAGE, heads.keys, heads.size)
+    data = random.standard_normal(shape, np.float32).astype(dtype)
+    table = random.permutation(sequences * pages).astype(np.int32).reshape(sequences, pages)
+    lines = np.array([(row, 1, context - 1, row) for row in range(sequences)], np.int32)
+    q = Tensor("input 0", "float32", (1, sequences, heads.queries, heads.size))
+    tables = [Tensor("table", "int32", each.shape, memoryview(each).cast("B")) for each in (lines, table)]
+    values: list[Any] = [q, *tables]
+    nodes = []
+    for index in range(layers):
+        caches = [Tensor(f"{n} {index}", dtype, shape, memoryview(data.copy()).cast("B")) for n in ("keys", "values")]
+        out = Tensor(f"output {index}", "float32", q.max_shape)
+        values += [*caches, out]
+        args = (q, *caches, *tables, PAGE, sequences, 0, context, 0, None, 0, 0.0, None, out)
+        nodes.append(ops.OPS["liveshape.paged_attention"].bind(index, f"attention {index}", args))
+    return Graph("paged attention", tuple(nodes), tuple(values), (q,), (values[-1],))
+
+
+def measured(device: Device, way: Way, graph: Graph, inputs: list[Any], tries: int) -> tuple[float, float, str]:
     """Seconds of one layer, seconds of the first call including compilation, and the kernels."""
     changes = {name: min(value, getattr(device.limits, name)) for name, value in way.limits.items()}
     with planned(way):
         began = time.perf_counter()
         limits = replace(device.limits, **changes)
         executor = Executor(compile(graph, limits, Choices(warm=False)), device)
-        executor.execute([q, context - q.shape[1]])
+        executor.execute(inputs)
         first = time.perf_counter() - began
     commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
     kernels = " + ".join(dict.fromkeys(command.label.rpartition(" ")[2] for command in commands))
@@ -146,28 +172,34 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument("--context", nargs="*", type=int, default=[512, 2048, 8192])
     parser.add_argument("--rows", nargs="*", type=int, default=[1, 8, 64, 512])
+    parser.add_argument("--sequences", nargs="*", type=int, default=[], help="of one row each, in pages")
     parser.add_argument("--half", action="store_true", help="a float16 KV cache")
     parser.add_argument("--ways", choices=("all", "planned"), default="all")
     parser.add_argument("--tries", type=int, default=4)
     options = parser.parse_args()
     device, heads = open_device(), SHAPES[options.shape]
     console, dtype = Console(), "float16" if options.half else "float32"
-    for rows in options.rows:
+    for rows in options.sequences or options.rows:
         table = Table("context", "way", "us", "TB/s", "TFLOP/s", "first s", "kernels")
-        for context in (context for context in options.context if context >= rows):
-            nbytes = 2 * context * heads.keys * heads.size * np.dtype(dtype).itemsize
+        for context in (each for each in options.context if options.sequences or each >= rows):
+            caches = rows if options.sequences else 1
+            nbytes = 2 * caches * context * heads.keys * heads.size * np.dtype(dtype).itemsize
             # Under the causal mask the first row sees all keys but those of the rows after it.
-            work = 4 * heads.queries * heads.size * (rows * context - rows * (rows - 1) // 2)
+            hidden = 0 if options.sequences else rows * (rows - 1) // 2
+            work = 4 * heads.queries * heads.size * (rows * context - hidden)
             layers = 1 if device.adapter.software else max(2, min(64, CACHE // nbytes))
-            graph = layers_of(heads, rows, context, layers, dtype)
+            graph = (paged_layers_of if options.sequences else layers_of)(heads, rows, context, layers, dtype)
             q = np.random.default_rng(1).standard_normal((1, rows, heads.queries, heads.size)).astype(np.float32)
-            found = FEW if attention_heuristics.is_few_rows(rows, heads.queries // heads.keys) else MANY
+            inputs = [q] if options.sequences else [q, context - rows]
+            few = options.sequences or attention_heuristics.is_few_rows(rows, heads.queries // heads.keys)
+            found = FEW if few else MANY
             ways = found if options.ways == "all" else {"as planned": found["as planned"]}
             for name, way in ways.items():
-                each, first, kernels = measured(device, way, graph, q, context, options.tries)
+                each, first, kernels = measured(device, way, graph, inputs, options.tries)
                 rate = f"{nbytes / each / 1e12:.2f}", f"{work / each / 1e12:.2f}"
                 table.add_row(f"{context}", name, f"{1e6 * each:,.1f}", *rate, f"{first:.1f}", kernels)
-        table.title = f"{rows} rows, {options.shape} {heads}, {dtype}, {device.adapter.name}"
+        counted = f"{rows} sequences" if options.sequences else f"{rows} rows"
+        table.title = f"{counted}, {options.shape} {heads}, {dtype}, {device.adapter.name}"
         console.print(table)
 
 

@@ -116,7 +116,10 @@ class Node:
 
     @property
     def cache_start(self) -> Argument:
-        """The position of the first new row of its KV caches, an int or a live scalar; None if it has none."""
+        """The position of the first new row of its KV caches, an int or a live scalar; None if it has none.
+
+        A tensor is the table of rows that have a slot each.
+        """
         start = None if self.traits.cache is None else self.traits.cache.start
         return None if start is None else self.named[start]
 
@@ -124,7 +127,9 @@ class Node:
         """Which outputs carry rows, given the inputs that do; None where it may not be row-wise: see `RowRule`."""
         rule = self.traits.rows
         read = {value: axis for value, axis in rows.items() if value in self.inputs}
-        return None if rule is None or self.mutates or not read else rule(self, read)
+        # What is written in place has the rows of a call as they lie, unless each goes to a slot of its own.
+        mixes = bool(self.mutates) and not isinstance(self.cache_start, Tensor)
+        return None if rule is None or mixes or not read else rule(self, read)
 
     @cached_property
     def outputs(self) -> tuple[Value, ...]:

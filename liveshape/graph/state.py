@@ -46,10 +46,11 @@ def _state(graph: Graph, tensor: Tensor) -> State:
     # A call must write its rows before it reads them, and do so each time; the caller sees more than rows.
     opaque = tensor in graph.outputs or tensor not in nodes[0].written or bool(graph.controls)
     (axis,) = axes if len(axes) == 1 and not opaque else (None,)
-    if axis is None:
+    starts = tuple(dict.fromkeys(node.cache_start for node in nodes if node.cache_start is not None))
+    # Slots of a table are rows of many sequences, at no positions.
+    if axis is None or any(isinstance(start, Tensor) for start in starts):
         return State(tensor)
-    starts = (node.cache_start for node in nodes)
-    return State(tensor, axis, tuple(dict.fromkeys(start for start in starts if start is not None)))
+    return State(tensor, axis, starts)
 
 
 def _axes(node: Node, tensor: Tensor) -> set[int | None]:

@@ -49,7 +49,8 @@ PARAMETERS: Mapping[Role, tuple[str, ...]] = {
 class CacheRows:
     """A node writes new rows of KV caches from `start` on, or reads them up to these, and never accesses a row behind.
 
-    `axes`: the parameters that are caches, each with the axis of positions. `start`: the first new row.
+    `axes`: the parameters that are caches, each with the axis of positions. `start`: the first new row; given a table
+    of rows, each is written to a slot of its own along the axis instead.
     `unless_masked`: a mask speaks of rows behind as well, so with one this does not hold, but for a `causal` call.
     """
 
@@ -66,7 +67,10 @@ class CacheRows:
 
 @dataclass(frozen=True)
 class PositionTables:
-    """Constants with a row for every position, of which a node reads those of its rows, from `start` on."""
+    """Constants with a row for every position, of which a node reads those of its rows.
+
+    These are from `start` on, or each at the position of a table of rows that is given for it.
+    """
 
     tables: tuple[str, ...]
     start: str

@@ -35,6 +35,7 @@ from liveshape.lower.pattern_operators import (
     ROTARY_TO_CACHE,
     SIGMOID,
     SWIGLU,
+    UPDATE,
     VIEW,
 )
 from liveshape.lower.q4_patterns import residual_layer, rms_norm_layer, rotary_layers
@@ -162,28 +163,38 @@ def _qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacemen
     return [Replacement(node, QKV_LAYERS, tuple(found), args, merged.made)]
 
 
-def _rotary_to_cache(uses: DefUse, sdpa: Node, limits: Limits) -> Sequence[Replacement]:
-    """Rotary embedding of queries and keys for attention alone: it also updates the KV cache, if values are there."""
-    q, k, v, k_cache, v_cache, position, _, *rest, out = sdpa.args
-    rotary = uses.producer.get(q)
-    if rotary is None or rotary.name not in ROTARY or rotary.args[-1] != (q, k) or not uses.single_assignment(q, k):
+def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Replacement]:
+    """Rotary embedding of queries and keys: it also updates the KV cache, if values are there.
+
+    That is what attention with an update begins with, or a node of its own.
+    """
+    attends = writer.name == ATTENTION_WITH_UPDATE
+    k, v, k_cache, v_cache, position = writer.args[1:6] if attends else writer.args[:5]
+    rotary = uses.producer.get(k)
+    if rotary is None or rotary.name not in ROTARY or rotary.args[-1][1] is not k:
         return ()
-    xq, xk, cosine, sine, *start, _ = rotary.args
+    xq, xk, cosine, sine, *starts, (q, _) = rotary.args
+    if not uses.single_assignment(q, k) or (attends and writer.args[0] is not q):
+        return ()
     if len(cosine.max_shape) != 2:  # the rows of queries and keys lie elsewhere, see ops/rotary.py
         return ()
-    private = uses.used_only_by((sdpa,), q) and uses.used_only_by((sdpa,), k)
+    start = starts[0] if starts else None
+    table = [value for value in dict.fromkeys((start, position)) if isinstance(value, Tensor)]
+    if table and start not in (None, position):
+        return ()
+    private = uses.used_only_by((writer,), k) and (not attends or uses.used_only_by((writer,), q))
     # Values and position are read and the caches are written earlier than they were: no hazard in between.
-    no_hazards = all(uses.unchanged(value, (rotary, sdpa)) for value in (v, position, k_cache, v_cache))
-    between = uses.graph.nodes[rotary.index : sdpa.index]
+    no_hazards = all(uses.unchanged(value, (rotary, writer)) for value in (v, position, k_cache, v_cache))
+    between = uses.graph.nodes[rotary.index : writer.index]
     no_hazards = no_hazards and all({k_cache, v_cache}.isdisjoint(node.inputs) for node in between)
     tensors = (xq, xk, v, cosine, sine, k_cache, v_cache, q)
-    if not (private and no_hazards and fit(tensors, limits) and exact(*tensors)):
+    if not (private and no_hazards and fit((*tensors, *table), limits) and exact(*tensors)):
         return ()
-    args = (xq, xk, v, cosine, sine, *(start or [None]), k_cache, v_cache, position, q)
-    return [
-        Replacement(rotary, ROTARY_TO_CACHE, (rotary, sdpa), args),
-        Replacement(sdpa, ATTENTION, (rotary, sdpa), (q, k_cache, v_cache, position, *rest, out)),
-    ]
+    args = (xq, xk, v, cosine, sine, start, k_cache, v_cache, position, q)
+    fused = Replacement(rotary, ROTARY_TO_CACHE, (rotary, writer), args)
+    if not attends:
+        return [fused]
+    return [fused, Replacement(writer, ATTENTION, (rotary, writer), (q, k_cache, v_cache, position, *writer.args[7:]))]
 
 
 FUSIONS = (
@@ -196,7 +207,7 @@ FUSIONS = (
     ),
     Fusion(
         "rotary embedding and the update of the KV cache",
-        frozenset({ATTENTION_WITH_UPDATE}),
+        frozenset({ATTENTION_WITH_UPDATE, UPDATE}),
         (ROTARY_TO_CACHE, ATTENTION),
         _rotary_to_cache,
     ),

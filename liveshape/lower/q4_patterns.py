@@ -72,7 +72,8 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
     full = cosine.max_shape[1] == size and cosine.constant is not None
     if start is None:
         full = cosine.max_shape[1] == size // 2
-    bound = (x, weight, scales, x if bias is None else bias, cosine, sine, out, k_cache, v_cache)
+    table = (position,) if isinstance(position, Tensor) else ()  # of rows, with their positions and slots
+    bound = (x, weight, scales, x if bias is None else bias, cosine, sine, out, k_cache, v_cache, *table)
     if not (private and no_hazards and fixed and alike and full and exact(*products) and fit(bound, limits)):
         return ()
     made = []
@@ -112,7 +113,8 @@ def rms_norm_layer(uses: DefUse, norm: Node, limits: Limits) -> Sequence[Replace
         uses.unchanged(value, (norm, layer)) for value in (x, norm_weight)
     )
     outputs = [value for value in layer.outputs if isinstance(value, Tensor)]
-    operands = [value for value in layer.inputs if isinstance(value, Tensor) and value not in (normed, bias)]
+    given = dict.fromkeys(layer.inputs)  # positions and slots of rows are one table
+    operands = [value for value in given if isinstance(value, Tensor) and value not in (normed, bias)]
     terms = norm_weight if bias is None else _concatenated(uses, bias, norm_weight, weight.max_shape[0])
     if terms is None or not (no_hazards and exact(x, terms, normed, *outputs)):
         return ()

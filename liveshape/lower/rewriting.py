@@ -27,3 +27,16 @@ def renamed(argument: Any, names: Mapping[Value, Value]) -> Any:
     if isinstance(argument, tuple):
         return tuple(renamed(item, names) for item in argument)
     return names.get(argument, argument) if isinstance(argument, Value) else argument
+
+
+def without_dead_nodes(graph: Graph, nodes: list[Node]) -> Graph:
+    """The graph with those of these nodes whose results are read (dead code elimination)."""
+    kept: list[Node] = []
+    read: set[Value] = {value for value in graph.outputs if isinstance(value, Value)}
+    for node in reversed(nodes):
+        if node.mutates or not node.written or any(value in read for value in node.written):
+            kept.append(node)
+            read.update(node.inputs)
+    made = rewritten(graph, [(node.index, node) for node in reversed(kept)], ())
+    used = {value for node in made.nodes for value in (*node.inputs, *node.outputs)} | read | made.given
+    return replace(made, values=tuple(value for value in made.values if value in used))

@@ -2,6 +2,7 @@
 
 from liveshape.ops import (
     attention,
+    batch_inputs,
     binary,
     compaction,
     compare,
@@ -24,6 +25,7 @@ from liveshape.ops import (
     movement,
     normalization,
     padding,
+    paged_attention,
     pooling,
     q4_fused,
     q4_linear,
@@ -50,6 +52,7 @@ __all__ = [
     "OPS",
     "Op",
     "attention",
+    "batch_inputs",
     "binary",
     "callable_by_files",
     "compaction",
@@ -75,6 +78,7 @@ __all__ = [
     "normalization",
     "op",
     "padding",
+    "paged_attention",
     "pooling",
     "q4_fused",
     "q4_linear",

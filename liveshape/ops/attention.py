@@ -6,7 +6,7 @@ One plan serves every operator: few rows (decode) split the context among workgr
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits, Node, Shape
@@ -20,20 +20,63 @@ from liveshape.ops.copies import copy_strided
 from liveshape.ops.operations import attended, attended_causally
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import nothing_but, outputs_along
+from liveshape.ops.row_tables import RowKernels, Start, check_row_table, rows_of_cache, rows_to_slots
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div, strides_of
 
-CACHE_UPDATE = Kernel.load("attention/cache_update")
-ATTENTION_FEW_ROWS_SUBGROUPS = Kernel.load("attention/few_rows_subgroups")
-ATTENTION_FEW_ROWS = Kernel.load("attention/few_rows")
-ATTENTION_COMBINE = Kernel.load("attention/combine_splits")
-ATTENTION_TILED = Kernel.load("attention/tiled")
-ATTENTION_TILED_SHUFFLES = Kernel.load("attention/tiled", ROW_REDUCTION="shuffles")
+CACHE_UPDATE = RowKernels.load("attention/cache_update")
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 # Which dimension counts rows and which counts heads.
 ROWS_FIRST = (1, 2)
 HEADS_FIRST = (2, 1)
+# What attention/operands.wgsl declares, and the kernel that combines splits does not.
+_OPERAND_CONSTANTS = ("MASK", "VEC", "PAGE", "SOFTCAP")
+
+
+class Kernels(NamedTuple):
+    """The kernels of one layout of the cache, as `CACHE` of attention/params.wgsl says."""
+
+    few: Kernel  # few rows by subgroup shuffles
+    rows: Kernel  # few rows through workgroup memory
+    tiled: Kernel
+    tiled_by_shuffles: Kernel
+    combine: Kernel
+
+    @classmethod
+    def of_cache(cls, layout: str, **softmax: str) -> Kernels:
+        """Example: `Kernels.of_cache("paged", SOFTMAX="with_sinks")`."""
+
+        def load(name: str, **choices: str) -> Kernel:
+            return Kernel.load(f"attention/{name}", CACHE=layout, **choices)
+
+        return cls(
+            load("few_rows_subgroups", **softmax),
+            load("few_rows", **softmax),
+            load("tiled", **softmax),
+            load("tiled", ROW_REDUCTION="shuffles", **softmax),
+            load("combine_splits"),
+        )
+
+
+CONTIGUOUS = Kernels.of_cache("contiguous")
+
+
+class AttentionCall(NamedTuple):
+    """What every plan of the same operands has: kernels, tensors in the order of their bindings, params by name."""
+
+    kernels: Kernels
+    tensors: Tensors
+    combined: Tensors  # those of the kernel that combines splits
+    values: dict[str, Any]
+
+    def dispatch(self, kernel: Kernel, groups: int, **chosen: Any) -> Dispatch:
+        return kernel(*self.tensors, **self.values, **chosen, groups=groups)
+
+    def combine(self, threads: int, **chosen: Any) -> Dispatch:
+        """Reduce the partial results of the splits to the output."""
+        layout = {name: value for name, value in self.values.items() if name not in _OPERAND_CONSTANTS}
+        return self.kernels.combine(*self.combined, **layout, **chosen, threads=threads)
 
 
 def attend(
@@ -54,7 +97,7 @@ def attend(
 
     `split_results` is the scratch of `split_results_of`. A row that sees no key at all is zero.
     """
-    _check_heads(q, k, v, axes, context)
+    check_heads(q, k, v, axes, context)
     out.shape = q.shape
     row_axis, head_axis = axes
     size, key_heads = q.shape[3], k.shape[head_axis]
@@ -71,13 +114,12 @@ def attend(
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
-    if heuristics.is_few_rows(q.shape[row_axis], group):
-        yield from _few_rows(tensors, values, q.shape[0] * key_heads, limits)
-    else:
-        yield from _tiles(tensors, values, q.shape[0] * key_heads, limits)
+    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values)
+    route = few_rows if heuristics.is_few_rows(q.shape[row_axis], group) else in_tiles
+    yield from route(attention, q.shape[0] * key_heads, context, limits)
 
 
-def _check_heads(q: LiveTensor, k: LiveTensor, v: LiveTensor, axes: tuple[int, int], context: int) -> None:
+def check_heads(q: LiveTensor, k: LiveTensor, v: LiveTensor, axes: tuple[int, int], context: int) -> None:
     row_axis, head_axis = axes
     key_heads = k.shape[head_axis]
     if (
@@ -103,8 +145,8 @@ def _params(
     key_heads = k.shape[head_axis]
     group = heads // key_heads
     vector = 4 if size % 4 == 0 else 1
-    query_batch, query_row, query_head = _strides(q.shape, axes)
-    key_batch, key_row, key_head = _strides(k.shape, axes)
+    query_batch, query_row, query_head = row_strides(q.shape, axes)
+    key_batch, key_row, key_head = row_strides(k.shape, axes)
     mask_strides: Shape = (0, 0, 0, 0)
     if mask is not None:
         target = (batch, heads, queries, context)
@@ -129,52 +171,43 @@ def _params(
     }
 
 
-def _few_rows(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
+def few_rows(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
     """Blocks of few rows: splits of the context go to workgroups of their own, and are combined (split-K)."""
-    rows, size, context = values["rows"], values["HEAD_SIZE"], values["context"]
+    kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
     by_shuffles = heuristics.subgroup_block_of(heads, rows, size, context, limits)
     block = by_shuffles or heuristics.block_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, block.rows), block.splits
     units = heads * blocks
-    values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
+    grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
     chosen = {"ROWS": block.rows, "LANES": block.lanes}
     if isinstance(block, heuristics.SubgroupBlock):
         chosen |= {"WG": block.threads, "PREFETCH_KEYS": block.prefetch, "COMBINE_THREADS": block.combine_threads}
-        yield ATTENTION_FEW_ROWS_SUBGROUPS(*tensors, **values, **chosen, groups=units * splits)
+        yield attention.dispatch(kernels.few, units * splits, **grid, **chosen)
     else:
-        yield ATTENTION_FEW_ROWS(*tensors, **values, **chosen, CHUNK=block.chunk, groups=units * splits)
+        yield attention.dispatch(kernels.rows, units * splits, **grid, **chosen, CHUNK=block.chunk)
     if splits > 1:
         combine = heuristics.combine_threads(limits)
-        yield _combine(
-            tensors, values, ROWS=block.rows, COMBINE_THREADS=combine, threads=units * block.rows * size * combine
-        )
+        yield attention.combine(units * block.rows * size * combine, **grid, ROWS=block.rows, COMBINE_THREADS=combine)
 
 
-def _tiles(tensors: Tensors, values: dict[str, Any], heads: int, limits: Limits) -> Iterator[Dispatch]:
+def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
     """Many rows, as in prefill, in tiles with online softmax."""
-    rows, size, context = values["rows"], values["HEAD_SIZE"], values["context"]
+    kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = heads * blocks
     split_keys = ceil_div(ceil_div(context, splits), tile.keys) * tile.keys
-    values |= {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
-    shuffles = heuristics.reduces_by_shuffles(tile, ATTENTION_TILED.group_size, limits)
-    yield (ATTENTION_TILED_SHUFFLES if shuffles else ATTENTION_TILED)(
-        *tensors, **values, TILE_ROWS=tile.rows, THREAD_ROWS=tile.thread_rows, KEYS=tile.keys, TILE_DEPTH=tile.depth,
-        VALUE_KEYS=tile.value_keys, groups=units * splits,
+    grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
+    shuffles = heuristics.reduces_by_shuffles(tile, kernels.tiled.group_size, limits)
+    yield attention.dispatch(
+        kernels.tiled_by_shuffles if shuffles else kernels.tiled, units * splits, **grid, TILE_ROWS=tile.rows,
+        THREAD_ROWS=tile.thread_rows, KEYS=tile.keys, TILE_DEPTH=tile.depth, VALUE_KEYS=tile.value_keys,
     )  # fmt: skip
     if splits > 1:
-        yield _combine(tensors, values, ROWS=tile.rows, threads=units * tile.rows * size)
+        yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
 
 
-def _combine(tensors: Tensors, values: dict[str, Any], **chosen: Any) -> Dispatch:
-    """Reduce the partial results of the splits to the output."""
-    out, split_results, *_ = tensors
-    layout = {name: value for name, value in values.items() if name not in ("MASK", "VEC")}
-    return ATTENTION_COMBINE(out, split_results, **layout, **chosen)
-
-
-def _strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
+def row_strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
     """Elements from one batch, one row and one head to the next."""
     _, outer, inner, size = shape
     steps = (outer * inner * size, inner * size, size)
@@ -194,17 +227,19 @@ def split_results_of(
     return split_results
 
 
-def check_room(cache: LiveTensor, rows: int, position: int) -> None:
+def check_room(cache: LiveTensor, rows: int, position: Start) -> None:
     capacity = cache.shape[1]
-    if position < 0 or position + rows > capacity:
+    if isinstance(position, LiveTensor):
+        check_row_table(position, rows)
+    elif position < 0 or position + rows > capacity:
         raise ShapeError(
             f"position {position} and {rows} new rows need {position + rows} rows, the cache holds {capacity}; "
             "start at an earlier position, give fewer rows, or export with a larger cache"
         )
 
 
-def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: int) -> None:
-    """New rows [B, S, H, D] for a cache [B, capacity, H, D], from `position` on."""
+def _check_new_rows(value: LiveTensor, cache: LiveTensor, position: Start) -> None:
+    """New rows [B, S, H, D] for a cache [B, capacity, H, D], from `position` on or at the slots of a table."""
     if value.rank != 4 or cache.rank != 4 or (value.shape[0], value.shape[2:]) != (cache.shape[0], cache.shape[2:]):
         raise ShapeError(f"rows {value.shape} do not fit a cache {cache.shape}: only the second dimension may differ")
     check_room(cache, value.shape[1], position)
@@ -234,25 +269,50 @@ def sdpa_with_kv_cache(
     out: LiveTensor,
 ) -> Steps:
     split_results = yield from split_results_of(q, k_cache, ROWS_FIRST)
-    run, start, stride = new_rows(q, k, v, k_cache, v_cache, input_pos)
-    yield CACHE_UPDATE(
-        k_cache, v_cache, k, v, count=k.numel, run=run, start=start, cache_stride=stride, threads=k.numel
-    )
+    yield _write_rows(q, k, v, k_cache, v_cache, input_pos)
     yield from _attend_to_cache(
         q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, split_results
     )
 
 
 def new_rows(
-    q: LiveTensor, k: LiveTensor, v: LiveTensor, k_cache: LiveTensor, v_cache: LiveTensor, position: int
+    q: LiveTensor, k: LiveTensor, v: LiveTensor, k_cache: LiveTensor, v_cache: LiveTensor, position: Start
 ) -> tuple[int, int, int]:
-    """Where new keys and values lie in their caches: elements of a batch, how far into its cache, and of that."""
+    """Where new keys and values lie in their caches: elements of a batch, how far into its cache, and of that.
+
+    Rows of a table lie at their slots, not together.
+    """
     _check_new_rows(k, k_cache, position)
     _check_new_rows(v, v_cache, position)
     if k.shape != v.shape or k.shape[:2] != q.shape[:2]:
         raise ShapeError(f"queries {q.shape}, keys {k.shape} and values {v.shape} must bring the same rows")
     row = k.shape[2] * k.shape[3]
-    return k.shape[1] * row, position * row, k_cache.shape[1] * row
+    return k.shape[1] * row, 0 if isinstance(position, LiveTensor) else position * row, k_cache.shape[1] * row
+
+
+@op(
+    "liveshape.update_caches",
+    mutates=("k_cache", "v_cache"),
+    rows=rows_of_cache("k", "v", start="input_pos"),
+    cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
+)
+def update_caches(
+    k: LiveTensor, v: LiveTensor, k_cache: LiveTensor, v_cache: LiveTensor, input_pos: Start, out: Any
+) -> Iterator[Dispatch]:
+    """New rows of keys and values to their caches, as `sdpa_with_kv_cache` writes them."""
+    yield _write_rows(k, k, v, k_cache, v_cache, input_pos)
+
+
+def _write_rows(
+    q: LiveTensor, k: LiveTensor, v: LiveTensor, k_cache: LiveTensor, v_cache: LiveTensor, position: Start
+) -> Dispatch:
+    run, start, stride = new_rows(q, k, v, k_cache, v_cache, position)
+    tensors = (k_cache, v_cache, k, v)
+    values = {"count": k.numel, "run": run, "cache_stride": stride}
+    if isinstance(position, LiveTensor):
+        width = k.shape[2] * k.shape[3]
+        return CACHE_UPDATE.by_table(*tensors, position, **values, width=width, threads=k.numel)
+    return CACHE_UPDATE.consecutive(*tensors, **values, start=start, threads=k.numel)
 
 
 @op(
@@ -313,14 +373,18 @@ def _attend_to_cache(
     "update_cache.default",
     "llama::update_cache.out",
     mutates=("cache",),
+    rows=rows_of_cache("value", start="start_pos"),
     cache=CacheRows({"cache": 1, "out": 1}, "start_pos"),
 )
-def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: int, out: LiveTensor) -> Steps:
+def update_cache(value: LiveTensor, cache: LiveTensor, start_pos: Start, out: LiveTensor) -> Steps:
     """The result is one element without meaning, or the cache itself, which it may name: there is nothing to write."""
     _check_new_rows(value, cache, start_pos)
     if not stored_alike(value.dtype, cache.dtype):
         raise UnsupportedError(f"rows of {value.dtype} for a cache of {cache.dtype}; cast them before export")
     strides = strides_of(cache.shape)
+    if isinstance(start_pos, LiveTensor):
+        yield rows_to_slots(value, cache, start_pos)
+        return
     yield from copy_strided(
         value, cache, value.shape, (0, strides_of(value.shape)), (start_pos * strides[1], strides)
     )  # fmt: skip

@@ -49,6 +49,8 @@ LARGE_TILE, SMALL_TILE = 64, 32  # rows
 LARGE_HEAD = 128  # above it the accumulators of a large tile spill registers
 FEW_TILES = 8  # as ENOUGH_TILES where threads are few
 
+LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
+
 
 class Block(NamedTuple):
     """How a workgroup takes few rows through its split of the context, reducing scores in workgroup memory."""
@@ -205,6 +207,26 @@ def _many_threads(limits: Limits) -> bool:
     return limits.max_cooperating_threads >= MIN_COOPERATING_THREADS
 
 
+def few_queries(heads: int, key_heads: int, size: int, limits: Limits) -> int:
+    """Queries of one sequence that a line of paged attention's few rows has at most.
+
+    >>> few_queries(32, 8, 64, Limits()), few_queries(8, 8, 64, Limits())
+    (1, 4)
+    """
+    rows = _rows_per_block(LINE_ROWS, size) if _many_threads(limits) else 1
+    return max(rows // (heads // key_heads), 1)
+
+
+def tile_queries(heads: int, key_heads: int, size: int, limits: Limits) -> int:
+    """Queries of one sequence that a line of paged attention's tiles has at most.
+
+    >>> tile_queries(32, 8, 64, Limits()), tile_queries(32, 8, 256, Limits())
+    (16, 8)
+    """
+    rows = tile_of(1 << 16, LARGE_TILE, size, 1, limits).rows
+    return max(rows // (heads // key_heads), 1)
+
+
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
 def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int, int], limits: Limits) -> Shape:
     """Scratch for the partial results of splits: a bounded number of rows, however long the context is."""
@@ -212,20 +234,38 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
     batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))
     capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
     group = max(heads // max(key_heads, 1), 1)
-    few = max(min(queries * group, FEW_ROWS), group)
-    shuffles = subgroup_block_of(1, few, size, capacity, limits) is not None
+    count = _few_results(batch * key_heads, max(min(queries * group, FEW_ROWS), group), size, capacity, limits)
+    if not is_few_rows(queries, group):
+        count = max(count, _tile_results(batch * key_heads, queries * group, capacity, limits))
+    return count, size + 2
+
+
+@lru_cache(maxsize=1024)
+def line_results_shape(lines: int, capacity: int, heads: int, key_heads: int, size: int, limits: Limits) -> Shape:
+    """The same for the lines of paged attention, of which any number up to this may be live."""
+    queries = few_queries(heads, key_heads, size, limits), tile_queries(heads, key_heads, size, limits)
+    few, tile = (count * (heads // key_heads) for count in queries)
+    # As many units as workgroups are enough are not split.
+    units = min(lines * key_heads, SUBGROUP_WORKGROUPS)
+    count = _few_results(units, few, size, capacity, limits)
+    return max(count, _tile_results(units, tile, capacity, limits)), size + 2
+
+
+def _few_results(heads: int, rows: int, size: int, capacity: int, limits: Limits) -> int:
+    shuffles = subgroup_block_of(1, rows, size, capacity, limits) is not None
     if shuffles:
-        block, _ = _subgroup_rows_and_threads(few, size, SUBGROUP_THREADS, limits)
+        block, _ = _subgroup_rows_and_threads(rows, size, SUBGROUP_THREADS, limits)
         groups, splits, least = SUBGROUP_WORKGROUPS, SUBGROUP_MAX_SPLITS, SUBGROUP_MIN_SPLIT_KEYS
     else:
-        block = _rows_per_block(few, size)
+        block = _rows_per_block(rows, size)
         groups, splits, least = ENOUGH_WORKGROUPS, MAX_SPLITS, MIN_SPLIT_KEYS
-    units = batch * key_heads * ceil_div(few, block)
+    units = heads * ceil_div(rows, block)
     # The fewer units there are, the more splits each of them gets, up to this many in all.
     each = _splits_of(capacity, 1, groups, splits, least)
-    count = block * min(units * each, units + groups) if capacity > UNSPLIT_KEYS else 0
-    if not is_few_rows(queries, group):
-        tiles = batch * key_heads * ceil_div(queries * group, SMALL_TILE)
-        most = _tile_splits(capacity, 1, limits)
-        count = max(count, SMALL_TILE * min(tiles * most, ENOUGH_TILES) if most > 1 else 0)
-    return count, size + 2
+    return block * min(units * each, units + groups) if capacity > UNSPLIT_KEYS else 0
+
+
+def _tile_results(heads: int, rows: int, capacity: int, limits: Limits) -> int:
+    tiles = heads * ceil_div(rows, SMALL_TILE)
+    most = _tile_splits(capacity, 1, limits)
+    return SMALL_TILE * min(tiles * most, ENOUGH_TILES) if most > 1 else 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Limits
+from liveshape.graph import Limits, Node
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.graph.traits import CacheRows
+from liveshape.graph.traits import CacheRows, Carried
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
@@ -27,12 +27,13 @@ from liveshape.ops.q4_linear import (
 )
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
-from liveshape.ops.row_rules import elementwise, row_wise
+from liveshape.ops.row_rules import elementwise, outputs_along, row_wise
+from liveshape.ops.row_tables import RowKernels, Start, axis_by_table, first_row
 from liveshape.ops.shapes import ceil_div
 
 SWIGLU = Kernel.load("elementwise/swiglu")
 ADD_RMS_NORM = Kernel.load("normalization/rms_norm", ROWS="sum")
-ROTARY_TO_CACHE = Kernel.load("attention/rotary", VALUES="to_cache")
+ROTARY_TO_CACHE = RowKernels.load("attention/rotary", VALUES="to_cache")
 
 
 @op("liveshape.swiglu", rows=elementwise(), fused_from=("aten.sigmoid.default", "aten.mul.Tensor", "aten.mul.Tensor"))
@@ -132,8 +133,22 @@ def gated_product(
     yield from quantize_rows(floats, None, None, out)
 
 
+def axis_to_cache(node: Node, carried: Carried, *names: str) -> int | None:
+    """The axis of rows that are rotated and cached by a table; angles of the rows themselves have these rows, too."""
+    angles = {node.named["cosine"], node.named["sine"]} if node.named["start_pos"] is None else set()
+    if any(carried.get(table) != 0 for table in angles):
+        return None
+    others = {value: axis for value, axis in carried.items() if value not in angles}
+    return axis_by_table(node, others, ("start_pos", "input_pos"), *names)
+
+
+def _rotated_to_cache(node: Node, carried: Carried) -> Carried | None:
+    return outputs_along(node, 1) if axis_to_cache(node, carried, "xq", "xk", "v") == 1 else None
+
+
 @op(
     "liveshape.rotary_to_cache",
+    rows=_rotated_to_cache,
     mutates=("k_cache", "v_cache"),
     cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
     fused_from=("et_vk.apply_rotary_emb_hf.default", "sdpa_with_kv_cache.default"),
@@ -144,10 +159,10 @@ def rotary_to_cache(
     v: LiveTensor,
     cosine: LiveTensor,
     sine: LiveTensor,
-    start_pos: int | None,  # in tables of every position; None where they are of the live rows
+    start_pos: Start | None,  # in tables of every position; None where they are of the live rows
     k_cache: LiveTensor,
     v_cache: LiveTensor,
-    input_pos: int,
+    input_pos: Start,
     out: LiveTensor,
 ) -> Iterator[Dispatch]:
     """Rotary embedding of queries and keys; keys and values go to the KV cache in the same dispatch."""
@@ -155,6 +170,8 @@ def rotary_to_cache(
         angles = angles_of_rows(xq, xk, cosine, sine)
     else:
         angles = angles_of_positions(xq, xk, cosine, sine, start_pos)
+    first = first_row(start_pos, input_pos)
     run, start, stride = new_rows(xq, xk, v, k_cache, v_cache, input_pos)
     out.shape = xq.shape
-    yield rotate((out, k_cache, xq, xk, cosine, sine, v, v_cache), angles, run, start, stride, ROTARY_TO_CACHE)
+    tensors = (out, k_cache, xq, xk, cosine, sine, v, v_cache)
+    yield rotate(tensors, angles, first, run, start, stride, ROTARY_TO_CACHE)

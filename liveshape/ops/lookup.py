@@ -7,6 +7,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 
 INDEX_SELECT = Kernel.load("indexing/index_select")
+PACKED_INDEX_SELECT = Kernel.load("indexing/index_select", ELEMENTS="packed")
 
 
 def gather_rows(
@@ -27,6 +28,15 @@ def gather_rows(
         out, x, index, count=count, picks=picks, inner=inner // vector, size=size, invalid=invalid_of(x),
         WRAP=wrap, VEC=vector, threads=count,
     )  # fmt: skip
+
+
+def gather_packed_rows(out: LiveTensor, x: LiveTensor, index: LiveTensor, size: int, width: int) -> Dispatch:
+    """The same of rows of elements that lie four to a word, whole words to a row."""
+    words = width // 4
+    count = index.numel * words
+    return PACKED_INDEX_SELECT(
+        out, x, index, count=count, picks=index.numel, inner=words, size=size, invalid=0, threads=count
+    )
 
 
 def invalid_of(x: LiveTensor) -> float:

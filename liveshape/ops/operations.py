@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from liveshape.graph.elements import prod
 from liveshape.graph.traits import Operations
 
 _NIBBLES_RANK = 2  # of a weight with two nibbles in a byte; one more, and it is int8 by groups
@@ -46,6 +47,19 @@ def _filtered(given: Mapping[str, Any], met: str) -> int:
 def attended(given: Mapping[str, Any]) -> int:
     """Q @ K over all keys that are given, and softmax @ V over all values."""
     return int(4 * given["q"].numel * given["k"].shape[-2])
+
+
+def attended_in_lines(given: Mapping[str, Any]) -> int:
+    """The same of lines of paged attention, as if each had the longest context of its kind: the device alone knows it.
+
+    A line of few rows counts as one query.
+    """
+    _, rows, *head = given["q"].shape
+    few = min(given["few"], rows) if given["tiles"] else rows
+    few_keys, tile_keys = (
+        min(given[context], given["window"] or given[context]) for context in ("few_context", "tile_context")
+    )
+    return int(4 * prod(head) * (few * few_keys + (rows - few) * tile_keys))
 
 
 def attended_causally(start: str) -> Operations:

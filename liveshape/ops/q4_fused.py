@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Limits
+from liveshape.graph import Limits, Node
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.graph.traits import CacheRows
+from liveshape.graph.traits import CacheRows, Carried
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
-from liveshape.ops.fused import gated_product, qkv_products
+from liveshape.ops.fused import axis_to_cache, gated_product, qkv_products
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm
-from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY
+from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY, ROTARY_BY_TABLE
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
     NORMED_LAYER,
@@ -32,7 +33,8 @@ from liveshape.ops.q4_linear import (
 )
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
-from liveshape.ops.row_rules import row_wise
+from liveshape.ops.row_rules import outputs_along, row_wise
+from liveshape.ops.row_tables import Start, first_row
 
 
 @op(
@@ -107,9 +109,17 @@ def _residual_product(
         yield from q4_product(x, weight, scales, group, bias, (residual, out), RESIDUAL)
 
 
+def _rotated(node: Node, carried: Carried) -> Carried | None:
+    """Rows of x, all along one dimension, by a table of rows."""
+    x = node.named["x"]
+    axis = axis_to_cache(node, carried, *(name for name in ("x", "quantized") if name in node.named))
+    return outputs_along(node, 1) if axis == x.rank - 2 and prod(x.max_shape[:axis]) == 1 else None
+
+
 @op(
     "liveshape.rotary_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
+    rows=_rotated,
     cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
     product=FUSED_LAYER,
     fused_from=("liveshape.qkv_linear_q4gsw", "liveshape.rotary_to_cache"),
@@ -122,10 +132,10 @@ def rotary_linear_q4gsw(
     bias: LiveTensor | None,
     cosine: LiveTensor,
     sine: LiveTensor,
-    start_pos: int | None,  # in tables of every position; None where they are of the live rows
+    start_pos: Start | None,  # in tables of every position; None where they are of the live rows
     k_cache: LiveTensor,
     v_cache: LiveTensor,
-    input_pos: int,
+    input_pos: Start,
     out: LiveTensor,
 ) -> Steps:
     """Fused QKV projection: queries and keys get their rotary embedding, keys and values go to the KV cache."""
@@ -139,8 +149,8 @@ def _rotary_products(
     scales: LiveTensor,
     group: int,
     bias: LiveTensor | None,
-    angles: tuple[LiveTensor, LiveTensor, int | None],
-    caches: tuple[LiveTensor, LiveTensor, int],
+    angles: tuple[LiveTensor, LiveTensor, Start | None],
+    caches: tuple[LiveTensor, LiveTensor, Start],
     out: LiveTensor,
     norm: Norm | None = None,
 ) -> Steps:
@@ -160,22 +170,19 @@ def _rotary_products(
             f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {weight.shape[0]} columns must be "
             f"{heads} heads of queries and those of keys and values, of {size} each"
         )
-    yield from q4_product(
-        x,
-        weight,
-        scales,
-        group,
-        bias,
-        (cosine, sine, out, k_cache, v_cache),
-        ROTARY,
-        norm,
-        first_row=0 if start is None else start,
-        cache_start=position * key_heads * size,
-        INTERLEAVED=start is None,
-        HEAD_SIZE=size,
-        QUERY_COLUMNS=heads * size,
-        KEY_COLUMNS=key_heads * size,
-    )
+    first, outs = first_row(start, position), (cosine, sine, out, k_cache, v_cache)
+    layout: dict[str, Any] = {
+        "INTERLEAVED": start is None,
+        "HEAD_SIZE": size,
+        "QUERY_COLUMNS": heads * size,
+        "KEY_COLUMNS": key_heads * size,
+    }
+    if isinstance(position, LiveTensor):
+        layout |= {"positions": cosine.shape[0], "slots": k_cache.shape[1]}
+        yield from q4_product(x, weight, scales, group, bias, (*outs, position), ROTARY_BY_TABLE, norm, **layout)
+    else:
+        layout |= {"first_row": first, "cache_start": position * key_heads * size}
+        yield from q4_product(x, weight, scales, group, bias, outs, ROTARY, norm, **layout)
 
 
 def _normed(
@@ -288,6 +295,7 @@ def rms_norm_gated_linear_q4gsw(
 @op(
     "liveshape.rms_norm_rotary_linear_q4gsw",
     mutates=("k_cache", "v_cache"),
+    rows=_rotated,
     cache=CacheRows({"k_cache": 1, "v_cache": 1}, "input_pos"),
     product=NORMED_LAYER,
     fused_from=("et_vk.rms_norm.default", "liveshape.rotary_linear_q4gsw"),
@@ -304,10 +312,10 @@ def rms_norm_rotary_linear_q4gsw(
     bias: LiveTensor | None,
     cosine: LiveTensor,
     sine: LiveTensor,
-    start_pos: int | None,
+    start_pos: Start | None,
     k_cache: LiveTensor,
     v_cache: LiveTensor,
-    input_pos: int,
+    input_pos: Start,
     out: LiveTensor,
 ) -> Steps:
     """RMSNorm, QKV projection, rotary embedding and the update of the KV cache, fused."""

@@ -25,14 +25,15 @@ class Q4Kernels(NamedTuple):
     combine_splits: Kernel  # the partial sums of split-K
 
     @classmethod
-    def with_epilogue(cls, epilogue: str, floats: Q4Kernels | None = None) -> Q4Kernels:
+    def with_epilogue(cls, epilogue: str, floats: Q4Kernels | None = None, **rows: str) -> Q4Kernels:
         """The kernels with this epilogue of q4/epilogue.wgsl.
 
-        Those of `floats` are for rows of floats, where only the int8 kernels have this epilogue.
+        Those of `floats` are for rows of floats, where only the int8 kernels have this epilogue. `rows` are its other
+        choices.
         """
 
         def load(name: str, **choices: str) -> Kernel:
-            return Kernel.load(f"q4/{name}", EPILOGUE=epilogue, **choices)
+            return Kernel.load(f"q4/{name}", EPILOGUE=epilogue, **rows, **choices)
 
         return cls(
             gemv=floats.gemv if floats else load("gemv"),
@@ -56,6 +57,7 @@ STORE = Q4Kernels.with_epilogue("store")
 SPLIT_K = Q4Kernels.with_epilogue("split_k")
 QKV = Q4Kernels.with_epilogue("qkv")
 ROTARY = Q4Kernels.with_epilogue("rotary")
+ROTARY_BY_TABLE = Q4Kernels.with_epilogue("rotary", POSITIONS="table")
 RESIDUAL = Q4Kernels.with_epilogue("residual")
 RESIDUAL_QUANTIZED = RESIDUAL._replace(  # of one row
     int8_gemv=Kernel.load("q4/int8_gemv", EPILOGUE="residual_quantized"),

@@ -13,8 +13,9 @@ from liveshape.graph.traits import Carried, PositionTables
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import axis_of_all, outputs_along
+from liveshape.ops.row_tables import RowKernels, Start, axis_by_table, check_row_table
 
-ROTARY = Kernel.load("attention/rotary")
+ROTARY = RowKernels.load("attention/rotary")
 ROTARY_COMPLEX = Kernel.load("attention/rotary_complex")
 
 
@@ -29,13 +30,27 @@ def _check_heads(xq: LiveTensor, xk: LiveTensor, heads: int = 2) -> None:
 
 
 def rotate(
-    tensors: tuple[LiveTensor, ...], angles: dict[str, Any], run: int, start: int, stride: int, kernel: Kernel = ROTARY
+    tensors: tuple[LiveTensor, ...],
+    angles: dict[str, Any],
+    first: Start,
+    run: int,
+    start: int,
+    stride: int,
+    kernels: RowKernels = ROTARY,
 ) -> Dispatch:
-    """Rotate queries and keys; keys go `start` elements into each `stride` of their output, `run` of them there."""
+    """Rotate queries and keys, from the `first` row of angles on or by a table of rows.
+
+    Keys go `start` elements into each `stride` of their output, `run` of them there; by a table to their slots.
+    """
     xq, xk, cosine = tensors[2:5]
     total = (xq.numel + xk.numel) // 2
+    if isinstance(first, LiveTensor):
+        kernel, tensors, rows = kernels.by_table, (*tensors, first), {"positions": cosine.shape[-2]}
+    else:
+        kernel, rows = kernels.consecutive, {"first_row": first}
     return kernel(
         *tensors,
+        **rows,
         query_pairs=xq.numel // 2,
         count=total,
         size=xq.shape[3],
@@ -52,7 +67,7 @@ def angles_of_rows(xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: Liv
     """Tables of the live rows, [rows, pairs]; a pair is two neighbours."""
     _check_heads(xq, xk)
     check_rows(xq.shape, cosine, sine)
-    return {"half": xq.shape[3] // 2, "first_row": 0, "INTERLEAVED": True, **_rows_before_heads(xq, xk)}
+    return {"half": xq.shape[3] // 2, "INTERLEAVED": True, **_rows_before_heads(xq, xk)}
 
 
 def check_rows(queries: Shape, cosine: LiveTensor, sine: LiveTensor) -> None:
@@ -66,15 +81,15 @@ def check_rows(queries: Shape, cosine: LiveTensor, sine: LiveTensor) -> None:
 
 
 def angles_of_positions(
-    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
+    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: Start
 ) -> dict[str, Any]:
     """Tables of every position, [positions, rotated elements]; elements of a head beyond those pass through."""
     _check_heads(xq, xk)
     check_positions(xq.shape, cosine, sine, start)
-    return {"half": cosine.shape[1] // 2, "first_row": start, "INTERLEAVED": False, **_rows_before_heads(xq, xk)}
+    return {"half": cosine.shape[1] // 2, "INTERLEAVED": False, **_rows_before_heads(xq, xk)}
 
 
-def check_positions(queries: Shape, cosine: LiveTensor, sine: LiveTensor, start: int) -> None:
+def check_positions(queries: Shape, cosine: LiveTensor, sine: LiveTensor, start: Start) -> None:
     """Whether tables have the positions of queries [B, S, H, D]."""
     _, rows, _, size = queries
     if cosine.rank != 2 or cosine.shape != sine.shape:
@@ -97,7 +112,7 @@ def _rows_before_heads(xq: LiveTensor, xk: LiveTensor) -> dict[str, Any]:
 
 
 def angles_of_batches(
-    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: int
+    xq: LiveTensor, xk: LiveTensor, cosine: LiveTensor, sine: LiveTensor, start: Start
 ) -> dict[str, Any]:
     """Tables [B or 1, rows, rotated elements] for queries and keys [B, H, S, D], as transformers has them."""
     _check_heads(xq, xk, heads=1)
@@ -110,7 +125,6 @@ def angles_of_batches(
     _check_table(width, size, start, rows, positions)
     return {
         "half": width // 2,
-        "first_row": start,
         "INTERLEAVED": False,
         "rows": rows,
         # The rows of a head are neighbours: no two heads lie beside each other.
@@ -122,10 +136,12 @@ def angles_of_batches(
     }
 
 
-def _check_table(width: int, size: int, start: int, rows: int, positions: int) -> None:
+def _check_table(width: int, size: int, start: Start, rows: int, positions: int) -> None:
     if width % 2 or width > size:
         raise ShapeError(f"angles for {width} elements of a head of {size}: it must be an even number up to that")
-    if start < 0 or start + rows > positions:
+    if isinstance(start, LiveTensor):
+        check_row_table(start, rows)
+    elif start < 0 or start + rows > positions:
         raise ShapeError(
             f"position {start} and {rows} rows need {start + rows} rows of angles, the tables hold "
             f"{positions}; start at an earlier position, or export with larger tables"
@@ -144,8 +160,11 @@ def _rotated(node: Node, carried: Carried) -> Carried | None:
 
 
 def _rotated_by_position(node: Node, carried: Carried) -> Carried | None:
-    """A row is rotated by its position, so it is not row-wise along S; members of a batch are alike."""
+    """A row is rotated by its position: row-wise along S if a table says it; members of a batch are alike."""
     table = node.named["freqs_cos"]
+    axis = axis_by_table(node, carried, ("start_pos",), "xq", "xk")
+    if axis is not None:
+        return outputs_along(node, axis) if axis == table.rank - 1 else None
     shared = table.rank == 2 or table.max_shape[0] == 1
     return outputs_along(node, 0) if shared and axis_of_all(node, carried, "xq", "xk") == 0 else None
 
@@ -170,7 +189,7 @@ def apply_rotary_emb(
 ) -> Iterator[Dispatch]:
     angles = angles_of_rows(xq, xk, freqs_cos, freqs_sin)
     out[0].shape, out[1].shape = xq.shape, xk.shape
-    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
+    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, 0, xk.numel, 0, xk.numel)
 
 
 @op(
@@ -179,13 +198,13 @@ def apply_rotary_emb(
     tables=PositionTables(("freqs_cos", "freqs_sin"), "start_pos"),
 )
 def apply_rotary_emb_hf(
-    xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, start_pos: int, out: Tensors
+    xq: LiveTensor, xk: LiveTensor, freqs_cos: LiveTensor, freqs_sin: LiveTensor, start_pos: Start, out: Tensors
 ) -> Iterator[Dispatch]:
     # The rank of the tables tells the layouts of queries and keys apart.
     find = angles_of_batches if freqs_cos.rank == 3 else angles_of_positions
     angles = find(xq, xk, freqs_cos, freqs_sin, start_pos)
     out[0].shape, out[1].shape = xq.shape, xk.shape
-    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, xk.numel, 0, xk.numel)
+    yield rotate((*out, xq, xk, freqs_cos, freqs_sin), angles, start_pos, xk.numel, 0, xk.numel)
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default", rows=_rotated_as_complex)

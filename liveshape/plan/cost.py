@@ -80,7 +80,8 @@ def _read(node: LiveNode, tensor: LiveTensor) -> int:
     """Elements that a step reads."""
     axis, cache = _axis(node, tensor), node.node.traits.cache
     if axis is not None and cache is not None and cache.start is not None:
-        return _rows(tensor, axis, _named(node)[cache.start] + _new_rows(node, axis))
+        start = _named(node)[cache.start]
+        return _rows(tensor, axis, _new_rows(node, axis) + (0 if isinstance(start, LiveTensor) else start))
     if node.node.gathers is not None:
         ids, table = (node.args[place] for place in node.node.gathers)
         # The scales of a table have its rows.

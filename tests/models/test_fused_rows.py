@@ -19,7 +19,7 @@ from liveshape.lower.fusion import fuse
 from tests.models.test_layers import Layers
 from tests.support.chains import executor_of
 
-ROWS, DEPTH = 5, 64
+ROWS, DEPTH, SLOTS = 5, 64, 9
 Rows = dict[Tensor, int]
 
 
@@ -27,18 +27,19 @@ def three(made: Layers, x: Any) -> list[Any]:
     return [made.layer(x, 12), made.layer(x, 8), made.layer(x, 4)]
 
 
+def of_floats(made: Layers, x: Any, columns: int) -> Any:
+    """A layer of floats."""
+    weight = made.chain.constant(made.random.standard_normal((columns, DEPTH)).astype(np.float32))
+    return made.chain.node("aten.linear.default", x, weight, None, made.chain.tensor((1, ROWS, columns)))
+
+
 def unit(made: Layers, x: Any) -> list[Any]:
     """A gated unit whose layers are of floats."""
     chain, shape = made.chain, (1, ROWS, 12)
-
-    def layer() -> Any:
-        weight = chain.constant(made.random.standard_normal((12, DEPTH)).astype(np.float32))
-        return chain.node("aten.linear.default", x, weight, None, chain.tensor(shape))
-
-    gate = layer()
+    gate = of_floats(made, x, 12)
     sigmoid = chain.node("aten.sigmoid.default", gate, chain.tensor(shape))
     silu = chain.node("aten.mul.Tensor", gate, sigmoid, chain.tensor(shape))
-    return [chain.node("aten.mul.Tensor", silu, layer(), chain.tensor(shape))]
+    return [chain.node("aten.mul.Tensor", silu, of_floats(made, x, 12), chain.tensor(shape))]
 
 
 def normed_sum(made: Layers, x: Any) -> list[Any]:
@@ -64,6 +65,25 @@ def quantized(operator: str) -> Callable[[Layers, Any], list[Any]]:
     return made_of
 
 
+def cached(layer: Callable[[Layers, Any, int], Any], normed: bool = False) -> Callable[[Layers, Any], list[Any]]:
+    """The QKV projection of rows of many sequences, at their positions, and to their slots of the cache."""
+
+    def made_of(made: Layers, x: Any) -> list[Any]:
+        chain, places = made.chain, made.chain.input((ROWS, 2), "int32")
+        source = made.norm(x) if normed else x
+        q, k, v = (
+            made.view(layer(made, source, count * 8), (1, -1, count, 8), (1, ROWS, count, 8)) for count in (4, 2, 2)
+        )
+        tables = [chain.constant(made.random.standard_normal((SLOTS, 8)).astype(np.float32)) for _ in range(2)]
+        rotated = tuple(chain.tensor(each.max_shape) for each in (q, k))
+        chain.node("et_vk.apply_rotary_emb_hf.default", q, k, *tables, places, rotated)
+        caches = [chain.constant(np.zeros((1, SLOTS, 2, 8), np.float32)) for _ in range(2)]
+        chain.node("liveshape.update_caches", rotated[1], v, *caches, places, None)
+        return [rotated[0]]
+
+    return made_of
+
+
 PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
     "liveshape.swiglu": unit,
     "liveshape.add_rms_norm": normed_sum,
@@ -76,6 +96,9 @@ PATTERNS: dict[str, Callable[[Layers, Any], list[Any]]] = {
     "liveshape.rms_norm_linear_q4gsw": lambda made, x: [made.layer(made.norm(x), 12)],
     "liveshape.rms_norm_qkv_linear_q4gsw": lambda made, x: three(made, made.norm(x)),
     "liveshape.rms_norm_gated_linear_q4gsw": lambda made, x: [made.gated(made.norm(x), 12)],
+    "liveshape.rotary_to_cache": cached(of_floats),
+    "liveshape.rotary_linear_q4gsw": cached(Layers.layer),
+    "liveshape.rms_norm_rotary_linear_q4gsw": cached(Layers.layer, normed=True),
     "liveshape.fake_quantize_rows": quantized("liveshape.fake_quantize_rows"),
     "liveshape.quantize_rows": quantized("liveshape.quantize_rows"),
     "liveshape.move": lambda made, x: [made.chain.node("liveshape.move", x, made.chain.tensor(x.max_shape))],
@@ -108,18 +131,22 @@ def test_fused_patterns_are_row_wise(operator: str) -> None:
         fused = with_activations(fused, "int8", device.limits)
     assert operator in [node.name for node in fused.nodes]
     for each in (graph, fused):
-        carried = proved(each, {x: 1})
+        carried = proved(each, {value: 1 if value is x else 0 for value in each.inputs})
         assert [carried.get(value) for value in each.outputs] == [1] * len(each.outputs)
     executor = executor_of(fused, device)
     given, other = made.random.standard_normal((2, 1, ROWS, DEPTH)).astype(np.float32)
-    before = executor.execute([given])
-    changed = given.copy()
+    tables = [made.random.permutation(SLOTS)[:ROWS, None].repeat(2, 1).astype(np.int32) for _ in graph.inputs[1:]]
+    before = executor.execute([given, *tables])
+    changed, moved = given.copy(), [table.copy() for table in tables]
     changed[:, -1] = other[:, -1]
+    for table in moved:
+        table[-1] = SLOTS
     order = np.roll(np.arange(ROWS), 1)
-    for got, kept in zip(executor.execute([changed]), before, strict=True):
+    for got, kept in zip(executor.execute([changed, *moved]), before, strict=True):
         np.testing.assert_array_equal(got[:, :-1], kept[:, :-1])
-    for got, kept in zip(executor.execute([given[:, order]]), before, strict=True):
+    for got, kept in zip(executor.execute([given[:, order], *(table[order] for table in tables)]), before, strict=True):
         np.testing.assert_array_equal(got, kept[:, order])
     for count in (1, 2, ROWS - 1):
-        for got, kept in zip(executor.execute([given[:, :count]]), before, strict=True):
+        few = [given[:, :count], *(table[:count] for table in tables)]
+        for got, kept in zip(executor.execute(few), before, strict=True):
             np.testing.assert_allclose(got, kept[:, :count], rtol=2e-2, atol=2e-2)  # other kernels round otherwise

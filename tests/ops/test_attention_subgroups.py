@@ -52,9 +52,9 @@ def by_memory(kernel: Kernel) -> Kernel:
     text = text[:start] + text[text.index(") {", start) :]
     body = text.index(") {", start) + 3
     text = f"{text[:body]}\n    own = thread;\n    let place_in_subgroup = thread;{text[body:]}"
-    made = copy(kernel)
-    made.text, made.variants = (text,), {}
-    return made
+    changed = copy(kernel)
+    changed.text, changed.variants = (text,), {}
+    return changed
 
 
 def few(name: str, **options: Any) -> OpCase:
@@ -106,7 +106,7 @@ def test_subgroups_of_this_device(case: OpCase) -> None:
 @pytest.mark.parametrize("lanes", [16, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES[1:], ids=lambda case: case.name)
 def test_many_lanes(case: OpCase, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "ATTENTION_FEW_ROWS_SUBGROUPS", by_memory(attention.ATTENTION_FEW_ROWS_SUBGROUPS))
+    monkeypatch.setattr(attention, "CONTIGUOUS", attention.CONTIGUOUS._replace(few=by_memory(attention.CONTIGUOUS.few)))
     device = device_of(lanes)
     sweep(case, device.limits, device, rounds=1)
     assert "attention/few_rows_subgroups" in {variant.kernel.name for variant in device._pipelines}

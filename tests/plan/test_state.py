@@ -194,3 +194,21 @@ def test_state_that_is_no_cache_is_not_halved() -> None:
     chain, _, new = recurrent((1, CONTEXT, HEADS, SIZE))
     with pytest.raises(UnsupportedError, match="has no cache inside of attention"):
         halve_caches(chain.graph(new))
+
+
+def test_a_pool_of_slots_is_no_cache_of_positions() -> None:
+    chain = Attention()
+    places = chain.input((ROWS, 2), "int32")
+    chain.node("liveshape.update_caches", *chain.given[1:], *chain.caches, places, None)
+    out = chain.node(
+        "custom_sdpa.default",
+        chain.given[0],
+        *chain.caches,
+        0,
+        None,
+        0.0,
+        True,
+        None,
+        chain.tensor((1, ROWS, HEADS, SIZE)),
+    )
+    assert [state.axis for state in states_of(chain.graph(out))] == [None, None]

@@ -8,7 +8,12 @@ override COMBINE_THREADS: u32 = 1; // a power of two
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
 @group(0) @binding(1) var<storage, read> split_results: array<f32>;
+#if CACHE == paged
+@group(0) @binding(2) var<storage, read> lines: array<vec4<i32>>;
+@group(0) @binding(3) var<uniform> params: Params;
+#else
 @group(0) @binding(2) var<uniform> params: Params;
+#endif
 
 #include attention/params
 
@@ -80,7 +85,11 @@ fn main(
             exp_sum = fma(weight, partial_exp_sums[s], exp_sum);
         }
     }
+#if CACHE == paged
+    if (side == 0u && i / HEAD_SIZE < params.units * ROWS && row < unit.rows) {
+#else
     if (side == 0u && i / HEAD_SIZE < params.units * ROWS && row < params.rows) {
+#endif
         out[query_place(unit, row) + column] = TRow(sum / select(exp_sum, 1.0, exp_sum == 0.0));
     }
 }

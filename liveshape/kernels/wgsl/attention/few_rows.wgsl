@@ -5,6 +5,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TSink: f32, f16
 override WG: u32 = 256;
 override ROWS: u32 = 1; // a power of two
 override LANES: u32 = 4; // a power of two
@@ -15,8 +16,19 @@ override CHUNK: u32 = 128; // keys between two updates of the running maximum
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
+#if CACHE == paged
+@group(0) @binding(5) var<storage, read> lines: array<vec4<i32>>;
+@group(0) @binding(6) var<storage, read> block_table: array<i32>;
+#if SOFTMAX == with_sinks
+@group(0) @binding(7) var<storage, read> sinks: array<TSink>;
+@group(0) @binding(8) var<uniform> params: Params;
+#else
+@group(0) @binding(7) var<uniform> params: Params;
+#endif
+#else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 
 #include attention/params
 #include attention/operands
@@ -117,6 +129,11 @@ fn main(
     }
     let unit = unit_at(index / params.splits);
     let first_row = unit.block * ROWS;
+#if CACHE == paged
+    if (first_row >= unit.rows) {
+        return;
+    }
+#endif
     var query: array<vec4<f32>, QUERY_VEC4S>;
     for (var r = 0u; r < ROWS; r++) {
         let place = query_place(unit, min(first_row + r, params.rows - 1u));
@@ -136,8 +153,19 @@ fn main(
     var running_maximum = LOWEST;
     var exp_sum = 0.0;
     var sums: array<vec4<f32>, SUMS>;
+#if CACHE == paged
+    let first_key = visible_to(unit, first_row).first + split * params.split_keys;
+    let last_key = min(first_key + params.split_keys, visible_to(unit, first_row + ROWS - 1u).last + 1u);
+#if SOFTMAX == with_sinks
+    if (split == 0u) {
+        running_maximum = sink_of(unit, first_row + own_row);
+        exp_sum = select(0.0, 1.0, thread < ROWS); // once, as threads add theirs up
+    }
+#endif
+#else
     let first_key = split * params.split_keys;
     let last_key = min(first_key + params.split_keys, params.context);
+#endif
     for (var chunk = first_key; chunk < last_key; chunk += CHUNK) {
         let count = min(CHUNK, last_key - chunk);
         // Values are prefetched before the scores are known.
@@ -250,7 +278,11 @@ fn main(
                     for (var e = 0u; e < width_of(four); e++) {
                         split_results[start + four * 4u + e] = total[e];
                     }
+#if CACHE == paged
+                } else if (first_row + r < unit.rows) {
+#else
                 } else if (first_row + r < params.rows) {
+#endif
                     let whole = total_of(r);
                     store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
                 }

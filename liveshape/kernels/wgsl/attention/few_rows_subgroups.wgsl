@@ -5,6 +5,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TSink: f32, f16
 override WG: u32 = 128;
 override ROWS: u32 = 1; // a power of two, at most LANES
 override LANES: u32 = 16; // a power of two, at most 16 and a subgroup
@@ -16,8 +17,19 @@ override COMBINE_THREADS: u32 = 1; // of a vec4 of a row, a power of two, at mos
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
+#if CACHE == paged
+@group(0) @binding(5) var<storage, read> lines: array<vec4<i32>>;
+@group(0) @binding(6) var<storage, read> block_table: array<i32>;
+#if SOFTMAX == with_sinks
+@group(0) @binding(7) var<storage, read> sinks: array<TSink>;
+@group(0) @binding(8) var<uniform> params: Params;
+#else
+@group(0) @binding(7) var<uniform> params: Params;
+#endif
+#else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 
 #include attention/params
 #include attention/operands
@@ -113,6 +125,11 @@ fn main(
     }
     let unit = unit_at(index / params.splits);
     let first_row = unit.block * ROWS;
+#if CACHE == paged
+    if (first_row >= unit.rows) {
+        return;
+    }
+#endif
     let lane = thread % LANES;
     let lane_group = thread / LANES;
     let neighbours = place_in_subgroup - place_in_subgroup % LANES;
@@ -129,8 +146,19 @@ fn main(
     let visible = visible_to(unit, first_row + lane / ROW_LANES);
     var running_maximum = LOWEST;
     var exp_sum = 0.0;
+#if CACHE == paged
+    let begin = visible_to(unit, first_row).first + index % params.splits * params.split_keys;
+    let last = min(begin + params.split_keys, visible_to(unit, first_row + ROWS - 1u).last + 1u);
+#if SOFTMAX == with_sinks
+    if (index % params.splits == 0u && lane_group == 0u) {
+        running_maximum = sink_of(unit, first_row + lane / ROW_LANES);
+        exp_sum = 1.0;
+    }
+#endif
+#else
     let begin = index % params.splits * params.split_keys;
     let last = min(begin + params.split_keys, params.context);
+#endif
     for (var base = begin; base < last; base += STRIDE) {
         let first_key = base + lane_group;
         fetch(unit, first_key, last, lane);
@@ -211,7 +239,11 @@ fn main(
         if (merger == 0u && item < ROW_VEC4S) {
             if (params.splits > 1u) {
                 store_split(index * ROWS + r, four, total, maximum, whole);
+#if CACHE == paged
+            } else if (first_row + r < unit.rows) {
+#else
             } else if (first_row + r < params.rows) {
+#endif
                 store(query_place(unit, first_row + r), four, total / select(whole, 1.0, whole == 0.0));
             }
         }

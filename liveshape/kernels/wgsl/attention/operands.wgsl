@@ -1,5 +1,10 @@
 // Four neighbours of a query, a key or a value in f32, zero beyond the head; and what a score becomes under the mask.
+#choice CACHE: contiguous, paged
+#if CACHE == paged
+#include attention/pages
+#else
 override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen
+#endif
 
 // How many elements of a four exist; the constant lets loops over whole heads unroll.
 fn width_of(four: u32) -> u32 {
@@ -14,9 +19,11 @@ fn query_four(place: u32, four: u32) -> vec4<f32> {
     return result * params.scale;
 }
 
+#if CACHE == contiguous
 fn key_place(unit: Unit, key: u32) -> u32 {
     return unit.batch * params.key_batch + key * params.key_row + unit.head * params.key_head;
 }
+#endif
 
 fn key_four(place: u32, four: u32) -> vec4<f32> {
     if (V_lanes == 4u) {
@@ -47,6 +54,7 @@ fn dot_onto(sum: f32, left: vec4<f32>, right: vec4<f32>) -> f32 {
     return fma(left.w, right.w, fma(left.z, right.z, fma(left.y, right.y, fma(left.x, right.x, sum))));
 }
 
+#if CACHE == contiguous
 // What a row sees: keys up to `last`, as its line of the mask says.
 struct Visible {
     last: u32,
@@ -70,6 +78,7 @@ fn masked(visible: Visible, key: u32, score: f32) -> f32 {
     }
     return select(result, params.hidden, key > visible.last);
 }
+#endif
 
 // exp(score - maximum); a score of -inf counts for nothing even where every other is -inf too.
 fn weight_of(score: f32, running_maximum: f32) -> f32 {

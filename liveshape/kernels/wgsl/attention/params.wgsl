@@ -1,11 +1,15 @@
 // The queries that share one head of keys are its rows: row r is query `r / group` of the r % group-th head of the
 // group. A unit is a block of rows of one head of one batch; strides are in elements, those of keys and values in
 // vectors.
+#choice CACHE: contiguous, paged
 override HEAD_SIZE: u32 = 64; // elements of a head
 
 const VEC4S: u32 = (HEAD_SIZE + 3) / 4;
 const LOWEST: f32 = -3.4028234e38; // not -inf: the difference of two of them would be NaN
 
+#if CACHE == paged
+#include attention/lines
+#else
 struct Params {
     units: u32,
     blocks: u32, // of rows, per head of keys
@@ -47,3 +51,4 @@ fn query_place(unit: Unit, row: u32) -> u32 {
     let head = unit.head * params.group + row % params.group;
     return unit.batch * params.query_batch + row / params.group * params.query_row + head * params.query_head;
 }
+#endif

@@ -1,6 +1,7 @@
 // Rotary embedding of queries and keys by a pair of tables, a thread per pair of elements. They are [B, S, H, D], or
 // [B, H, S, D] with one head between a row and the next; a batch has tables of its own, or shares them.
-// New keys may be written among those of a cache: per batch one run of `key_run` elements, `key_start` into it.
+// New keys may be written among those of a cache: per batch one run of `key_run` elements, `key_start` into it, or each
+// row at its slot.
 #choice VALUES: none, to_cache
 // T: f32, f16
 // TAngle: f32, f16
@@ -18,7 +19,11 @@ struct Params {
     rows: u32, // S
     size: u32, // D
     half: u32,
+#if POSITIONS == table
+    positions: u32, // that the tables have
+#else
     first_row: u32, // of the tables
+#endif
     table_width: u32,
     table_stride: u32, // elements of the tables of one batch
     key_run: u32,
@@ -34,7 +39,15 @@ struct Params {
 #if VALUES == to_cache
 @group(0) @binding(6) var<storage, read> values: array<T>;
 @group(0) @binding(7) var<storage, read_write> value_out: array<TKey>;
+#if POSITIONS == table
+@group(0) @binding(8) var<storage, read> row_table: array<vec2<i32>>;
+@group(0) @binding(9) var<uniform> params: Params;
+#else
 @group(0) @binding(8) var<uniform> params: Params;
+#endif
+#elif POSITIONS == table
+@group(0) @binding(6) var<storage, read> row_table: array<vec2<i32>>;
+@group(0) @binding(7) var<uniform> params: Params;
 #else
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
@@ -64,11 +77,26 @@ fn each(index: u32) {
     if (i < params.half) {
         let row = vector / select(params.query_heads, params.key_heads, of_keys) % params.rows;
         let batch = vector / select(params.query_vectors, params.key_vectors, of_keys);
+#if POSITIONS == table
+        let angle = batch * params.table_stride + angle_row(row) * params.table_width + i;
+#else
         let angle = batch * params.table_stride + (params.first_row + row) * params.table_width + i;
+#endif
         x = rotated(x, angle, angle + select(params.half, 0u, INTERLEAVED));
     }
     if (of_keys) {
+#if POSITIONS == consecutive
         let into = places / params.key_run * params.key_stride + params.key_start + places % params.key_run;
+#elif VALUES == to_cache
+        let width = params.key_heads * params.size;
+        let slot = slot_of(vector / params.key_heads % params.rows);
+        if (slot >= params.key_stride / width) {
+            return;
+        }
+        let into = places / params.key_run * params.key_stride + slot * width + places % width;
+#else
+        let into = places;
+#endif
         key_out[into.x] = TKey(x.x);
         key_out[into.y] = TKey(x.y);
 #if VALUES == to_cache

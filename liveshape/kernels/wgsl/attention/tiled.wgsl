@@ -5,6 +5,7 @@
 // T: f32, f16
 // TRow: f32, f16
 // TMask: f32, f16, u32
+// TSink: f32, f16
 override WG: u32 = 128;
 override TILE_ROWS: u32 = 64;
 override THREAD_ROWS: u32 = 8; // a multiple of four
@@ -17,8 +18,19 @@ override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all 
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
+#if CACHE == paged
+@group(0) @binding(5) var<storage, read> lines: array<vec4<i32>>;
+@group(0) @binding(6) var<storage, read> block_table: array<i32>;
+#if SOFTMAX == with_sinks
+@group(0) @binding(7) var<storage, read> sinks: array<TSink>;
+@group(0) @binding(8) var<uniform> params: Params;
+#else
+@group(0) @binding(7) var<uniform> params: Params;
+#endif
+#else
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 @group(0) @binding(6) var<uniform> params: Params;
+#endif
 
 #include attention/params
 #include attention/operands
@@ -126,6 +138,16 @@ fn main(
     let row_thread = thread / KEY_THREADS;
     let key_thread = thread % KEY_THREADS;
     let first_row = unit.block * TILE_ROWS;
+#if CACHE == paged
+    if (first_row >= unit.rows) {
+        return;
+    }
+    let of_first_row = visible_to(unit, first_row);
+    let of_last_row = visible_to(unit, first_row + TILE_ROWS - 1u);
+    let begin = of_first_row.first + work % params.splits * params.split_keys;
+    let last_key = min(begin + params.split_keys, of_last_row.last + 1u);
+    let seen_by_all = min(last_key, of_first_row.last + 1u);
+#else
     let begin = work % params.splits * params.split_keys;
     var last_key = min(begin + params.split_keys, params.context);
     var seen_by_all = last_key;
@@ -134,6 +156,7 @@ fn main(
         last_key = min(last_key, params.position + last_row / params.group + 1u);
         seen_by_all = min(last_key, params.position + first_row / params.group + 1u);
     }
+#endif
     var visibles: array<Visible, THREAD_ROWS>;
     for (var r = 0u; r < THREAD_ROWS; r++) {
         visibles[r] = visible_to(unit, first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u);
@@ -143,6 +166,15 @@ fn main(
         running_maximum[h] = vec4<f32>(LOWEST);
     }
     var exp_sum: ThreadRows; // of this thread's keys
+#if SOFTMAX == with_sinks
+    if (work % params.splits == 0u) {
+        for (var r = 0u; r < THREAD_ROWS; r++) {
+            let row = first_row + (row_thread + r / 4u * ROW_THREADS) * 4u + r % 4u;
+            running_maximum[r / 4u][r % 4u] = sink_of(unit, row);
+            exp_sum[r / 4u][r % 4u] = select(0.0, 1.0, key_thread == 0u); // once, as threads add theirs up
+        }
+    }
+#endif
     var sums: array<vec4<f32>, SUMS>; // the rows of one column four, then of the next
     if (MANY_THREADS && begin < last_key) {
         fetch_keys(thread, unit, begin, last_key, 0u);
@@ -185,7 +217,11 @@ fn main(
             }
         }
         // Where every row sees every key there is nothing to hide.
+#if CACHE == paged
+        if (SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all) {
+#else
         if (MASK != 0u || first_key + KEYS > seen_by_all) {
+#endif
             for (var j = 0u; j < THREAD_KEYS; j++) {
                 let key = first_key + key_thread + j * KEY_THREADS;
                 // A key past the end takes the mask of the last one, and is hidden.
@@ -265,7 +301,11 @@ fn main(
             for (var c = 0u; c < COLUMNS; c++) {
                 let four = key_thread + c * KEY_THREADS;
                 let sum = sums[c * THREAD_ROWS + h * 4u + r];
+#if CACHE == paged
+                if (four < VEC4S && first_row + tile_row < unit.rows) {
+#else
                 if (four < VEC4S && first_row + tile_row < params.rows) {
+#endif
                     if (params.splits > 1u) {
                         store_split(work * TILE_ROWS + tile_row, four, sum, running_maximum[h][r], whole);
                     } else {

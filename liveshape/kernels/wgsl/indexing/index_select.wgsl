@@ -1,4 +1,5 @@
 // out[outer, pick, :] = x[outer, index[pick], :]; an index outside of x gives `invalid` and reads nothing.
+#choice ELEMENTS: alike, packed
 override WG: u32 = 64;
 override WRAP: bool = false; // whether a negative index counts from the end
 
@@ -9,8 +10,13 @@ struct Params {
     size: i32,
     invalid: f32,
 }
+#if ELEMENTS == packed
+@group(0) @binding(0) var<storage, read_write> out: array<u32>; // words of four elements, each row of whole ones
+@group(0) @binding(1) var<storage, read> x: array<u32>;
+#else
 @group(0) @binding(0) var<storage, read_write> out: array<V>;
 @group(0) @binding(1) var<storage, read> x: array<V>;
+#endif
 @group(0) @binding(2) var<storage, read> index: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
@@ -21,7 +27,11 @@ fn each(i: u32) {
         at += params.size;
     }
     if (at < 0 || at >= params.size) {
+#if ELEMENTS == packed
+        out[i] = u32(params.invalid);
+#else
         out[i] = V(T(params.invalid));
+#endif
         return;
     }
     out[i] = x[((row / params.picks) * u32(params.size) + u32(at)) * params.inner + i % params.inner];

@@ -65,7 +65,8 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 }
 #elif EPILOGUE == rotary
 // Queries, keys and values of one input, their columns behind each other in the weight: rotary embedding of queries and
-// keys; keys and values are written to their caches. The columns of a rotated pair are neighbours in the weight.
+// keys; keys and values are written to their caches, behind each other or at the slots of a table of rows. The columns
+// of a rotated pair are neighbours in the weight.
 // TAngle: f32, f16
 // TKey: f32, f16
 override INTERLEAVED: bool = true; // whether they are neighbours in the head, too; else half a head apart
@@ -78,7 +79,12 @@ override KEY_COLUMNS: u32 = 0; // and as many of the values
 @group(0) @binding(6) var<storage, read_write> query_out: array<TOut>;
 @group(0) @binding(7) var<storage, read_write> key_out: array<TKey>;
 @group(0) @binding(8) var<storage, read_write> value_out: array<TKey>;
+#if POSITIONS == table
+@group(0) @binding(9) var<storage, read> row_table: array<vec2<i32>>;
+@group(0) @binding(10) var<uniform> params: Params;
+#else
 @group(0) @binding(9) var<uniform> params: Params;
+#endif
 
 #include attention/rotate
 
@@ -87,8 +93,18 @@ fn store_pair(row: u32, column: u32, products: vec2<f32>) {
         return;
     }
     let pair = vec2<f32>(with_bias(column, products.x), with_bias(column + 1u, products.y));
+#if POSITIONS == table
+    let slot = slot_of(row);
+    if (column >= QUERY_COLUMNS && slot >= params.slots) {
+        return;
+    }
+#endif
     if (column >= QUERY_COLUMNS + KEY_COLUMNS) {
+#if POSITIONS == table
+        let place = slot * KEY_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS;
+#else
         let place = params.cache_start + row * KEY_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS;
+#endif
         value_out[place] = TKey(pair.x);
         value_out[place + 1u] = TKey(pair.y);
         return;
@@ -96,12 +112,20 @@ fn store_pair(row: u32, column: u32, products: vec2<f32>) {
     let own = select(column, column - QUERY_COLUMNS, column >= QUERY_COLUMNS);
     let i = own % HEAD_SIZE / 2u;
     let half = select(HEAD_SIZE / 2u, 0u, INTERLEAVED);
+#if POSITIONS == table
+    let angle = angle_row(row) * (HEAD_SIZE / 2u + half) + i;
+#else
     let angle = (params.first_row + row) * (HEAD_SIZE / 2u + half) + i;
+#endif
     let result = rotated(pair, angle, angle + half);
     let place = own - own % HEAD_SIZE + select(i, 2u * i, INTERLEAVED);
     let other = place + select(HEAD_SIZE / 2u, 1u, INTERLEAVED);
     if (column >= QUERY_COLUMNS) {
+#if POSITIONS == table
+        let start = slot * KEY_COLUMNS;
+#else
         let start = params.cache_start + row * KEY_COLUMNS;
+#endif
         key_out[start + place] = TKey(result.x);
         key_out[start + other] = TKey(result.y);
     } else {

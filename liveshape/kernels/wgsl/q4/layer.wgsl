@@ -17,8 +17,13 @@ struct Params {
     scale_stride: u32, // from group to group
     splits: u32, // of the depth (split-K)
 #if EPILOGUE == rotary
+#if POSITIONS == table
+    positions: u32, // that the tables have
+    slots: u32, // that a cache has
+#else
     first_row: u32, // of the tables
     cache_start: u32, // elements of a cache before the first new row
+#endif
 #endif
 }
 @group(0) @binding(1) var<storage, read> weight: array<vec4<u32>>;

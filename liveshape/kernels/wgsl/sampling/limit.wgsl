@@ -16,16 +16,32 @@ struct Params {
     count: u32,
     rows: u32,
     spans: u32, // of a row
+#if SETTINGS == shared
     top_k: u32, // 0: off
     top_p: f32, // 1: off
     min_p: f32, // 0: off
+#endif
 }
 @group(0) @binding(0) var<storage, read_write> limit: array<i32>;
 @group(0) @binding(1) var<storage, read_write> chosen: array<i32>;
 @group(0) @binding(2) var<storage, read> scores: array<f32>;
 @group(0) @binding(3) var<storage, read> masses: array<vec2<f32>>;
-@group(0) @binding(4) var<uniform> params: Params;
+#if SETTINGS == by_row
+@group(0) @binding(4) var<storage, read> settings: array<i32>;
+@group(0) @binding(5) var<uniform> params: Params;
 
+// What a row has of its own where others share it.
+struct RowParams {
+    count: u32,
+    top_k: u32,
+    top_p: f32,
+    min_p: f32,
+}
+#else
+@group(0) @binding(4) var<uniform> params: Params;
+#endif
+
+#include sampling/settings
 #include sampling/score
 #include common/float_keys
 
@@ -173,6 +189,13 @@ fn main(
         return;
     }
     start = row * params.count;
+#if SETTINGS == by_row
+    let own = settings_of(group_index(group, grid));
+    if (!is_limited(own)) {
+        return;
+    }
+    let params = RowParams(params.count, select(own.top_k, 0u, own.top_k >= params.count), own.top_p, own.min_p);
+#endif
     let whole = softmax_of(thread);
     var key = 0u;
     if (params.top_k > 0u || params.top_p < 1.0) {
