@@ -58,6 +58,15 @@ class Sampling:
             raise InputError(f"{name} must be {allowed}, {getattr(self, name)} was given")
 
     @property
+    def limited(self) -> bool:
+        """Whether top-k, top-p or min-p leave tokens out.
+
+        >>> Sampling(temperature=0.8).limited, Sampling(temperature=0.8, top_k=40).limited
+        (False, True)
+        """
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+    @property
     def greedy(self) -> bool:
         """Whether decoding is greedy (argmax).
 

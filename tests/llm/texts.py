@@ -113,7 +113,7 @@ class FakeModel:
         self.computed: list[list[int]] = []  # what each prefill was given
         self.samplings: list[Sampling] = []
         self.memory = SimpleNamespace(total=2_000_000_000)
-        self.device = SimpleNamespace(name="a list")
+        self.device = SimpleNamespace(name="a list", lost=False, flush=lambda: None)
         self.positional = True
         self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
         self.lock = FairLock()

@@ -14,17 +14,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from liveshape.errors import InputError
-from liveshape.llm.arguments import LOOKAHEAD_TOKENS, callables, check_pair, path_of, token_limit
-from liveshape.llm.generation.constraint import Constraint, grammar_of
-from liveshape.llm.generation.host_sampling import host_sampler
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, check_pair, path_of
 from liveshape.llm.generation.host_stream import HostStream
-from liveshape.llm.generation.logprobs import logprob_count
 from liveshape.llm.generation.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
-from liveshape.llm.generation.prompts import is_batch, max_new_tokens, prompt_ids
+from liveshape.llm.generation.preparing import MAX_TOKENS, prepare
+from liveshape.llm.generation.prompts import is_batch
 from liveshape.llm.generation.response_stream import Request, responses
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
-from liveshape.llm.generation.stats import Stats, now_ms
-from liveshape.llm.generation.stopping import StopWatch
+from liveshape.llm.generation.stats import Stats
 from liveshape.llm.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from liveshape.export.model.config import Mode
     from liveshape.llm.language_model import LanguageModel
     from liveshape.progress import Progress
-
-MAX_TOKENS = 256
 
 
 def load(
@@ -182,35 +177,39 @@ def stream_generate(
     check_pair(model, tokenizer)
     stats = Stats() if stats is None else stats
     _check_listeners(stats, streamer)
-    most, watch = token_limit(max_tokens), StopWatch(() if stop is None else stop)
-    choosers = callables("sampler", () if sampler is None else (sampler,))
-    processors = callables("logits_processors", logits_processors)
-    ids, limit = _prompt(model, tokenizer, prompt, most, raw, stats)
-    sampling = tokenizer.generation.sampling(
+    given = prepare(
+        model,
+        tokenizer,
+        prompt,
+        stats,
+        max_tokens=max_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         seed=seed,
+        stop=stop,
+        sampler=sampler,
+        logits_processors=logits_processors,
+        logprobs=logprobs,
+        json_schema=json_schema,
+        regex=regex,
+        raw=raw,
     )
-    ends = frozenset(model.eos_ids) | tokenizer.eos_ids
-    grammar = grammar_of(json_schema, regex)
-    on_host = bool(choosers or processors or grammar is not None)
-    ahead = _lookahead_options(model, tokenizer, lookahead, lookahead_tokens, on_host)
-    told = logprob_count(logprobs, model.vocab_size)
-    constraint = None if grammar is None else Constraint(tokenizer, grammar, model.vocab_size, ends)
+    ids, chooser = given.ids, given.chooser
+    ahead = _lookahead_options(model, tokenizer, lookahead, lookahead_tokens, chooser is not None)
 
     def tokens(cached: int) -> Iterator[int]:
-        if not on_host:
-            given = ids[cached:]
-            return model.stream(given, sampling, max_tokens=limit, stop_ids=ends, logits=told is not None, **ahead)
+        if chooser is None:
+            sampling, logits = given.sampling, given.logprobs is not None
+            return model.stream(
+                ids[cached:], sampling, max_tokens=given.limit, stop_ids=given.ends, logits=logits, **ahead
+            )
         model.prefill(ids[cached:])
-        sample = host_sampler(sampling) if sampler is None else lambda _, logits: sampler(logits)
-        return HostStream(model, ids, sample, processors, constraint)
+        return HostStream(model, ids, chooser)
 
-    request = Request(ids, limit, ends, watch, keep_prefix, tokens, told)
-    return responses(model, tokenizer, request, streamer, stats)
+    return responses(model, tokenizer, Request(given, keep_prefix, tokens), streamer, stats)
 
 
 def _check_listeners(stats: Any, streamer: Any) -> None:
@@ -218,20 +217,6 @@ def _check_listeners(stats: Any, streamer: Any) -> None:
         raise InputError(f"stats must be a Stats, {type(stats).__name__} was given")
     if streamer is not None and not (hasattr(streamer, "put") and hasattr(streamer, "end")):
         raise InputError(f"a streamer has put(ids) and end(), {type(streamer).__name__} has not")
-
-
-def _prompt(
-    model: LanguageModel, tokenizer: Tokenizer, prompt: Prompt, most: int | None, raw: bool, stats: Stats
-) -> tuple[list[int], int]:
-    """The token ids of a prompt, checked against vocabulary and context, and how many tokens may follow."""
-    stats.inference_start_ms = now_ms()
-    ids = prompt_ids(tokenizer, prompt, model.bos_id, raw=raw)
-    stats.token_encode_end_ms = now_ms()
-    limit = max_new_tokens(len(ids), model, most)
-    outside = next((token for token in ids if not 0 <= token < model.vocab_size), None)
-    if outside is not None:
-        raise InputError(f"the prompt has the token {outside}, the vocabulary of this model ends at {model.vocab_size}")
-    return ids, limit
 
 
 def _lookahead_options(

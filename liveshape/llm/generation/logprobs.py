@@ -10,6 +10,8 @@ import numpy as np
 
 from liveshape.errors import InputError
 
+LEAST_LIKELY = -9999.0  # OpenAI's logprob for a probability of 0, since JSON has no infinity
+
 
 @dataclass(frozen=True)
 class Logprobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -13,8 +13,24 @@ from liveshape.llm.generation.options import Prompt, Prompts
 from liveshape.llm.program.context import larger_context
 from liveshape.llm.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from liveshape.llm.language_model import LanguageModel
+
+class ModelInfo(Protocol):
+    """What is asked of a model before it runs."""
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_context(self) -> int: ...
+
+    @property
+    def trained_context(self) -> int | None: ...
 
 
 class ContextError(InputError):
@@ -76,7 +92,7 @@ def is_batch(prompt: Any) -> TypeGuard[Prompts]:
     return all(isinstance(item, (str, list, tuple, np.ndarray)) for item in prompt)
 
 
-def max_new_tokens(tokens: int, model: LanguageModel, max_tokens: int | None) -> int:
+def max_new_tokens(tokens: int, model: ModelInfo, max_tokens: int | None) -> int:
     """How many tokens may follow the prompt; the last one needs no row in the KV cache.
 
     Example: `max_new_tokens(len(ids), model, 256)`.

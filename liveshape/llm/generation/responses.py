@@ -15,7 +15,7 @@ class GenerationResponse:
 
     `prompt_tps` is prefill without the reused prefix, `generation_tps` is decode after the first token, both in
     tokens/s; `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop", "length", or
-    "grammar".
+    "grammar". `stop_string` is the one that ended the text, if one did.
     """
 
     text: str
@@ -27,6 +27,7 @@ class GenerationResponse:
     peak_memory: float
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
+    stop_string: str | None = None
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:

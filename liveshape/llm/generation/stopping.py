@@ -30,7 +30,7 @@ class StopWatch:
             place, _, self.matched = min(found)
             self._held = ""
             return text[:place]
-        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        held = max((overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
@@ -40,7 +40,11 @@ class StopWatch:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest suffix of the text that is a prefix of a stop string."""
+def overlap(text: str, stop: str) -> int:
+    """The length of the longest suffix of the text that is a prefix of a stop string, but not all of it.
+
+    >>> overlap("Hello.\\nUs", "\\nUser:")
+    3
+    """
     longest = min(len(text), len(stop) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)
