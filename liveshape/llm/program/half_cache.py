@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,12 @@ from liveshape.graph.state import states_of
 from liveshape.lower.rewriting import renamed
 
 
-def halve_caches(graph: Graph) -> Graph:
-    """The same graph with every float32 KV cache (positional state) as float16.
+def halve_caches(graph: Graph, pools: Collection[Tensor] = ()) -> Graph:
+    """The same graph with every float32 KV cache as float16: positional state, and `pools` of pages.
 
     Example: `halve_caches(lower(program.file, "forward", program.data))`.
     """
-    caches = [state.tensor for state in states_of(graph) if state.axis is not None]
+    caches = [*pools, *(state.tensor for state in states_of(graph) if state.axis is not None)]
     if not any(cache.dtype in ("float32", "float16") for cache in caches):
         raise UnsupportedError(f"{graph.name} has no cache inside of attention that could be kept in halves")
     halves: dict[Value, Value] = {cache: _half(cache) for cache in caches if cache.dtype == "float32"}

@@ -16,8 +16,10 @@ from liveshape.lower.rewriting import renamed
 from liveshape.ops.sampling import last_rows
 
 
-def keep_last_logits(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> tuple[Graph, Tensor]:
+def keep_last_logits(graph: Graph, logits: Tensor, rows: SymInt | Tensor, most: int) -> tuple[Graph, Tensor]:
     """The same graph with the logits of the last `rows` tokens, at most `most`; unchanged where it is not row-wise.
+
+    `rows` may be a table of rows, too, which are then those with logits.
 
     Example: `graph, logits = keep_last_logits(graph, logits, SymInt("rows", 1), 16)`.
     """
@@ -48,7 +50,7 @@ def keep_last_logits(graph: Graph, logits: Tensor, rows: SymInt, most: int) -> t
     return replace(
         graph,
         nodes=tuple(nodes),
-        values=(*(wide.get(value, value) for value in graph.values), rows),
+        values=tuple(dict.fromkeys((*(wide.get(value, value) for value in graph.values), rows))),
         outputs=tuple(wide.get(value, value) for value in graph.outputs),
     ), last
 

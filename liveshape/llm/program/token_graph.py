@@ -93,7 +93,7 @@ def token_graph(graph: Graph, constants: dict[str, Any]) -> TokenGraph:
     graph, logits = keep_last_logits(graph, logits, rows, min(MOST_ROWS, tokens.max_shape[1]))
     graph = hoist_last_rows(graph)
     states = at_positions(graph, position)
-    description = _describe(constants, tokens, logits, states)
+    description = describe(constants, tokens, logits, states)
     if not states:
         raise UnsupportedError(
             f"{graph.name} keeps no state between calls; a language model must be exported with its cache in the graph"
@@ -177,6 +177,18 @@ def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
 
     Example: `all(state.axis is not None for state in at_positions(graph, position))`.
     """
+    is_position = is_position_of(graph, position)
+    return tuple(
+        state if all(is_position(start) for start in state.starts) else State(state.tensor)
+        for state in states_of(graph)
+    )
+
+
+def is_position_of(graph: Graph, position: Tensor) -> Callable[[Any], bool]:
+    """A function that tells whether a value is `position[0]`, by the nodes that make it.
+
+    Example: `is_position_of(graph, position)(node.cache_start)`.
+    """
     writers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.written:
@@ -195,13 +207,14 @@ def at_positions(graph: Graph, position: Tensor) -> tuple[State, ...]:
             value = node.args[0]
         return value is position and position not in writers
 
-    return tuple(
-        state if all(is_position(start) for start in state.starts) else State(state.tensor)
-        for state in states_of(graph)
-    )
+    return is_position
 
 
-def _describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Sequence[State]) -> Description:
+def describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: Sequence[State]) -> Description:
+    """The metadata of a model, from its file and its signature.
+
+    Example: `describe(constants_of(program), tokens, logits, at_positions(graph, position)).max_context`.
+    """
     bound = tokens.max_shape[1]
     width = logits.max_shape[-1]
     longest = min(_number(constants, "get_max_seq_len", bound), bound)

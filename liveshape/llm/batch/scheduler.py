@@ -1,0 +1,264 @@
+"""The scheduler: which rows of which sequences the next step computes. No GPU.
+
+Running sequences decode first, a row each; what is left of the step's rows goes to prompts, first come, first served.
+Tokens of the step before may still be on the device: a row then names its line among them. When pages run out, the
+youngest sequence is preempted: it gives its pages back, waits in front of all others and is computed again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from liveshape.errors import InputError, counted
+from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable
+
+
+class Sequence:
+    """One sequence: its tokens, and how far they are computed.
+
+    `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
+    so no step may be submitted before the last one is read. `request` is whatever the owner keeps with it.
+    """
+
+    def __init__(self, tokens: list[int], limit: int, *, on_host: bool = False, request: Any = None) -> None:
+        self.tokens = list(tokens)
+        self.limit, self.on_host, self.request = limit, on_host, request
+        self.table: PageTable | None = None  # None while it waits
+        self.computed = 0  # rows that are submitted
+        self.unread: Piece | None = None  # of the step in flight, which samples its next token
+        self.done = False
+        self.arrival = 0
+        self.admitted = False  # once at least
+        self.cached = 0  # tokens of its prompt that were in the pool when it was first admitted
+
+    @property
+    def length(self) -> int:
+        """Its tokens, with the one that is not read yet."""
+        return len(self.tokens) + (self.unread is not None)
+
+    @property
+    def missing(self) -> int:
+        """Rows that are to be computed before its next token can be sampled; none if that is not read yet."""
+        return self.length - self.computed
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows of one sequence in a step: `count` of them from position `start`; the last one samples if it has a `line`.
+
+    `source` is the line of the step before that has the token of its one row, or None where the tokens are known.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+    source: int | None
+    line: int | None
+
+    @property
+    def table(self) -> PageTable:
+        """The pages of its sequence, which runs."""
+        assert self.sequence.table is not None
+        return self.sequence.table
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one step computes, decode rows first."""
+
+    pieces: tuple[Piece, ...]
+    copies: tuple[PageCopy, ...]
+
+    @property
+    def rows(self) -> int:
+        """All its rows."""
+        return sum(piece.count for piece in self.pieces)
+
+    @property
+    def lines(self) -> int:
+        """How many tokens it samples."""
+        return sum(piece.line is not None for piece in self.pieces)
+
+
+@dataclass
+class _Building:
+    """A step under construction: rows, and what of them prompts may take, are still to give."""
+
+    rows: int
+    prompt_rows: int
+    pieces: dict[Sequence, tuple[int, int]] = field(default_factory=dict)  # start and count
+    copies: dict[Sequence, list[PageCopy]] = field(default_factory=dict)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Take the rows of a sequence back."""
+        _, count = self.pieces.pop(sequence, (0, 0))
+        self.rows += count
+        self.copies.pop(sequence, None)
+
+
+class Scheduler:
+    """Admits, continues and preempts sequences on a pool of pages.
+
+    `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once.
+    """
+
+    def __init__(self, pool: PagePool, rows: int, sequences: int, prompt_rows: int | None = None) -> None:
+        self.pool, self.rows = pool, rows
+        self.prompt_rows = min(rows, prompt_rows or rows)
+        self.sequences = min(sequences, rows)
+        self.running: list[Sequence] = []  # the oldest first
+        self.waiting: list[Sequence] = []  # the oldest first
+        self.preemptions = 0
+        self._arrivals = count()
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that the pool has rows for."""
+        return self.pool.count * self.pool.page_size
+
+    def check(self, sequence: Sequence) -> None:
+        """Raise for a sequence that can never fit; its last token needs no row."""
+        if not sequence.tokens:
+            raise InputError("a sequence needs at least one token")
+        if sequence.limit - 1 > self.longest:
+            raise InputError(
+                f"{counted(len(sequence.tokens), 'token')} and up to {sequence.limit - len(sequence.tokens):,} more: "
+                f"the cache holds {self.longest:,} in all; ask for fewer, or give it more memory (--cache-size)"
+            )
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; one that can never fit is refused."""
+        self.check(sequence)
+        sequence.arrival = next(self._arrivals)
+        self.waiting.append(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Free the pages of a sequence, which is done or cancelled, wherever it is."""
+        sequence.done = True
+        if sequence.table is not None:
+            sequence.table.release()
+            sequence.table = None
+            self.running.remove(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def schedule(self) -> Step | None:
+        """The next step; None if every sequence waits for a token that is in flight, or there is none."""
+        building = _Building(self.rows, self.prompt_rows)
+        for sequence in list(self.running):
+            if sequence.missing == 1 and sequence.table is not None and _may_go_on(sequence):
+                self._place(building, sequence, 1)
+        for sequence in self._prompts(building):
+            rows = min(sequence.missing, building.rows, building.prompt_rows)
+            if self._place(building, sequence, rows):
+                building.prompt_rows -= rows
+        return self._committed(building)
+
+    def read(self, step: Step, sampled: Tokens[int]) -> list[Sequence]:
+        """Append the tokens that a step sampled, by line; returns the sequences that got one.
+
+        A step is read before the next but one is scheduled: rows take tokens on the device from the last step alone.
+        """
+        found = []
+        for piece in step.pieces:
+            sequence = piece.sequence
+            if piece.line is None:
+                continue
+            if sequence.unread is piece:
+                sequence.unread = None
+            if not sequence.done:
+                sequence.tokens.append(sampled[piece.line])
+                found.append(sequence)
+        return found
+
+    def _prompts(self, building: _Building) -> Iterator[Sequence]:
+        """Sequences with a piece of a prompt to compute, while there are rows: those that run, then those that wait."""
+        for sequence in list(self.running):
+            if building.rows and building.prompt_rows and sequence.table is not None and sequence.missing > 1:
+                yield sequence
+        # Pages that this step computes: who could share them soon waits for the next step.
+        computing = {_next_key(sequence) for sequence in building.pieces}
+        for sequence in list(self.waiting):
+            if not building.rows or not building.prompt_rows or len(self.running) >= self.sequences:
+                return
+            if sequence.unread is not None:
+                continue
+            table = PageTable(self.pool)
+            cached = table.reuse(sequence.tokens)
+            key = table.next_key(sequence.tokens)
+            rows = min(len(sequence.tokens) - cached, building.rows, building.prompt_rows)
+            shared_soon = key is not None and key in computing
+            if shared_soon or not table.has_room(cached + rows):
+                table.release()
+                if shared_soon:
+                    continue
+                return  # nor is there room for those behind it
+            computing.add(key)
+            self._admit(sequence, table, cached)
+            yield sequence
+
+    def _admit(self, sequence: Sequence, table: PageTable, cached: int) -> None:
+        """Let a sequence run, from what the pool has of it."""
+        sequence.table, sequence.computed = table, cached
+        if not sequence.admitted:
+            sequence.admitted, sequence.cached = True, cached
+        self.waiting.remove(sequence)
+        insort(self.running, sequence, key=_arrival)
+
+    def _place(self, building: _Building, sequence: Sequence, rows: int) -> bool:
+        """Give a sequence rows of the step, and pages for them; preempts the youngest where pages run out."""
+        assert sequence.table is not None
+        start = sequence.computed
+        while (copies := sequence.table.reserve(start, start + rows)) is None:
+            youngest = self.running[-1]
+            building.drop(youngest)
+            self._preempt(youngest)
+            if youngest is sequence:
+                return False
+        building.pieces[sequence], building.copies[sequence] = (start, rows), copies
+        building.rows -= rows
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Take the pages of a sequence; it is computed again as soon as there are some."""
+        assert sequence.table is not None
+        sequence.table.release()
+        sequence.table, sequence.computed = None, 0
+        self.running.remove(sequence)
+        insort(self.waiting, sequence, key=_arrival)
+        self.preemptions += 1
+
+    def _committed(self, building: _Building) -> Step | None:
+        """The step that was built; its rows count as computed, since whatever reads them is submitted after it."""
+        pieces, lines = [], 0
+        for sequence, (start, rows) in building.pieces.items():
+            samples = start + rows == sequence.length < sequence.limit
+            source = None if sequence.unread is None else sequence.unread.line
+            pieces.append(Piece(sequence, start, rows, source, lines if samples else None))
+            lines += samples
+        for piece in pieces:
+            sequence = piece.sequence
+            assert sequence.table is not None
+            sequence.computed = piece.start + piece.count
+            sequence.unread = None if piece.line is None else piece
+            sequence.table.publish(sequence.tokens[: sequence.computed])
+        copies = tuple(copy for each in building.copies.values() for copy in each)
+        return Step(tuple(pieces), copies) if pieces else None
+
+
+def _may_go_on(sequence: Sequence) -> bool:
+    """Whether a row can be submitted: its token is known, or may be taken on the device and more may follow."""
+    return sequence.unread is None or (not sequence.on_host and sequence.length < sequence.limit)
+
+
+def _next_key(sequence: Sequence) -> bytes | None:
+    return None if sequence.table is None else sequence.table.next_key(sequence.tokens)
+
+
+def _arrival(sequence: Sequence) -> int:
+    return sequence.arrival

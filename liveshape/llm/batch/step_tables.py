@@ -1,0 +1,118 @@
+"""The tables of a step: which token, position and slot each row has, and which rows attend to which pages. No GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from liveshape.llm.batch.scheduler import Step
+from liveshape.llm.sampling_settings import Sampling
+from liveshape.ops.batch_inputs import LINE, PLACE, packed_size
+from liveshape.ops.sampling import SETTING_COLUMNS
+
+Table = npt.NDArray[np.int32]
+Line = tuple[int, int, int, int]  # first row, queries, position, sequence
+_LEAST_CONTEXT = 64  # contexts are rounded up to powers of two from here on, so that plans seldom change
+
+
+_POSITION, _LENGTH, _SEQUENCE = (SETTING_COLUMNS.index(name) for name in ("position", "length", "sequence"))
+
+
+@dataclass(frozen=True)
+class LineSizes:
+    """The most queries of a line of attention: of few rows (decode), and of a tile."""
+
+    few: int
+    tile: int
+
+
+@dataclass(frozen=True, eq=False)
+class StepTables:
+    """The packed tables of one step, the sizes of each, and what attention is told: see `BatchTables`."""
+
+    packed: Table
+    sizes: tuple[int, int, int, int, int]  # rows, wanted rows, lines, sequences, pages
+    attention: tuple[int, int, int, int]  # lines of few rows and of tiles, and the longest context of each
+
+
+def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longest: int) -> StepTables:
+    """The tables of a step, whose lines are sampled by these settings; `longest` bounds the pages of a sequence.
+
+    Each piece is a line of the block table.
+    """
+    few, tiles, contexts = _attention(step, lines)
+    sampled = [(place, piece) for place, piece in enumerate(step.pieces) if piece.line is not None]
+    pages = min(_rounded(max(len(piece.table.pages) for piece in step.pieces), 1), longest)
+    sizes = (step.rows, max(len(sampled), 1), len(few) + len(tiles), len(step.pieces), pages)
+    packed = np.zeros(packed_size(*sizes), np.int32)
+    rows, wanted, units, sequences, _ = sizes
+    tokens, sources, places, wanted_rows, line_table, settings, block_table = np.split(
+        packed, np.cumsum([rows, rows, PLACE * rows, wanted, LINE * units, len(SETTING_COLUMNS) * wanted])
+    )
+    places, block_table = places.reshape(rows, PLACE), block_table.reshape(sequences, pages)
+    sources[:] = -1
+    line_table[:] = np.array([*few, *tiles], np.int32).reshape(-1)
+    first = 0
+    for place, piece in enumerate(step.pieces):
+        table, stop, last = piece.table, piece.start + piece.count, first + piece.count
+        if piece.source is None:
+            tokens[first:last] = piece.sequence.tokens[piece.start : stop]
+        else:
+            sources[first:last] = piece.source
+        if piece.count == 1:
+            places[first] = piece.start, table.slot(piece.start)
+        else:
+            places[first:last, 0] = np.arange(piece.start, stop)
+            places[first:last, 1] = table.slots(piece.start, stop)
+        block_table[place, : len(table.pages)] = table.pages
+        if piece.line is not None:
+            wanted_rows[piece.line] = last - 1
+        first = last
+    if sampled:
+        lengths = [piece.start + piece.count for _, piece in sampled]
+        settings[:] = settings_table(samplings, lengths, [place for place, _ in sampled]).reshape(-1)
+    return StepTables(packed, sizes, (len(few), len(tiles), *contexts))
+
+
+def _attention(step: Step, lines: LineSizes) -> tuple[list[Line], list[Line], tuple[int, int]]:
+    """Lines of few rows, lines of tiles, and a rounded bound on the context of each kind."""
+    few: list[Line] = []
+    tiles: list[Line] = []
+    longest, first = [0, 0], 0
+    for place, piece in enumerate(step.pieces):
+        is_tile = piece.count > lines.few
+        kind, size = (tiles, lines.tile) if is_tile else (few, lines.few)
+        for offset in range(0, piece.count, size):
+            kind.append((first + offset, min(size, piece.count - offset), piece.start + offset, place))
+        longest[is_tile] = max(longest[is_tile], piece.start + piece.count)
+        first += piece.count
+    return few, tiles, (_rounded(longest[0], _LEAST_CONTEXT), _rounded(longest[1], _LEAST_CONTEXT))
+
+
+def settings_table(samplings: Sequence[Sampling], lengths: Sequence[int], sequences: Sequence[int]) -> Table:
+    """The sampling settings of the lines of a step, with the tokens before each and its line of the block table."""
+    table = np.array([_settings(sampling) for sampling in samplings], np.int32)
+    table[:, _POSITION] = table[:, _LENGTH] = lengths
+    table[:, _SEQUENCE] = sequences
+    return table
+
+
+@lru_cache(maxsize=1024)
+def _settings(sampling: Sampling) -> tuple[int, ...]:
+    """A line of settings, floats by their bits; what changes from step to step is left open."""
+    given = [getattr(sampling, name, 0) for name in SETTING_COLUMNS]
+    bits = [np.float32(value) if isinstance(value, float) else np.uint32(value) for value in given]
+    return tuple(int(value.view(np.int32)) for value in bits)
+
+
+def _rounded(number: int, least: int) -> int:
+    """The next power of two.
+
+    >>> _rounded(65, 64), _rounded(3, 64)
+    (128, 64)
+    """
+    return max(least, 1 << max(number - 1, 0).bit_length())

@@ -1,0 +1,99 @@
+"""Every family of decoders that we write runs many sequences in one graph, contexts longer than its window included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape.errors import UnsupportedError
+from liveshape.export.folder import MODEL, Settings, export_folder
+from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.llm.batch.loading import load_runner
+from liveshape.llm.generation.generating import stream_generate
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.shipped import shipped_model
+from tests.export.family_models import CONTEXT, MODELS, folder_of
+
+PIECE, SEQUENCES = 24, 3
+# Tokens of the prompt and of the answer: within every window and beyond, in one piece and in several, up to the end.
+LENGTHS = ((3, 14), (30, 9), (1, 30), (40, 24), (12, 5), (21, 20))
+QUICK = ("mistral", "gemma2", "gpt2", "gpt_oss")
+
+
+def exported(name: str, path: Path, mode: Mode = "none", **settings: Any) -> Path:
+    folder, _ = folder_of(path / "folder", MODELS[name])
+    export_folder(open_folder(folder), path / "exported", Settings(Quantization(mode), PIECE, CONTEXT, **settings))
+    return path / "exported" / MODEL
+
+
+def check(file: Path, **options: Any) -> None:
+    """Sequences that come and go beside each other have the tokens that each has alone."""
+    draw = np.random.default_rng(3)
+    context = options.get("max_context", CONTEXT)
+    lengths = [(length, most) for length, most in LENGTHS if length + most <= context]
+    requests: list[tuple[list[int], dict[str, Any]]] = [
+        (draw.integers(3, 128, length).tolist(), {"max_tokens": most, "temperature": 0}) for length, most in lengths
+    ]
+    tokenizer = Tokenizer.load(shipped_model())  # of other words, which nobody reads
+    # A single sequence has no float16 cache where attention is spelled out; these ids do not hang on it.
+    alone = {name: value for name, value in options.items() if name != "half_cache"}
+    with LanguageModel.load(file, **alone) as model:
+        wanted = []
+        for prompt, given in requests:
+            model.reset()
+            wanted.append([response.token for response in stream_generate(model, tokenizer, prompt, **given)])
+    assert sum(len(ids) for ids in wanted) > 25
+
+    async def ids_of(answer: AsyncGenerator[GenerationResponse, None]) -> list[int]:
+        return [response.token async for response in answer]
+
+    async def steps() -> None:
+        runner, description = load_runner(file, sequences=SEQUENCES, **options)
+        engine = BatchEngine(runner, tokenizer, description)
+        try:
+            # More than run at once: the later ones join while others are at work.
+            got = await asyncio.gather(*(ids_of(engine.generate(prompt, **given)) for prompt, given in requests))
+            assert got == wanted
+        finally:
+            await engine.close()
+
+    asyncio.run(steps())
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
+def test_ids_are_those_that_each_has_alone(name: str, tmp_path: Path) -> None:
+    check(exported(name, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "gpt2", "gpt_oss"])
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"mode": "none"}, {"half_cache": True}),
+        ({"mode": "4w"}, {"activations": "int8"}),
+        ({"mode": "8da4w", "full_logits": True}, {}),
+        ({"mode": "none", "half": True}, {}),
+        ({"mode": "none", "full_logits": True}, {"max_context": CONTEXT // 2}),
+        ({"mode": "4w"}, {"max_context": 2 * CONTEXT}),
+    ],
+    ids=["half cache", "int8", "8da4w, all logits", "half", "shorter", "longer"],
+)
+def test_in_other_forms(name: str, settings: dict[str, Any], options: dict[str, Any], tmp_path: Path) -> None:
+    file = exported(name, tmp_path, **settings)
+    if (name, options) == ("gpt2", {"max_context": 2 * CONTEXT}):
+        with pytest.raises(UnsupportedError, match="ends at position 64"):
+            load_runner(file, **options)
+        return
+    check(file, **options)

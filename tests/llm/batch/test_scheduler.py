@@ -1,0 +1,164 @@
+"""Steps of many sequences against a device of paper: every row reads what its own sequence wrote. No GPU."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence as Tokens
+
+import pytest
+
+from liveshape.errors import InputError
+from liveshape.llm.batch.pages import PagePool
+from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
+
+VOCABULARY = 5
+
+
+def next_token(tokens: Tokens[int]) -> int:
+    """A model of paper: depends on every token before."""
+    return hash(tuple(tokens)) % VOCABULARY
+
+
+class Paper:
+    """Runs steps: a row of the pool holds all tokens up to its own, if those before it were where the pages say."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self.pool = pool
+        self.rows: dict[int, tuple[int, ...]] = {}
+        self.sampled: list[int] = []  # of the step before
+
+    def run(self, step: Step) -> list[int]:
+        size = self.pool.page_size
+        for source, target in step.copies:
+            self.rows |= {
+                target * size + row: self.rows[source * size + row]
+                for row in range(size)
+                if source * size + row in self.rows
+            }
+        found: dict[int, int] = {}
+        written: set[int] = set()
+        for piece in step.pieces:
+            table, tokens = piece.sequence.table, piece.sequence.tokens
+            assert table is not None
+            slots = table.slots(0, piece.start + piece.count)
+            if piece.source is None:
+                given = tokens[piece.start : piece.start + piece.count]
+            else:
+                assert piece.count == 1
+                given = [self.sampled[piece.source]]
+            assert len(given) == piece.count
+            before = self.rows[int(slots[piece.start - 1])] if piece.start else ()
+            for place, token in enumerate(given, piece.start):
+                before = (*before, token)
+                assert int(slots[place]) not in written
+                written.add(int(slots[place]))
+                assert self.pool.users(int(slots[place]) // size) == 1
+                self.rows[int(slots[place])] = before
+            assert [self.rows[int(slot)] for slot in slots] == [before[: place + 1] for place in range(len(before))]
+            if piece.line is not None:
+                found[piece.line] = next_token(before)
+        assert sorted(found) == list(range(step.lines))
+        self.sampled = [found[line] for line in range(step.lines)]
+        return self.sampled
+
+
+def alone(prompt: list[int], limit: int) -> list[int]:
+    tokens = list(prompt)
+    while len(tokens) < limit:
+        tokens.append(next_token(tokens))
+    return tokens
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
+    draw = random.Random(seed)
+    size = draw.choice([1, 2, 4, 16])
+    pool = PagePool(draw.randint(6, 40), size)
+    scheduler = Scheduler(pool, draw.randint(1, 24), draw.randint(1, 8), draw.choice([None, 3]))
+    paper = Paper(pool)
+    prompts = [[draw.randint(0, 1) for _ in range(draw.randint(1, 3 * size + 3))] for _ in range(4)]
+    sequences: list[tuple[Sequence, list[int]]] = []
+    flight: tuple[Step, list[int]] | None = None
+    for turn in itertools.count():
+        if turn < 200 and draw.random() < 0.3:
+            prompt = draw.choice(prompts) + [draw.randint(0, 1) for _ in range(draw.randint(0, 2))]
+            limit = min(len(prompt) + draw.randint(1, 12), scheduler.longest + 1)
+            if len(prompt) < limit:
+                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2)
+                scheduler.add(sequence)
+                sequences.append((sequence, prompt))
+        if draw.random() < 0.03 and sequences:
+            scheduler.finish(draw.choice(sequences)[0])
+        step = scheduler.schedule()
+        sampled = paper.run(step) if step is not None else []
+        if step is not None:
+            assert step.rows <= scheduler.rows
+            assert step.lines <= scheduler.sequences
+            assert len(scheduler.running) <= scheduler.sequences
+        # The step before is read only now: its tokens were on the device.
+        for sequence in scheduler.read(*flight) if flight is not None else ():
+            assert len(sequence.tokens) <= sequence.limit
+            if len(sequence.tokens) == sequence.limit:
+                scheduler.finish(sequence)
+        assert step is not None or flight is not None or not (scheduler.running or scheduler.waiting)
+        flight = None if step is None else (step, sampled)
+        if turn > 200 and flight is None and not scheduler.running and not scheduler.waiting:
+            break
+    for sequence, prompt in sequences:
+        assert sequence.done
+        wanted = alone(prompt, sequence.limit)
+        assert sequence.tokens == wanted[: len(sequence.tokens)]
+    assert pool.in_use == 0
+
+
+def test_decode_comes_before_prompts_and_prompts_in_their_order() -> None:
+    scheduler = Scheduler(PagePool(64, 4), 8, 8)
+    first, second, third = (Sequence([number] * 10, 20) for number in range(3))
+    for sequence in (first, second, third):
+        scheduler.add(sequence)
+    assert [(piece.sequence, piece.count) for piece in scheduler.schedule().pieces] == [(first, 8)]  # type: ignore[union-attr]
+    step = scheduler.schedule()
+    assert step is not None
+    assert [(piece.sequence, piece.count, piece.line) for piece in step.pieces] == [(first, 2, 0), (second, 6, None)]
+    step = scheduler.schedule()
+    assert step is not None
+    found = [(piece.sequence, piece.count, piece.source, piece.line) for piece in step.pieces]
+    assert found == [(first, 1, 0, 0), (second, 4, None, 1), (third, 3, None, None)]
+
+
+def test_a_beginning_that_is_being_computed_is_waited_for_and_shared() -> None:
+    scheduler = Scheduler(PagePool(64, 4), 64, 8)
+    sequences = [Sequence([1] * 12 + [number], 20) for number in range(3)]
+    other = Sequence([7] * 5, 9)
+    for sequence in (*sequences, other):
+        scheduler.add(sequence)
+    step = scheduler.schedule()
+    assert step is not None
+    assert [piece.sequence for piece in step.pieces] == [sequences[0], other]
+    step = scheduler.schedule()
+    assert step is not None
+    assert [(piece.sequence, piece.count) for piece in step.pieces[2:]] == [(each, 1) for each in sequences[1:]]
+    assert [sequence.cached for sequence in sequences] == [0, 12, 12]
+
+
+def test_the_youngest_gives_its_pages_and_what_can_never_fit_is_refused() -> None:
+    scheduler = Scheduler(PagePool(4, 2), 8, 4)
+    with pytest.raises(InputError, match="the cache holds 8 in all"):
+        scheduler.add(Sequence([1], 10))
+    old, young = Sequence([1, 2, 3], 8), Sequence([4, 5, 6], 8)
+    scheduler.add(old)
+    scheduler.add(young)
+    for _ in range(2):
+        step = scheduler.schedule()
+        assert step is not None
+        scheduler.read(step, [9] * step.lines)
+    step = scheduler.schedule()
+    assert step is not None
+    assert [piece.sequence for piece in step.pieces] == [old]
+    assert scheduler.waiting == [young]
+    assert scheduler.preemptions == 1
+    scheduler.finish(old)
+    step = scheduler.schedule()
+    assert step is not None
+    assert [(piece.sequence, piece.start + piece.count, piece.line) for piece in step.pieces] == [(young, 5, 0)]
