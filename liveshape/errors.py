@@ -45,6 +45,14 @@ class InputError(LiveshapeError, ValueError):
     """An invalid argument of a call: a name, a count, a dtype or a type of object."""
 
 
+class QueueFull(LiveshapeError, RuntimeError):
+    """An engine has as many requests as it may: this one is not waiting; ask again when others have ended."""
+
+
+class EngineClosed(LiveshapeError, RuntimeError):
+    """An engine was closed: it takes no more requests, and this one has not ended."""
+
+
 class StorageError(LiveshapeError, OSError):
     """The disk is full; the message names the folder and what helps."""
 

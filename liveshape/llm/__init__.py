@@ -6,6 +6,12 @@
     for response in stream_generate(model, tokenizer, "Why is the sky blue?"):
         print(response.text, end="", flush=True)
 
+Many requests at once share one model, each an asynchronous stream of its own:
+
+    engine = open_engine("SmolLM2-135M-Instruct", cache_bytes=4 << 30)
+    async for response in engine.generate("Why is the sky blue?"):
+        print(response.text, end="", flush=True)
+
 Text needs the extra `llm`: `pip install 'liveshape[llm]'`.
 """
 
@@ -25,6 +31,7 @@ from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
+    from liveshape.llm.serving.engine_opening import open_engine
 
 __all__ = [
     "ContextError",
@@ -39,6 +46,7 @@ __all__ = [
     "Tokenizer",
     "generate",
     "load",
+    "open_engine",
     "stream_generate",
 ]
 
@@ -49,6 +57,10 @@ def __getattr__(name: str) -> Any:
         from liveshape.llm.language_model import LanguageModel
 
         return LanguageModel
+    if name == "open_engine":
+        from liveshape.llm.serving.engine_opening import open_engine
+
+        return open_engine
     raise AttributeError(f"module 'liveshape.llm' has no attribute {name!r}")
 
 

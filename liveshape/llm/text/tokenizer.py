@@ -142,6 +142,11 @@ class Tokenizer:
         """The source of the chat template, if the model has one."""
         return self._templates["default"].source if "default" in self._templates else None
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether a chat template of the model renders tools."""
+        return any(name == "tool_use" or "tools" in template.source for name, template in self._templates.items())
+
     def with_chat_template(self, source: str) -> Tokenizer:
         """The same tokenizer with another chat template.
 

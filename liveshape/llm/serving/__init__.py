@@ -1,0 +1,1 @@
+"""Asynchronous engines: many callers, each with requests of its own, share one model."""

@@ -1,0 +1,348 @@
+"""An asynchronous engine that runs many sequences in one graph: each step computes rows of all of them.
+
+One thread owns the scheduler and the device. It submits a step before the tokens of the last one are read, so that
+the device never waits for the host; a sequence that ends meanwhile has computed one row in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any, Unpack
+
+import numpy as np
+
+from liveshape.errors import EngineClosed, InputError, LiveshapeError, QueueFull, counted
+from liveshape.llm.batch.pages import PagePool
+from liveshape.llm.batch.runner import BatchRunner
+from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
+from liveshape.llm.generation.assembling import Assembler
+from liveshape.llm.generation.options import GenerationOptions, Prompt
+from liveshape.llm.generation.preparing import Preparation, prepare
+from liveshape.llm.generation.prompts import ContextError
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.stats import Stats
+from liveshape.llm.program.token_graph import Description
+from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
+from liveshape.llm.serving.queued_answer import QueuedAnswer
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.run.executor import Pending
+
+# What belongs to a single sequence and its KV cache, or reads a stream in the caller's thread.
+_SINGLE = ("lookahead", "lookahead_tokens", "streamer", "stats")
+_LOOK = 0.02  # seconds between two looks at whether all requests have ended
+
+
+class BatchRequest:
+    """A request that was accepted: its sequence, its options, and where its responses go."""
+
+    def __init__(self, given: Preparation, assembler: Assembler, answer: QueuedAnswer) -> None:
+        self.given, self.assembler, self.answer = given, assembler, answer
+        limit = len(given.ids) + given.limit
+        self.sequence = Sequence(given.ids, limit, on_host=given.chooser is not None, request=self)
+
+    @property
+    def wants_logits(self) -> bool:
+        """Whether the logits of its tokens must come to the host."""
+        return self.given.chooser is not None or self.given.logprobs is not None
+
+
+class BatchEngine:
+    """Runs requests together on a thread of its own; at most `max_waiting` of them wait for pages or rows.
+
+    It owns the runner. `reload` makes another one after the device was lost: requests that had begun end with the
+    error, the others are served.
+
+    Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
+    """
+
+    def __init__(
+        self,
+        runner: BatchRunner,
+        tokenizer: Tokenizer,
+        description: Description,
+        *,
+        max_waiting: int = MAX_WAITING,
+        prompt_rows: int | None = None,
+        reload: Callable[[], BatchRunner] | None = None,
+    ) -> None:
+        self._runner, self.tokenizer, self._description = runner, tokenizer, description
+        self._max_waiting, self._prompt_rows, self._reload = max_waiting, prompt_rows, reload
+        self._pool, self._scheduler = self._emptied()
+        self._memory = runner.memory
+        self._changed = threading.Condition()  # of a lock that its holder may take again
+        self._arrived: deque[BatchRequest] = deque()
+        self._left: deque[BatchRequest] = deque()  # whose readers want no more, while they run
+        self._requests: dict[QueuedAnswer, BatchRequest] = {}  # those that have not ended
+        self._flight: tuple[Step, Pending] | None = None
+        self._closing = self._stopped = False
+        self._generated = self._prompted = self._steps = 0
+        self._last_progress = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="liveshape batch engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def max_context(self) -> int:
+        """The most tokens of one sequence."""
+        return min(self._description.max_context, self._scheduler.longest)
+
+    @property
+    def trained_context(self) -> int | None:
+        """The context length that the model was trained for, if its file says."""
+        return self._description.trained_context
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the vocabulary."""
+        return self._description.vocab_size
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """The EOS tokens, as the file lists them."""
+        return self._description.eos_ids
+
+    @property
+    def bos_id(self) -> int | None:
+        """The BOS token, if there is one."""
+        return self._description.bos_id
+
+    @property
+    def max_sequences(self) -> int:
+        """The most sequences that run at once."""
+        return self._scheduler.sequences
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What the engine is."""
+        return EngineFacts(
+            sequences=self.max_sequences,
+            pages=self._pool.count,
+            context=self.max_context,
+            trained_context=self.trained_context,
+            cache_bytes=self._memory.state,
+            device=self._runner.device.name,
+        )
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine does now."""
+        with self._changed:
+            running = len(self._scheduler.running)
+            return EngineStatus(
+                running=running,
+                waiting=len(self._requests) - running,
+                pages_in_use=self._pool.in_use,
+                pages=self._pool.count,
+                generated_tokens=self._generated,
+                prompt_tokens=self._prompted,
+                steps=self._steps,
+                last_progress=self._last_progress,
+            )
+
+    def generate(
+        self, prompt: Prompt, **options: Unpack[GenerationOptions]
+    ) -> AsyncGenerator[GenerationResponse, None]:
+        """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
+
+        Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
+        """
+        given: dict[str, Any] = {**options}
+        given.pop("keep_prefix", None)  # every sequence shares the pages of its prefix
+        single = next((name for name in _SINGLE if given.pop(name, None) is not None), None)
+        if single is not None:
+            raise InputError(f"{single} is for one sequence at a time; leave it out, or use stream_generate")
+        try:
+            prepared = prepare(self, self.tokenizer, prompt, Stats(), **given)
+        except ContextError as error:
+            if error.tokens > self._description.max_context:
+                raise
+            raise InputError(
+                f"the prompt is {counted(error.tokens, 'token')} long, the pages of the cache hold {error.context:,}: "
+                "shorten the prompt, or give the cache more memory (cache_bytes, --cache-size)"
+            ) from error
+        assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
+        request = BatchRequest(prepared, assembler, QueuedAnswer(self._leave))
+        self._scheduler.check(request.sequence)
+        with self._changed:
+            if self._closing:
+                raise EngineClosed("the engine was closed and takes no more requests")
+            if len(self._requests) >= self._max_waiting + self.max_sequences:
+                waiting = counted(self._max_waiting, "request")
+                raise QueueFull(f"{waiting} may wait behind those that run, and so many do: ask again later")
+            if not self._requests:
+                self._last_progress = time.monotonic()
+            self._requests[request.answer] = request
+            self._arrived.append(request)
+            self._changed.notify_all()
+        return request.answer
+
+    def _leave(self, answer: QueuedAnswer) -> None:
+        """The reader wants no more: what waits is free at once, what runs before the next step is made, since the
+        thread of the engine may be at work on its pages."""
+        with self._changed:
+            request = self._requests.get(answer)
+            if request is None:
+                return
+            if request.sequence.table is None:
+                self._end(request)
+            else:
+                self._left.append(request)
+
+    async def close(self, grace: float = 0) -> None:
+        """Take no more requests, let those that are there end within `grace` seconds, and end the others.
+
+        Example: `await engine.close(grace=30)`.
+        """
+        with self._changed:
+            self._closing = True
+        last = time.monotonic() + grace
+        while self.status.requests and time.monotonic() < last:
+            await asyncio.sleep(_LOOK)
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        await asyncio.to_thread(self._thread.join)
+
+    # In the thread of the engine
+
+    def _work(self) -> None:
+        try:
+            while self._wait():
+                self._reopen_if_lost()
+                try:
+                    self._step()
+                except Exception as error:  # of the device or of a bug: no sequence can go on from here
+                    self._fail(error)
+        finally:
+            with self._changed:
+                self._closing = True
+                self._end_all(EngineClosed("the engine was closed before this answer ended; ask again"))
+            with suppress(LiveshapeError):
+                self._runner.close()
+
+    def _emptied(self) -> tuple[PagePool, Scheduler]:
+        """A pool of pages that nobody has, and the scheduler of nothing."""
+        bounds = self._runner.bounds
+        pool = PagePool(bounds.pages, bounds.page_size)
+        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows)
+
+    def _wait(self) -> bool:
+        """Wait for something to do, and take arrivals and departures; False when the engine is to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._requests or self._flight is not None or self._stopped)
+            if self._stopped:
+                return False
+            while self._arrived:
+                request = self._arrived.popleft()
+                if request.answer in self._requests:  # and has not left since
+                    self._scheduler.add(request.sequence)
+            while self._left:
+                self._end(self._left.popleft())
+            return True
+
+    def _step(self) -> None:
+        """Submit the next step, then read the one before it."""
+        with self._changed:
+            step = self._scheduler.schedule()
+        flight, self._flight = self._flight, None
+        if step is not None:
+            requests = [piece.sequence.request for piece in step.pieces if piece.line is not None]
+            logits = any(request.wants_logits for request in requests)
+            pending = self._runner.submit(step, [request.given.sampling for request in requests], logits)
+            self._flight = step, pending
+        if flight is not None:
+            self._read(*flight)
+
+    def _read(self, step: Step, pending: Pending) -> None:
+        """Give the tokens of a step to their requests."""
+        token, *brought = pending.result()
+        sampled = [int(each) for each in token.reshape(-1)]
+        rows = brought[0].reshape(-1, brought[0].shape[-1]) if brought else None
+        for piece in step.pieces:
+            request: BatchRequest = piece.sequence.request
+            if piece.line is not None and request.given.chooser is not None and not piece.sequence.done:
+                assert rows is not None
+                try:
+                    row = np.asarray(rows[piece.line], np.float32)
+                    sampled[piece.line] = request.given.chooser.choose(piece.sequence.tokens, row)
+                except BaseException as error:  # of a grammar or a callable of this request alone
+                    self._end(request, error)
+        lines = {piece.sequence: piece.line for piece in step.pieces}
+        with self._changed:
+            got = self._scheduler.read(step, sampled)
+            self._steps += 1
+            self._generated += len(got)
+            self._last_progress = time.monotonic()
+        for sequence in got:
+            try:
+                self._respond(sequence.request, None if rows is None else rows[lines[sequence]])
+            except Exception as error:  # of the text of this request alone
+                self._end(sequence.request, error)
+
+    def _respond(self, request: BatchRequest, logits: Any) -> None:
+        chooser, assembler = request.given.chooser, request.assembler
+        if assembler.count == 0:
+            assembler.cached = request.sequence.cached
+            self._prompted += len(request.given.ids)
+        response = assembler.put(request.sequence.tokens[-1], logits, chooser is not None and chooser.complete)
+        request.answer.put(response)
+        if response.finish_reason is not None:
+            self._end(request)
+
+    def _end(self, request: BatchRequest, error: BaseException | None = None) -> None:
+        """Free what a request has."""
+        with self._changed:
+            if self._requests.pop(request.answer, None) is not None:
+                self._scheduler.finish(request.sequence)
+        request.answer.end(error)
+
+    def _end_all(self, error: Exception) -> None:
+        """End every request; the next ones find an empty pool, whatever state the last step left it in."""
+        with self._changed:
+            ended = list(self._requests.values())
+            self._requests.clear()
+            self._arrived.clear()
+            self._left.clear()
+            self._flight = None
+            self._pool, self._scheduler = self._emptied()
+        for request in ended:
+            request.sequence.done = True
+            request.answer.end(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the requests that a step failed with. After a device loss those that had not begun wait for another
+        device."""
+        with self._changed:
+            lost = self._reload is not None and self._runner.device.lost
+            waiting = [each for each in self._requests.values() if lost and not each.sequence.admitted]
+            for request in waiting:
+                del self._requests[request.answer]
+            self._end_all(error)
+            self._requests.update((request.answer, request) for request in waiting)
+            self._arrived.extend(waiting)
+
+    def _reopen_if_lost(self) -> None:
+        """After a device loss: another runner. What fails here is told to all who wait, and the next one tries again.
+
+        Sequences that run meet the loss in their next step.
+        """
+        if self._reload is None or not self._runner.device.lost or self._scheduler.running:
+            return
+        try:
+            with suppress(LiveshapeError):
+                self._runner.close()
+            self._runner = self._reload()
+        except Exception as error:
+            self._end_all(error)
+            return
+        with self._changed:
+            self._memory = self._runner.memory
+            self._pool, self._scheduler = self._emptied()
+            self._flight = None
+            self._arrived = deque(self._requests.values())
+            for request in self._arrived:
+                request.sequence.unread = None  # a token that was lost with the device is sampled again

@@ -1,0 +1,142 @@
+"""A model as an asynchronous engine: many sequences in one graph where that can be proved right, else one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from liveshape.errors import InputError, UnsupportedError
+from liveshape.export.runnable import Conversion, runnable
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, path_of
+from liveshape.llm.batch.loading import SEQUENCES, load_runner
+from liveshape.llm.batch.runner import BatchRunner
+from liveshape.llm.engine.speculative import NGRAM
+from liveshape.llm.generation.generating import load
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.program.token_graph import Description
+from liveshape.llm.serving.async_engine import MAX_WAITING, AsyncEngine
+from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.serial_engine import SerialEngine
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.llm.text.unconverted import tokenizer_of
+from liveshape.progress import Progress
+
+Folder = Callable[[], AbstractContextManager[Path]]
+
+
+def open_engine(
+    path: str | os.PathLike[str],
+    *,
+    sequences: int = SEQUENCES,
+    cache_bytes: int | None = None,
+    max_context: int | None = None,
+    max_waiting: int = MAX_WAITING,
+    lookahead: str | os.PathLike[str] | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    chat_template: str | None = None,
+    quant: Any = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+    **options: Any,
+) -> AsyncEngine:
+    """Open a model, as `load` does, for many requests at once: `async for response in engine.generate(...)`.
+
+    Up to `sequences` of them, at most the rows of a step that the file allows, run together on a KV cache of
+    `cache_bytes` in pages; `max_waiting` more wait. `max_context` bounds each sequence and costs no memory.
+    `options` are `device`, `half_cache` and `activations`.
+    With `lookahead` ("ngram", or the path of a draft model), or where the program cannot be batched, requests run one
+    at a time; `engine.facts` says why. After a device loss the model is opened again.
+
+    Example: `engine = open_engine("SmolLM2-135M-Instruct", sequences=16)`.
+    """
+    conversion = Conversion(quant, max_context, cache)
+    source, told = str(path_of(path)), progress or (lambda done, total: None)
+
+    def draft() -> Any:
+        return NGRAM if lookahead == NGRAM else load(path_of(lookahead), max_context=max_context, **options)
+
+    return engine_from(
+        lambda: runnable(source, conversion, told, check=tokenizer_of),
+        draft=None if lookahead is None else draft,
+        lookahead_tokens=lookahead_tokens,
+        sequences=sequences,
+        cache_bytes=cache_bytes,
+        max_waiting=max_waiting,
+        chat_template=chat_template,
+        max_context=max_context,
+        progress=progress,
+        **options,
+    )
+
+
+def engine_from(
+    folder: Folder,
+    *,
+    draft: Callable[[], Any] | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    sequences: int = SEQUENCES,
+    cache_bytes: int | None = None,
+    max_waiting: int = MAX_WAITING,
+    chat_template: str | None = None,
+    **options: Any,
+) -> AsyncEngine:
+    """An engine of the folder that `folder` provides while the model is loaded, now and again after a device loss.
+
+    `draft` opens what speculative decoding takes its guesses from.
+
+    Example: `engine_from(lambda: runnable("model.gguf", Conversion()), sequences=16)`.
+    """
+    if sequences < 1:
+        raise InputError(f"{sequences} sequences: at least one is needed")
+
+    def runner_again() -> BatchRunner:
+        with folder() as path:
+            return runner_of(path)[0]
+
+    def runner_of(path: Path) -> tuple[BatchRunner, Description]:
+        return load_runner(path, sequences=sequences, cache_bytes=cache_bytes, **options)
+
+    def model_of(path: Path) -> tuple[LanguageModel, Any]:
+        model = LanguageModel.load(path, **options)
+        try:
+            return model, None if draft is None else draft()
+        except BaseException:
+            model.close()
+            raise
+
+    def model_again() -> tuple[LanguageModel, Any]:
+        with folder() as path:
+            return model_of(path)
+
+    with folder() as path:
+        tokenizer = Tokenizer.load(path)  # first: cheap, and fails before weights are uploaded
+        if chat_template is not None:
+            tokenizer = tokenizer.with_chat_template(chat_template)
+        reason = _asked_for_one(sequences, draft is not None)
+        if reason is None:
+            try:
+                runner, description = runner_of(path)
+                return BatchEngine(runner, tokenizer, description, max_waiting=max_waiting, reload=runner_again)
+            except UnsupportedError as error:
+                reason = str(error)
+        model, lookahead = model_of(path)
+        return SerialEngine(
+            model,
+            tokenizer,
+            max_waiting=max_waiting,
+            lookahead=lookahead,
+            lookahead_tokens=lookahead_tokens,
+            reload=model_again,
+            owned=True,
+            reason=reason,
+        )
+
+
+def _asked_for_one(sequences: int, guesses: bool) -> str | None:
+    """Why one sequence at a time is what was asked for."""
+    if guesses:
+        return "speculative decoding (lookahead) is for one sequence"
+    return "one sequence was asked for" if sequences == 1 else None

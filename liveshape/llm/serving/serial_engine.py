@@ -1,0 +1,259 @@
+"""An asynchronous engine that runs one sequence at a time, first come, first served: for programs whose rows cannot be
+those of many sequences."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+from liveshape.errors import EngineClosed, LiveshapeError, QueueFull, counted
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
+from liveshape.llm.generation.generating import stream_generate
+from liveshape.llm.generation.options import GenerationOptions, Prompt
+from liveshape.llm.generation.prompts import prompt_ids
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.reuse import truncate_to_prefix
+from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
+from liveshape.llm.serving.queued_answer import QueuedAnswer
+from liveshape.llm.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from liveshape.llm.language_model import LanguageModel
+
+Responses = Generator[GenerationResponse, None, None]
+
+_CHOSEN_ON_HOST = ("json_schema", "regex", "sampler", "logits_processors")  # what lookahead cannot verify
+_LOOK = 0.02  # seconds between two looks at whether all requests have ended
+
+
+@dataclass(frozen=True)
+class SerialRequest:
+    """A validated request: its prompt, the generation that was prepared for a model, how to prepare it for another
+    one, and where its responses go."""
+
+    ids: list[int]
+    model: LanguageModel
+    source: Responses
+    begin: Callable[[LanguageModel], Responses]
+    answer: QueuedAnswer
+
+
+class SerialEngine:
+    """Runs requests on a thread of its own through `stream_generate`, reusing the prefix that each shares with the one
+    before it; at most `max_waiting` wait. It uses the model alone, until `close`, which leaves the model open unless it
+    is `owned`.
+
+    `lookahead` is that of `stream_generate`, for every request whose tokens are not chosen on the host. `reload` opens
+    the model and its lookahead again after a device loss. `reason` says why sequences do not run together.
+
+    Example: `engine = SerialEngine(*load("SmolLM2-135M-Instruct")); engine.generate("Hi", max_tokens=20)`.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        *,
+        max_waiting: int = MAX_WAITING,
+        lookahead: Any = None,
+        lookahead_tokens: int = LOOKAHEAD_TOKENS,
+        reload: Callable[[], tuple[LanguageModel, Any]] | None = None,
+        owned: bool = False,
+        reason: str = "this engine was chosen",
+    ) -> None:
+        self._model, self.tokenizer = model, tokenizer
+        self._max_waiting = max_waiting
+        self._lookahead, self._lookahead_tokens = lookahead, lookahead_tokens
+        self._reload, self._owned, self._reason = reload, owned, reason
+        self._changed = threading.Condition()
+        self._waiting: deque[SerialRequest] = deque()
+        self._running: SerialRequest | None = None
+        self._closing = False
+        self._generated = self._prompted = self._steps = 0
+        self._last_progress = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="liveshape serial engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model; another one after a device loss."""
+        return self._model
+
+    @property
+    def max_context(self) -> int:
+        """The most tokens of one sequence."""
+        return self._model.max_context
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the vocabulary."""
+        return self._model.vocab_size
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What the engine is."""
+        model = self._model
+        return EngineFacts(
+            sequences=1,
+            pages=1,
+            context=model.max_context,
+            trained_context=model.trained_context,
+            cache_bytes=model.memory.state,
+            device=model.device.name,
+            one_at_a_time=self._reason,
+        )
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine does now; the KV cache of its one sequence is one page."""
+        with self._changed:
+            running = 0 if self._running is None else 1
+            return EngineStatus(
+                running=running,
+                waiting=len(self._waiting),
+                pages_in_use=running,
+                pages=1,
+                generated_tokens=self._generated,
+                prompt_tokens=self._prompted,
+                steps=self._steps,
+                last_progress=self._last_progress,
+            )
+
+    def generate(
+        self, prompt: Prompt, **options: Unpack[GenerationOptions]
+    ) -> AsyncGenerator[GenerationResponse, None]:
+        """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
+
+        Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
+        """
+        model = self._model
+        ids = prompt_ids(self.tokenizer, prompt, model.bos_id, raw=options.get("raw", False))
+        on_host = any(options.get(name) for name in _CHOSEN_ON_HOST)
+
+        def begin(model: LanguageModel) -> Responses:
+            ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}
+            chosen: dict[str, Any] = {**ahead, **options, "keep_prefix": True}
+            return stream_generate(model, self.tokenizer, ids, **chosen)
+
+        request = SerialRequest(ids, model, begin(model), begin, QueuedAnswer(self._forget))
+        with self._changed:
+            if self._closing:
+                raise EngineClosed("the engine was closed and takes no more requests")
+            if len(self._waiting) + (self._running is not None) > self._max_waiting:
+                waiting = counted(self._max_waiting, "request")
+                raise QueueFull(f"{waiting} may wait behind the one that runs, and so many do: ask again later")
+            if not self._waiting and self._running is None:
+                self._last_progress = time.monotonic()
+            self._waiting.append(request)
+            self._changed.notify_all()
+        return request.answer
+
+    async def close(self, grace: float = 0) -> None:
+        """Take no more requests, let those that are there end within `grace` seconds, and end the others.
+
+        Example: `await engine.close(grace=30)`.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        last = time.monotonic() + grace
+        while self.status.requests and time.monotonic() < last:
+            await asyncio.sleep(_LOOK)
+        with self._changed:
+            left = [*self._waiting, *([] if self._running is None else [self._running])]
+            self._waiting.clear()
+            for request in left:
+                request.answer.end(EngineClosed("the engine was closed before this answer ended; ask again"))
+        await asyncio.to_thread(self._thread.join)
+
+    # In the thread of the engine
+
+    def _work(self) -> None:
+        while (request := self._next()) is not None:
+            try:
+                self._run(request)
+                request.answer.end()
+            except BaseException as error:  # of this request alone: the next one begins anew
+                request.answer.end(error)
+                self._recover()
+            finally:
+                with self._changed:
+                    self._running, self._last_progress = None, time.monotonic()
+        if self._owned:
+            self._free()
+
+    def _next(self) -> SerialRequest | None:
+        """Wait for a request; None when the engine was closed and no request is left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            self._running = self._waiting.popleft() if self._waiting else None
+            return self._running
+
+    def _run(self, request: SerialRequest) -> None:
+        self._reopen_if_lost()
+        start, answer = time.perf_counter(), request.answer
+        # Prepared for a model that was lost since, it begins anew.
+        source = request.source if request.model is self._model else request.begin(self._model)
+        try:
+            cached, computed = self._prefill(request)
+            speed, count = 0.0, 0
+            while not (answer.closed or answer.ended) and (response := next(source, None)) is not None:
+                if not speed:
+                    speed = (len(request.ids) - cached) / max(time.perf_counter() - start, 1e-9)
+                    self._prompted += len(request.ids)
+                self._generated += response.generation_tokens - count
+                count = response.generation_tokens
+                self._moved()
+                # What was computed in chunks before is no reused prefix.
+                answer.put(replace(response, prompt_tps=speed) if computed else response)
+        finally:
+            source.close()
+
+    def _prefill(self, request: SerialRequest) -> tuple[int, int]:
+        """Prefill a long prompt but for its last chunk, waiting for each, so that closing it ends it within one.
+
+        Returns the length of the reused prefix, and how many tokens were computed here.
+        """
+        model, ids, answer = self._model, request.ids, request.answer
+        size = model.max_seq_len
+        cached = done = truncate_to_prefix(model, ids)
+        while len(ids) - done > size and not (answer.closed or answer.ended):
+            model.prefill(ids[done : done + size])
+            model.device.flush()
+            done += size
+            self._moved()
+        return cached, done - cached
+
+    def _moved(self) -> None:
+        self._steps += 1
+        self._last_progress = time.monotonic()
+
+    def _recover(self) -> None:
+        """After an error: an empty sequence, whatever it left."""
+        with suppress(LiveshapeError):
+            self._model.reset()
+
+    def _reopen_if_lost(self) -> None:
+        """After a device loss: another model; what fails here is told to the request, and the next one tries again."""
+        if self._model.device.lost and self._reload is not None:
+            self._free()
+            self._model, self._lookahead = self._reload()
+
+    def _free(self) -> None:
+        """Close the model and its draft model."""
+        draft = [self._lookahead[0]] if isinstance(self._lookahead, tuple) else []
+        for model in (self._model, *draft):
+            with suppress(LiveshapeError):
+                model.close()
+
+    # In the thread of a reader
+
+    def _forget(self, answer: QueuedAnswer) -> None:
+        with self._changed:
+            self._waiting = deque(request for request in self._waiting if request.answer is not answer)
