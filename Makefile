@@ -8,7 +8,7 @@ SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
-.PHONY: demo test test-all $(TIERS) lint adapter test-adapter clean
+.PHONY: demo test test-all $(TIERS) test-page lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -17,7 +17,7 @@ test: .venv/.test test-adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
-test-all: test $(TIERS)
+test-all: test $(TIERS) test-page
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
@@ -35,7 +35,12 @@ test-export:
 test-graphs:
 	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
-	$(SLOW) -m slow tests/survival
+	$(SLOW) -m slow tests/survival tests/serve
+
+# The chat page, in the system's Chromium or the one that Playwright downloads into .venv.
+BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
+test-page: .venv/.page
+	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -64,6 +69,13 @@ test-adapter: .venv/.run
 .venv/.models: .venv/.test
 	$(BIN)/python -m pip install -q -e '.[models]'
 	$(BIN)/python -m pip install -q --no-deps 'torchvision>=0.20' 'torchaudio>=2.9'
+	@touch $@
+
+.venv/.page: .venv/.test
+	$(BIN)/python -m pip install -q 'playwright>=1.49'
+	@test -n "$$LIVESHAPE_CHROMIUM" || command -v chromium || command -v google-chrome || \
+	  $(BROWSERS) $(BIN)/python -m playwright install chromium || { echo "The chat page is tested in Chromium, and none \
+	was found or could be downloaded: apt-get install chromium, or name one in LIVESHAPE_CHROMIUM." >&2; exit 1; }
 	@touch $@
 
 clean:

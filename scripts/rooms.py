@@ -40,6 +40,7 @@ ABOUT: Mapping[str, str] = {
     "model": "liveshape.load",
     "export": "checkpoints to .pte",
     "llm": "text in and out",
+    "serve": "HTTP, APIs, the chat page",
     "tools": "the commands",
     "cli": "words, help, exit codes",
 }

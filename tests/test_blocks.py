@@ -1,15 +1,19 @@
 """Every block of README.md and docs is run as it is written, in a folder of its own; the network alone is left out.
 
 In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make` and `python -m venv`
-are not run: what they name must be there.
+are not run: what they name must be there. A server that a page starts listens at a port that is free, in place of 8000,
+and ends with the page.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -27,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("pip", "make", "python")
+_PORT = 8000
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,44 @@ def _operators_of_a_page() -> Iterator[None]:
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, monkeypatch)
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks_of(page):
-        if block.language == "python":
-            exec(compile(block.text, page.name, "exec"), names)
-            continue
-        for words in lines_of(block):
-            check_or_run(words, monkeypatch)
+    port = free_port()
+    with contextlib.ExitStack() as servers:
+        for written in blocks_of(page):
+            block = Block(written.language, written.text.replace(f":{_PORT}", f":{port}"))
+            if block.language == "python":
+                exec(compile(block.text, page.name, "exec"), names)
+                continue
+            for words in lines_of(block):
+                if words[:2] == ["liveshape", "serve"] and words[-1] == "&":
+                    servers.enter_context(server(words[1:-1], port))
+                else:
+                    check_or_run(words, monkeypatch)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def server(words: list[str], port: int) -> Iterator[None]:
+    """A server in the background, as a shell starts it with &, until it is ready and then until the page ends."""
+    command = [sys.executable, "-m", "liveshape", *words, "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stderr is not None
+        told = []
+        for line in running.stderr:
+            told.append(line)
+            if '"event": "ready"' in line:
+                break
+        try:
+            assert running.poll() is None, "".join(told)
+            yield
+        finally:
+            running.terminate()
+            running.communicate()
 
 
 def check_or_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +122,12 @@ def check_or_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     program = words[0].rsplit("/")[-1]
     if program in _NOT_RUN:
         exists(program, words)
+        return
+    if program == "curl":
+        done = subprocess.run(
+            [*words, "--fail", "--silent", "--show-error"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
         return
     assert program == "liveshape", f"{words[0]} is not run by this test"
     monkeypatch.setattr(sys, "stdin", io.StringIO(given))

@@ -35,6 +35,7 @@ ORDER = [
     ("demo",),
     ("export",),
     ("llm",),
+    ("serve",),
     ("tools",),
     ("cli",),
     ("__main__",),

@@ -11,7 +11,7 @@ from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.generating import stream_generate
-from liveshape.llm.generation.logprobs import Logprobs
+from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
 from liveshape.llm.generation.options import Prompt
 from liveshape.llm.generation.prompts import ContextError, prompt_ids
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
 
 _LABEL = 72  # characters of a prompt shown above its completion
-_LEAST_LIKELY = -9999.0  # OpenAI's logprob for a probability of 0
 
 
 def generate(
@@ -236,6 +235,6 @@ def _likely(tokenizer: Tokenizer, token: int, found: Logprobs) -> dict[str, Any]
     """Logprobs of a token and its top candidates in OpenAI's format; JSON has no infinity."""
 
     def row(index: int, logprob: float) -> dict[str, Any]:
-        return {"id": index, "token": tokenizer.decode([index]), "logprob": max(logprob, _LEAST_LIKELY)}
+        return {"id": index, "token": tokenizer.decode([index]), "logprob": max(logprob, LEAST_LIKELY)}
 
     return {**row(token, found.chosen), "top_logprobs": [row(*each) for each in found.top]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, get_args
 
@@ -10,6 +11,9 @@ from liveshape.export.model.config import Mode
 
 if TYPE_CHECKING:
     from liveshape.export.runnable import Conversion
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *(?:([KMGT])iB|B)?", re.ASCII | re.IGNORECASE)
+_PREFIXES = ("", "K", "M", "G", "T")
 
 # Help epilogs of several commands.
 SOURCES = """\
@@ -58,6 +62,19 @@ def positive_or_all(text: str) -> int:
             f"{text!r} is not a whole number above 0, nor -1, which is all there is room for"
         )
     return int(text)
+
+
+def size(text: str) -> int:
+    """argparse type: a size in bytes, with a binary prefix or without.
+
+    >>> size("4GiB"), size("1.5 MiB"), size("65536")
+    (4294967296, 1572864, 65536)
+    """
+    found = _SIZE.fullmatch(text.strip())
+    number = 0 if found is None else int(float(found[1]) * (1 << 10 * _PREFIXES.index((found[2] or "").upper())))
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: give bytes, or a number with KiB, MiB, GiB or TiB")
+    return number
 
 
 def seed(text: str) -> int:

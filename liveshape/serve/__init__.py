@@ -1,0 +1,1 @@
+"""Serving language models over HTTP."""

@@ -1,0 +1,162 @@
+"""A chat request, whichever API it came by: messages for the template, tools, options, and how the answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.settings import GenerationSettings
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.serve.answer_parts import THINK, AnswerParser, CallPart, Part
+from liveshape.serve.fields import Fields
+from liveshape.serve.refusals import Refusal, refused
+
+_SEEDS = 1 << 32
+_TAIL = 16  # tokens of a prompt in which its last line is looked for
+_DEFINITIONS = ("$defs", "definitions")
+_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """Whether tools are called: "none", "auto", "required"; `name` is the one that must be."""
+
+    mode: str = "auto"
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """Messages and tools as chat templates take them, and the options of the generation."""
+
+    messages: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any]
+    tools: Sequence[Mapping[str, Any]] = ()
+    choice: ToolChoice = ToolChoice()
+    parallel: bool = True
+    count: int = 1  # of answers
+    stream: bool = False
+    template: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names that may be called."""
+        return frozenset() if self.choice.mode == "none" else frozenset(each["function"]["name"] for each in self.tools)
+
+    def prompt(self, tokenizer: Tokenizer) -> list[int]:
+        """The token ids of the rendered messages."""
+        if tokenizer.chat_template is None:
+            raise Refusal(
+                400,
+                "this model has no chat template: use /v1/completions, or start the server with --chat-template FILE",
+                "messages",
+            )
+        if self.tools and not tokenizer.takes_tools:
+            raise Refusal(400, "the chat template of this model takes no tools", "tools")
+        said = self.messages
+        if "developer" not in tokenizer.chat_template:
+            said = [{**each, "role": "system"} if each["role"] == "developer" else each for each in said]
+        named = {name: value for name, value in self.template.items() if name in tokenizer.chat_template}
+        tools = list(self.tools) if self.choice.mode != "none" else None
+        with refused("messages"):
+            ids: list[int] = tokenizer.apply_chat_template(said, tools=tools or None, **named)
+        return ids
+
+    def requests(self, ids: list[int]) -> list[tuple[list[int], dict[str, Any]]]:
+        """What the engine is asked for: each answer with a seed of its own."""
+        return seeded(ids, self.options, self.count)
+
+
+@dataclass
+class ChosenText:
+    """One answer as it is read: its parts, and how it ended."""
+
+    parser: AnswerParser
+    one_call: bool = False
+    finish: GenerationResponse | None = None
+    cut: bool = False  # ended behind its one call
+
+    @classmethod
+    def of(cls, request: ChatRequest, tokenizer: Tokenizer, ids: Sequence[int]) -> ChosenText:
+        """The reader of an answer to a request; the template may have opened the reasoning."""
+        thinking = tokenizer.decode(list(ids[-_TAIL:])).rstrip().endswith(THINK)
+        return cls(AnswerParser(request.tool_names, thinking), one_call=not request.parallel)
+
+    def take(self, response: GenerationResponse) -> list[Part]:
+        """The parts of a response."""
+        parts = self.parser.put(response.text)
+        if response.finish_reason is not None:
+            parts += self.parser.end()
+            self.finish = response
+        if self.one_call:
+            parts = [part for part in parts if not isinstance(part, CallPart) or part.index == 0]
+            if self.parser.calls and self.finish is None:
+                self.finish, self.cut = response, True
+        return parts
+
+    @property
+    def called(self) -> bool:
+        """Whether a tool was called."""
+        return self.parser.calls > 0
+
+
+def sampling_options(fields: Fields) -> dict[str, Any]:
+    """The sampling options of a request, each checked under its own name."""
+    found = {name: value for name in _SAMPLED if (value := fields.raw(name)) is not None}
+    for name, value in found.items():
+        with refused(name):
+            GenerationSettings().sampling(**{name: value})
+    seed = fields.raw("seed")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise fields.wrong("seed", "a whole number")
+    return found if seed is None else {**found, "seed": seed % _SEEDS}
+
+
+def stop_option(fields: Fields, name: str, most: int) -> dict[str, Any]:
+    """The stop strings of a request: a text, or a list of them."""
+    value = fields.raw(name)
+    stops = [value] if isinstance(value, str) else fields.listed(name, most)
+    if not all(isinstance(each, str) and each for each in stops):
+        raise fields.wrong(name, "a text or a list of texts, none of them empty")
+    return {"stop": stops} if stops else {}
+
+
+def seeded(ids: list[int], options: Mapping[str, Any], count: int) -> list[tuple[list[int], dict[str, Any]]]:
+    """A prompt `count` times; the first has the seed that was given, the others those that follow.
+
+    >>> seeded([1], {"seed": 7}, 2)
+    [([1], {'seed': 7}), ([1], {'seed': 8})]
+    """
+    seed = options.get("seed")
+    seeds = [{} if seed is None else {"seed": (seed + each) % _SEEDS} for each in range(count)]
+    return [(ids, {**options, **each}) for each in seeds]
+
+
+def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> dict[str, Any]:
+    """The JSON schema of a call of one of the tools, or of the one that is named.
+
+    Example: `options["json_schema"] = forced_call(request.tools, "get_weather")`.
+    """
+    forms, shared = [], dict[str, dict[str, Any]]()
+    for each in tools:
+        if name not in (None, each["function"]["name"]):
+            continue
+        arguments = dict(each["function"].get("parameters") or {"type": "object"})
+        # References are from the root of a schema, so what they name moves there.
+        for place in _DEFINITIONS:
+            for key, value in arguments.pop(place, {}).items():
+                if shared.setdefault(place, {}).setdefault(key, value) != value:
+                    raise Refusal(
+                        400, f"two tools define {key!r:.60} differently in {place}: give it two names", "tools"
+                    )
+        forms.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": each["function"]["name"]}, "arguments": arguments},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    return {**(forms[0] if len(forms) == 1 else {"anyOf": forms}), **shared}

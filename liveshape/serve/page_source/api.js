@@ -1,0 +1,98 @@
+// The OpenAI API of the server that this page came from.
+
+const KEY = "liveshape.key";
+let key = stored(KEY, "sessionStorage");
+
+class ApiError extends Error {
+  constructor(message, details = {}) {
+    super(message);
+    this.details = details; // status, type, param, retryAfter
+  }
+}
+
+// What the server said is wrong, in OpenAI's shape; anything else is shown as it came.
+function apiError(error, status, retryAfter) {
+  const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
+  const text = (value) => (value === null || value === undefined ? undefined : String(value));
+  return new ApiError(message, { status, type: text(error?.type), param: text(error?.param), retryAfter });
+}
+
+async function refusal(response) {
+  const seconds = Number(response.headers.get("Retry-After"));
+  const body = await response.json().catch(() => null);
+  return apiError(body?.error, response.status, seconds > 0 ? seconds : undefined);
+}
+
+// A request with the key of this tab; where the server wants another, the person is asked, and it is sent again.
+async function request(path, options = {}) {
+  for (;;) {
+    const sent = key;
+    const headers = { ...options.headers, ...(sent && { Authorization: `Bearer ${sent}` }) };
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers });
+    } catch (error) {
+      if (options.signal?.aborted) throw error;
+      throw new ApiError("The server did not answer. It may have stopped, or the network is down.");
+    }
+    if (response.ok) return response;
+    const error = await refusal(response);
+    // Another request may have been given a key while this one was on its way.
+    if (response.status !== 401 || (sent === key && !(await askKey(sent, options.signal)))) throw error;
+  }
+}
+
+async function listModels() {
+  const { data } = await (await request("v1/models")).json();
+  return data.map((model) => model.id);
+}
+
+// The chunks of an answer, as they come.
+async function* streamChat(body, signal) {
+  const response = await request("v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  let finished = false;
+  for await (const data of eventData(response.body)) {
+    if (data === "[DONE]") return;
+    let chunk;
+    try {
+      chunk = JSON.parse(data);
+    } catch {
+      throw new ApiError("The server sent a chunk that is not JSON.");
+    }
+    if (chunk.error) throw apiError(chunk.error, response.status);
+    finished ||= Boolean(chunk.choices?.[0]?.finish_reason);
+    yield chunk;
+  }
+  if (!finished) throw new ApiError("The connection ended before the answer did.");
+}
+
+// The data of server-sent events; comments, which keep a connection open, carry none.
+async function* eventData(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let data = [];
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split(/\r\n|\n|\r(?!$)/);
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+        if (line || !data.length) continue;
+        yield data.join("\n");
+        data = [];
+      }
+    }
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The connection broke before the answer ended.");
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

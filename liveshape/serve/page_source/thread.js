@@ -1,0 +1,225 @@
+// The messages of the conversation that is shown.
+
+const SHOWN = "liveshape.shown";
+let shown = newConversation();
+const views = new Map(); // by id of the message: the element, and how to bring it up to date
+
+function showConversation(conversation) {
+  shown = conversation;
+  store(SHOWN, conversation.id, "sessionStorage");
+  renderThread();
+  showModel();
+  showRunning(conversation);
+  showDraft(conversation);
+  pin();
+}
+
+function renderThread() {
+  const messages = branch(shown);
+  views.clear();
+  for (const message of messages) {
+    views.set(message.id, message.role === "user" ? userView(message) : answerView(message));
+  }
+  byId("thread").replaceChildren(...[...views.values()].map((view) => view.element));
+  if (!messages.length) byId("thread").append(emptyView());
+  byId("title").textContent = shown.title;
+  document.title = shown.title ? `${shown.title} - liveshape` : "liveshape";
+}
+
+function emptyView() {
+  const model = element("p", { className: "model" }, currentModel());
+  const place = element("p", {}, "Conversations are kept in this browser alone.");
+  return element("div", { className: "empty" }, model, place);
+}
+
+let updates = new Set();
+
+// Chunks may come faster than frames: each frame shows what there is by then.
+function scheduleUpdate(message) {
+  if (!updates.size) {
+    requestAnimationFrame(() => {
+      for (const each of updates) views.get(each.id)?.update();
+      updates = new Set();
+      follow();
+    });
+  }
+  updates.add(message);
+}
+
+function finishMessage(message) {
+  views.get(message.id)?.update();
+  follow();
+}
+
+function userView(message) {
+  const text = element("div", { className: "said" }, message.content);
+  const foot = element("footer", {});
+  const view = { element: element("article", { className: "user", ariaLabel: "You" }, text, foot) };
+  view.edit = () => editMessage(message, view);
+  view.update = () => {
+    foot.replaceChildren(
+      ...versionButtons(message),
+      button("Copy", (event) => copyText(message.content, event.currentTarget)),
+      button("Edit", view.edit, { disabled: running.has(shown.id) }),
+    );
+  };
+  view.update();
+  return view;
+}
+
+function editMessage(message, view) {
+  const area = element("textarea", { className: "said", rows: 1, ariaLabel: "Edit the message" });
+  area.value = message.content;
+  const cancel = () => {
+    editor.replaceWith(view.element);
+    focusMessage();
+  };
+  const send = () => {
+    const content = area.value.trim();
+    if (!content || running.has(shown.id)) return;
+    ask(shown, content, message.parent);
+    focusMessage();
+  };
+  area.addEventListener("input", () => fitHeight(area));
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      cancel();
+    } else if (isSend(event)) {
+      event.preventDefault();
+      send();
+    }
+  });
+  const hint = element("span", { className: "soft" }, "Asks again from here; what followed stays as another version.");
+  const foot = element("footer", {}, hint, button("Cancel", cancel), button("Send", send, { className: "plain" }));
+  const editor = element("article", { className: "user editing", ariaLabel: "You" }, area, foot);
+  view.element.replaceWith(editor);
+  fitHeight(area);
+  area.focus();
+  area.setSelectionRange(area.value.length, area.value.length);
+}
+
+function answerView(message) {
+  const reasoning = element("details", { className: "reasoning" });
+  const reasoningTitle = element("summary");
+  const reasoningText = element("div", { className: "prose" });
+  const prose = element("div", { className: "prose" });
+  const failure = element("div", { className: "failure", role: "alert" });
+  const foot = element("footer");
+  let touched = false;
+  reasoning.append(reasoningTitle, reasoningText);
+  reasoningTitle.addEventListener("click", () => (touched = true));
+  const view = { element: element("article", { className: "answer", ariaLabel: "Answer" }) };
+  view.element.append(reasoning, prose, failure, foot);
+  view.update = () => {
+    const streaming = message.state === "streaming";
+    view.element.classList.toggle("streaming", streaming);
+    view.element.ariaBusy = String(streaming);
+    reasoning.hidden = !message.reasoning;
+    if (message.reasoning) {
+      const thinking = streaming && !message.content;
+      if (!touched) reasoning.open = thinking;
+      const seconds = !(message.reasoned >= 0.1) ? "" : ` for ${message.reasoned.toFixed(1)} s`;
+      reasoningTitle.textContent = thinking ? "Reasoning" : `Reasoned${seconds}`;
+      renderMarkdown(reasoningText, message.reasoning);
+    }
+    renderMarkdown(prose, message.content);
+    showFailure(failure, message);
+    foot.replaceChildren(...(streaming ? [meter(message)] : answerFoot(message)));
+  };
+  view.update();
+  return view;
+}
+
+function showFailure(place, message) {
+  place.hidden = message.state !== "failed";
+  if (place.hidden || place.firstChild) return;
+  const { message: text, status, type, param, retryAfter } = message.error;
+  const wait = retryAfter && `asks to wait ${retryAfter} s`;
+  const details = [status, type, param, wait].filter(Boolean).join(" · ");
+  place.append(element("p", {}, text));
+  if (details) place.append(element("p", { className: "soft" }, details));
+  place.append(button("Retry", () => answerAgain(message), { className: "plain" }));
+}
+
+function answerFoot(message) {
+  const copy = button("Copy", () => copyText(message.content, copy));
+  const again = button("Regenerate", () => answerAgain(message), { disabled: running.has(shown.id) });
+  const actions = message.content ? [copy] : [];
+  if (message.state !== "failed") actions.push(again); // which has its own button
+  return [...versionButtons(message), ...actions, meter(message)];
+}
+
+// A failure without a word is no version to come back to.
+function answerAgain(message) {
+  if (message.state === "failed" && !message.content && !message.reasoning) {
+    shown.messages = shown.messages.filter((each) => each !== message);
+  }
+  focusMessage();
+  answer(shown, message.parent);
+  renderThread();
+  pin();
+}
+
+function versionButtons(message) {
+  const all = versions(shown, message);
+  if (all.length < 2) return [];
+  const index = all.indexOf(message);
+  const go = (step) => () => {
+    showVersion(shown, all[index + step]);
+    saveConversation(shown);
+    renderThread();
+    views.get(all[index + step].id).element.querySelector("footer button:enabled")?.focus();
+  };
+  const busy = running.has(shown.id);
+  return [
+    iconButton("left", "Previous version", go(-1), { disabled: busy || index === 0 }),
+    element("span", { className: "count" }, `${index + 1}/${all.length}`),
+    iconButton("right", "Next version", go(1), { disabled: busy || index === all.length - 1 }),
+  ];
+}
+
+function meter(message) {
+  const parts = [];
+  const count = new Intl.NumberFormat("en");
+  const tokens = message.tokens ?? message.about;
+  const about = message.tokens === undefined ? "about " : "";
+  if (tokens) parts.push(`${about}${count.format(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
+  if (message.rate) parts.push(`${message.rate.toFixed(message.rate < 100 ? 1 : 0)} tokens/s`);
+  if (message.state !== "streaming") {
+    if (message.first !== undefined) parts.push(`first after ${message.first.toFixed(2)} s`);
+    if (message.prompt) parts.push(`prompt ${count.format(message.prompt)}`);
+    if (message.finish === "length") parts.push("ended at the limit of tokens");
+    if (message.state === "stopped") parts.push("stopped");
+  }
+  return element("span", { className: "meter" }, ...parts.map((part) => element("span", {}, part)));
+}
+
+// The view follows the end of an answer until the person scrolls up, and again from the end on.
+let pinned = true;
+let lastTop = 0;
+
+function pin() {
+  pinned = true;
+  follow();
+}
+
+function follow() {
+  const scroller = byId("scroller");
+  if (pinned) scroller.scrollTop = scroller.scrollHeight;
+  lastTop = scroller.scrollTop;
+  byId("to-end").hidden = pinned || distanceToEnd() < 4;
+}
+
+function distanceToEnd() {
+  const { scrollHeight, scrollTop, clientHeight } = byId("scroller");
+  return scrollHeight - scrollTop - clientHeight;
+}
+
+function onScroll() {
+  const { scrollTop } = byId("scroller");
+  if (distanceToEnd() < 4) pinned = true;
+  else if (scrollTop < lastTop - 1) pinned = false;
+  lastTop = scrollTop;
+  byId("to-end").hidden = pinned;
+}

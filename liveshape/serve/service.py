@@ -1,0 +1,59 @@
+"""What all routes share: the engine once it is loaded, the names of the model, the limits, the counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from liveshape.llm.serving.async_engine import AsyncEngine
+from liveshape.serve.fields import Fields
+from liveshape.serve.metrics import Metrics
+from liveshape.serve.refusals import Refusal
+from liveshape.serve.request_limits import RequestLimits
+
+
+@dataclass
+class Service:
+    """A server's state; the engine is None while the model is loaded.
+
+    Example: `service = Service(("story",)); service.engine = SerialEngine(model, tokenizer)`.
+    """
+
+    names: Sequence[str]
+    key: str | None = None
+    cors: Sequence[str] = ()
+    hosts: Sequence[str] | None = None  # the Host headers that are answered; None answers all
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    engine: AsyncEngine | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def ready(self) -> AsyncEngine:
+        """The engine; a refusal while there is none."""
+        if self.engine is None:
+            raise Refusal(503, "the model is being loaded; ask again in a moment", None, "loading")
+        return self.engine
+
+    def model_of(self, fields: Fields) -> str:
+        """The name of the model that a request asks for; without one, the model that is here."""
+        name = fields.text("model")
+        if name is not None and name not in self.names:
+            raise unknown_model(name, self.names)
+        return self.names[0] if name is None else name
+
+    def health(self, now: float) -> str:
+        """`ok`, `loading`, or `stalled` where requests wait and nothing moves."""
+        if self.engine is None:
+            return "loading"
+        stalled = self.engine.status.stalled_for(now) > self.limits.stall_seconds
+        return "stalled" if stalled else "ok"
+
+
+def unknown_model(name: str, names: Sequence[str]) -> Refusal:
+    """The refusal of a model that is not here.
+
+    >>> unknown_model("gpt", ["story"]).status
+    404
+    """
+    return Refusal(404, f"the model {name!r:.80} is not here: {', '.join(names)} is", "model", "model_not_found")

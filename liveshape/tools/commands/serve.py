@@ -1,0 +1,125 @@
+"""`liveshape serve`: a language model over HTTP, with the APIs of OpenAI and Anthropic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from liveshape.errors import InputError
+from liveshape.export.runnable import Conversion
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS
+from liveshape.llm.batch.loading import SEQUENCES
+from liveshape.llm.serving.async_engine import MAX_WAITING
+from liveshape.llm.serving.engine_opening import engine_from
+from liveshape.llm.text.unconverted import tokenizer_of
+from liveshape.packages import need
+from liveshape.shipped import shipped_model
+from liveshape.tools.console import upload_bar
+from liveshape.tools.model_argument import AS_USUAL, open_lookahead, runnable_model
+from liveshape.tools.text_arguments import check_options, read_text
+from liveshape.tools.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from liveshape.llm.serving.async_engine import AsyncEngine
+
+HOST, PORT, GRACE = "127.0.0.1", 8000, 30
+
+
+def serve(
+    model: str | None,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    api_key: str | None = None,
+    api_key_file: str | None = None,
+    names: Sequence[str] = (),
+    cors: Sequence[str] = (),
+    chat_template: str | None = None,
+    max_sequences: int = SEQUENCES,
+    cache_bytes: int | None = None,
+    max_waiting: int = MAX_WAITING,
+    grace: float = GRACE,
+    device: str | None = None,
+    half_cache: bool = False,
+    activations: str = "float32",
+    lookahead: str | None = None,
+    lookahead_tokens: int = LOOKAHEAD_TOKENS,
+    conversion: Conversion = AS_USUAL,
+) -> int:
+    """Serve a model until Ctrl-C or SIGTERM; exit code 0.
+
+    Example: `serve("SmolLM2-135M-Instruct", port=8080)`.
+    """
+    need("starlette", "uvicorn", extra="serve", what="serving")
+    from liveshape.serve.authorization import LOOPBACK
+    from liveshape.serve.request_log import log, log_to_stderr
+    from liveshape.serve.running import listening, serve_until_stopped
+    from liveshape.serve.service import Service
+
+    check_options(None, None, (), lookahead, lookahead_tokens)
+    key = _key(api_key, api_key_file)
+    template = None if chat_template is None else read_text(chat_template)
+    local = host in LOOPBACK
+    service = Service(names or [_name(model)], key, cors, hosts=LOOPBACK if local else None)
+
+    def folder() -> AbstractContextManager[Path]:
+        if service.engine is not None:
+            log("reopening")
+        return runnable_model(str(shipped_model()) if model is None else model, conversion, tokenizer_of)
+
+    def load() -> AsyncEngine:
+        with upload_bar() as progress:
+            engine = engine_from(
+                folder,
+                draft=None
+                if lookahead is None
+                else lambda: open_lookahead(lookahead, device, half_cache, activations, conversion),
+                lookahead_tokens=lookahead_tokens,
+                sequences=max_sequences,
+                cache_bytes=cache_bytes,
+                max_waiting=max_waiting,
+                chat_template=template,
+                device=device,
+                half_cache=half_cache,
+                activations=activations,
+                max_context=conversion.max_context,
+                progress=progress,
+            )
+        log("engine", **asdict(engine.facts))
+        return engine
+
+    if not local and key is None:
+        warning = f"warning: everybody who can reach {host} can use this server: --api-key-file FILE asks for a key"
+        print(wrapped(warning, sys.stderr), file=sys.stderr)
+    log_to_stderr()
+    with listening(host, port) as bound:
+        shown = f"[{host}]" if ":" in host else host
+        log("listening", url=f"http://{shown}:{bound.getsockname()[1]}", key=key is not None)
+        serve_until_stopped(service, load, bound, grace)
+    return 0
+
+
+def _key(given: str | None, file: str | None) -> str | None:
+    """The key, as it is given or from a file."""
+    if given is not None and file is not None:
+        raise InputError("--api-key and --api-key-file were given: give one of them")
+    key = given if file is None else read_text(file).strip()
+    if key is not None and (not key.strip() or not key.isascii() or not key.isprintable()):
+        raise InputError("a key is a word of letters, digits and signs that a header can have; this one is none")
+    return key
+
+
+def _name(model: str | None) -> str:
+    """The name of a model as clients ask for it: of its folder or file, or on the Hub."""
+    if model is None:
+        return "story"
+    path = Path(model)
+    if not path.exists():
+        return model
+    path = path.resolve()
+    found = path.parent if path.name == "model.pte" else path
+    return found.name if found.is_dir() else found.stem

@@ -1,0 +1,63 @@
+"""A browser with the chat page. Without the playwright package the tests in it are not collected: `make test-page`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.serve.stub_api import StubApi
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+collect_ignore = [] if importlib.util.find_spec("playwright") else ["test_page_browser.py"]
+
+# Nothing that leaves the machine, nothing that needs a display or the kernel's namespaces.
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+@pytest.fixture
+def api() -> Iterator[StubApi]:
+    stub = StubApi()
+    yield stub
+    stub.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        # Without one of the system's it is the one that Playwright brought, or its words about how to have it.
+        opened = playwright.chromium.launch(executable_path=named, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    made = browser.new_context(viewport={"width": 1100, "height": 800}, color_scheme="light")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chat(context: BrowserContext, api: StubApi) -> Iterator[Page]:
+    """The page, opened; no script of it may fail, and its policy may not have been broken."""
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+    page.goto(api.address)
+    yield page
+    # Chromium writes a line for every status above 399, whatever the page makes of it.
+    assert [line for line in wrong if not line.startswith("Failed to load resource")] == []

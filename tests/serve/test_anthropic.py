@@ -1,0 +1,155 @@
+"""Anthropic's own client: messages, streams, tools, reasoning, counting, errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.serve.serving import Served, scripted, scripted_together, served
+
+TOOL: Any = {
+    "name": "weather",
+    "description": "The weather of a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+SAYS = {
+    "22 degrees": "It is warm.",
+    "weather": 'I look. <tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>',
+    "think": "<think>\nLet me see.</think>\nYes.",
+    "cats": "Cats are small. The end.",
+    "hi": "Hello, you.",
+}
+
+
+@pytest.fixture(scope="module", params=[scripted, scripted_together])
+def server(request: pytest.FixtureRequest) -> Iterator[Served]:
+    _, engine = request.param(SAYS)
+    with served(engine) as made:
+        yield made
+
+
+@pytest.fixture
+def client(server: Served) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as made:
+        yield made
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def ask(client: anthropic.Anthropic, text: str, **options: Any) -> Any:
+    return client.messages.create(**{"model": "story", "max_tokens": 200, "messages": user(text), **options})
+
+
+def test_a_message(client: anthropic.Anthropic) -> None:
+    answer = ask(client, "hi", system="Be brief.", metadata={"user_id": "me"})
+    assert [(block.type, block.text) for block in answer.content] == [("text", "Hello, you.")]
+    assert (answer.role, answer.stop_reason, answer.stop_sequence) == ("assistant", "end_turn", None)
+    assert answer.usage.input_tokens > 10
+    assert answer.usage.output_tokens > 5
+
+
+def test_why_it_ended(client: anthropic.Anthropic) -> None:
+    assert ask(client, "cats", max_tokens=2).stop_reason == "max_tokens"
+    stopped = ask(client, "cats", stop_sequences=["xyz", " The"])
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " The")
+    assert stopped.content[0].text == "Cats are small."
+
+
+def test_a_stream_says_the_same(client: anthropic.Anthropic) -> None:
+    for text in SAYS:
+        whole = ask(client, text, tools=[TOOL])
+        asked: Any = {"model": "story", "max_tokens": 200, "messages": user(text), "tools": [TOOL]}
+        with client.messages.stream(**asked) as stream:
+            final = stream.get_final_message()
+        for one, other in zip(whole.content, final.content, strict=True):
+            assert one.model_dump(exclude={"id"}) == other.model_dump(exclude={"id", "parsed_output"})
+        assert (final.stop_reason, final.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+
+
+def test_the_events_of_a_stream(client: anthropic.Anthropic) -> None:
+    kinds = [each.type for each in ask(client, "weather", tools=[TOOL], stream=True)]
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 2
+
+
+def test_a_tool_is_called_and_its_result_is_told(client: anthropic.Anthropic) -> None:
+    answer = ask(client, "weather", tools=[TOOL])
+    text, call = answer.content
+    assert text.text == "I look."
+    assert (call.type, call.name, call.input) == ("tool_use", "weather", {"city": "Paris"})
+    assert answer.stop_reason == "tool_use"
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "warm"}]}
+    more = [
+        *user("weather"),
+        {"role": "assistant", "content": [block.model_dump() for block in answer.content]},
+        {"role": "user", "content": [result, {"type": "text", "text": "so, 22 degrees?"}]},
+    ]
+    assert ask(client, "", messages=more, tools=[TOOL]).content[0].text == "It is warm."
+
+
+def test_reasoning_is_a_block_of_its_own(client: anthropic.Anthropic) -> None:
+    thought, text = ask(client, "think").content
+    assert (thought.type, thought.thinking, text.text) == ("thinking", "Let me see.", "Yes.")
+    (opened,) = ask(client, "hi", thinking={"type": "enabled", "budget_tokens": 1024}).content
+    assert opened.thinking == "Hello, you."
+
+
+def test_tokens_are_counted_as_they_are_used(client: anthropic.Anthropic) -> None:
+    counted = client.messages.count_tokens(model="story", messages=user("hi"), system="Be brief.").input_tokens
+    assert counted == ask(client, "hi", system="Be brief.").usage.input_tokens
+
+
+def test_a_call_that_must_be_is_one(client: anthropic.Anthropic) -> None:
+    for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
+        answer = ask(client, "hi", tools=[TOOL], tool_choice=choice, max_tokens=60)
+        assert answer.content[0].name == "weather"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"extra_body": {"temperature": -1}}, "temperature"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+        ({"extra_body": {"magic": 1}}, "magic"),
+        ({"messages": user("hi " * 5000)}, "messages"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_what_is_wrong_is_refused_with_its_field(
+    client: anthropic.Anthropic, given: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as found:
+        ask(client, "hi", **given)
+    body: Any = found.value.body
+    assert body["type"] == "error"
+    assert body["error"]["type"] == "invalid_request_error"
+    assert body["error"]["message"].startswith(f"{field}:")
+
+
+def test_another_model_is_not_found(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError):
+        ask(client, "hi", model="claude")
+    assert [model.id for model in client.models.list()] == ["story", "other"]
+
+
+def test_many_at_once(server: Served) -> None:
+    async def all_of_them() -> list[str]:
+        async with anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=0) as client:
+
+            async def one(index: int) -> str:
+                asked: Any = {"model": "story", "max_tokens": 99, "messages": user(("hi", "cats")[index % 2])}
+                async with client.messages.stream(**asked) as stream:
+                    return await stream.get_final_text()
+
+            return await asyncio.gather(*(one(index) for index in range(16)))
+
+    assert asyncio.run(all_of_them()) == [SAYS[("hi", "cats")[index % 2]] for index in range(16)]
