@@ -13,7 +13,9 @@ import pytest
 from liveshape.errors import UnsupportedError
 from liveshape.export.folder import MODEL, Settings, export_folder
 from liveshape.export.model.config import Mode, Quantization
+from liveshape.export.model.families import FAMILIES
 from liveshape.export.sources.huggingface import open_folder
+from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.responses import GenerationResponse
@@ -21,16 +23,23 @@ from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
-from tests.export.family_models import CONTEXT, MODELS, folder_of
+from tests.export.family_models import CONTEXT, MODELS, folder_of, settings_of
 
 PIECE, SEQUENCES = 24, 3
 # Tokens of the prompt and of the answer: within every window and beyond, in one piece and in several, up to the end.
 LENGTHS = ((3, 14), (30, 9), (1, 30), (40, 24), (12, 5), (21, 20))
+WINDOWS = {"sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"]}
+EVERY = {
+    **MODELS,
+    "llama": settings_of("LlamaForCausalLM", "llama"),
+    "ministral": settings_of("MinistralForCausalLM", "ministral", **WINDOWS),
+    "qwen3": settings_of("Qwen3ForCausalLM", "qwen3", head_dim=20, use_sliding_window=True, **WINDOWS),
+}
 QUICK = ("mistral", "gemma2", "gpt2", "gpt_oss")
 
 
 def exported(name: str, path: Path, mode: Mode = "none", **settings: Any) -> Path:
-    folder, _ = folder_of(path / "folder", MODELS[name])
+    folder, _ = folder_of(path / "folder", EVERY[name])
     export_folder(open_folder(folder), path / "exported", Settings(Quantization(mode), PIECE, CONTEXT, **settings))
     return path / "exported" / MODEL
 
@@ -70,10 +79,14 @@ def check(file: Path, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
 )
 def test_ids_are_those_that_each_has_alone(name: str, tmp_path: Path) -> None:
     check(exported(name, tmp_path))
+
+
+def test_no_family_is_left_out() -> None:
+    assert {from_hugging_face(settings).family for settings in EVERY.values()} == set(FAMILIES)
 
 
 @pytest.mark.slow
