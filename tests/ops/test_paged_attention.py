@@ -334,6 +334,16 @@ def test_a_pool_of_broken_pages_is_refused() -> None:
         compile(chain.graph(*chain.values[-1:]))
 
 
+def test_sinks_are_one_for_each_head() -> None:
+    chain = Chain()
+    q, pool = chain.input((1, 4, 2, 8)), chain.input((1, 48, 2, 8))
+    tables = chain.input((4, 4), "int32"), chain.input((2, 3), "int32")
+    sinks, out = chain.input((3,)), chain.tensor((1, 4, 2, 8))
+    chain.node("liveshape.paged_attention", q, pool, pool, *tables, 16, 1, 0, 9, 0, None, 0, 0.0, sinks, out)
+    with pytest.raises(ShapeError, match=r"sinks \(3,\) of queries with 2 heads"):
+        compile(chain.graph(out))
+
+
 @pytest.mark.parametrize("limits", [Limits(), Limits(subgroup=32)], ids=["memory", "shuffles"])
 def test_scratch_holds_every_split(limits: Limits) -> None:
     """What any number of lines leaves in it; with the lines and the context it stays bounded."""
