@@ -202,6 +202,8 @@ def test_metrics_count_what_was_done() -> None:
     with served(engine) as made:
         usage = made.told("/v1/chat/completions", CHAT)["usage"]
         made.ask("/nothing")
+        made.until_free()
+        until(lambda: made.service.metrics.requests.total() == 2)  # counted after the last byte was sent
         status, headers, content = made.ask("/metrics")
         assert status == 200
         assert headers["content-type"].startswith("text/plain; version=0.0.4")
