@@ -21,6 +21,7 @@ from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
 from liveshape.run.weights import Weights
 from tests.support.chains import Chain
+from tests.survival.lines import leaves_with
 
 ROWS, WIDTH = 40, 64
 WEIGHT = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
@@ -148,11 +149,17 @@ OURS += tuple(str(Path(liveshape.__file__).parent / "run" / name) for name in ("
 def interrupted(after: int) -> Iterator[list[int]]:
     """KeyboardInterrupt before a line of ours, that many lines from here; gives how many there were."""
     lines = [0]
+    last: dict[int, int] = {}  # the line before, by the identity of a frame
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(OURS):
             return None
+        if event == "return":
+            last.pop(id(frame), None)
         if event == "line":
+            before, last[id(frame)] = last.get(id(frame)), frame.f_lineno
+            if leaves_with(frame, before):  # it would keep a lock for ever, which no signal can do
+                return trace
             lines[0] += 1
             if lines[0] == after:
                 sys.settrace(None)

@@ -1,8 +1,8 @@
 """Ctrl-C at a certain line: what a timer hits once in thousands of times, this hits each time.
 
-A signal arrives between two calls, not between any two lines; where that makes a difference on purpose, in `turns.py`,
-no line is cut. Those that only pass the time are left out, too, and so is the end of a `with`: Python comes back to its
-line there, and what is raised at that moment keeps the lock for ever, which no signal can do.
+A signal arrives between two calls, not between any two lines; where that makes a difference on purpose, in
+`fair_lock.py`, no line is cut. Those that only pass the time are left out, too, and so is the end of a `with`: Python
+comes back to its line there, and what is raised at that moment keeps the lock for ever, which no signal can do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tests.survival.subjects import ROOT
 
 _PARTS = ("run", "llm", "device", "plan", "runtime.py", "graph")
-_WITHOUT = ("turns.py", "waiting.py")
+_WITHOUT = ("fair_lock.py", "waiting.py")
 
 
 def leaves_with(frame: FrameType, last: int | None) -> bool:
