@@ -76,7 +76,7 @@ def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]
         {"max_tokens": 12, "repetition_penalty": 1.3, "temperature": 0},
         {"max_tokens": 40, "stop": ["."], "temperature": 0},
     ]
-    pairs = [(prompt, each) for prompt in PROMPTS for each in options]
+    pairs = [(prompt, each) for prompt in PROMPTS[:3] for each in options]
     wanted = [generate(*alone(), prompt, **each) for prompt, each in pairs]
 
     async def steps() -> None:
