@@ -173,7 +173,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
     chosen = choose(name, file, choices)
     pieces = tuple(expand(file.pieces, chosen, set()))
     source = "".join(piece for piece in pieces if isinstance(piece, str))
-    everything = "".join(texts(pieces))
+    everything = _COMMENT.sub("", "".join(texts(pieces)))
     declared = _BINDING.findall(source)
     if [int(number) for number, *_ in declared] != list(range(len(declared))):
         raise PlanError(f"kernel {name}: bindings must be numbered 0, 1, 2, ... in order")
@@ -206,7 +206,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "group_size": group_size,
         "dispatch_constants": ("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
         "vectored": vectored,
-        "needs_half": bool(re.search(r"\bf16\b", _COMMENT.sub("", everything))),
+        "needs_half": bool(re.search(r"\bf16\b", everything)),
         "unchecked": bool(_UNCHECKED.search(source)),
         "layout": _layout(fields),
         "flatten": _flattening(name, fields),

@@ -221,6 +221,11 @@ def test_subgroups_have_a_text_of_their_own_where_the_kernel_wants_it() -> None:
     assert "SUBGROUP" not in without
 
 
+def test_a_word_of_a_comment_declares_nothing() -> None:
+    plain, commented = kernel(), Kernel.parse("sample", "// V of f16\n" + SOURCE)
+    assert (commented.vectored, commented.needs_half) == (plain.vectored, plain.needs_half)
+
+
 def test_indices_are_checked_unless_the_file_says_why_not() -> None:
     assert not kernel().unchecked
     assert not Kernel.parse("sample", "// unchecked:\n" + SOURCE).unchecked
