@@ -119,11 +119,9 @@ def bounds_of(
     ]
     page = PAGE_SIZE * max(sum(sizes), 1)
     rows, context = tokens.max_shape[1], description.max_context
-    most = -(-context // PAGE_SIZE) * min(sequences, rows)
-    pages = most
     if cache_bytes is None:
-        cache_bytes = _CACHE_BYTES_OF_SOFTWARE if device.adapter.software else _CACHE_BYTES
-        pages = min(most, cache_bytes // page)
+        usual = _CACHE_BYTES_OF_SOFTWARE if device.adapter.software else _CACHE_BYTES
+        pages = min(-(-context // PAGE_SIZE) * min(sequences, rows), usual // page)
     elif cache_bytes < page:
         raise InputError(f"a cache of {cache_bytes:,} bytes: one page of {PAGE_SIZE} tokens takes {page:,}")
     else:
