@@ -90,6 +90,7 @@ def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]
     run(steps)
 
 
+@pytest.mark.slow  # random sequences on a small pool are in make test
 def test_a_pool_that_is_too_small_for_all_serves_all(engines: Callable[..., BatchEngine]) -> None:
     engine = engines(pages=6)
     wanted = [generate(*alone(), prompt, max_tokens=40, temperature=0) for prompt in PROMPTS]
