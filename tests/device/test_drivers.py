@@ -34,7 +34,7 @@ def _child(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("step", [320, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [640, pytest.param(20, marks=pytest.mark.slow)])
 def test_operators_are_right_on_the_driver_that_people_get(step: int) -> None:
     driver = _child(SWEEPS.replace("STEP", str(step)))
     assert driver == _child("from liveshape.device.backends import list_adapters; print(list_adapters()[0].driver)")

@@ -326,6 +326,6 @@ print(wrong, device.counters.live_bytes < 1 << 20)
 """
 
 
-@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("raw", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_threads_share_a_ring_of_staging_memory(raw: bool) -> None:
     assert apart(THREADS.format(raw=raw, steps=60)).split() == ["[]", "True"]

@@ -145,13 +145,13 @@ def exported(folders: Path, name: str, context: int | None) -> Path:
     return out
 
 
-# Windows, soft caps, two tables, tables that depend on the context, layers without any: the rest are like one of these.
+# Windows and two tables, tables that depend on the context, none: the rest are like one of these, in `make test-all`.
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(
             name,
-            marks=() if name in ("gemma2", "gemma3", "phi4_mini", "smollm3", "gpt2", "gpt_oss") else pytest.mark.slow,
+            marks=() if name in ("gemma3", "phi4_mini", "gpt2") else pytest.mark.slow,
         )
         for name in MODELS
     ],

@@ -33,6 +33,11 @@ HEAVY = {
     "llama1b_prefill_512",
     "llama1b_prefill_2048",
     "llama3",
+    "llama3_prefill",
+    "llama1b_prefill",
+    "gqa31_prefill",
+    "gqa31_decode",
+    "mha_ctxodd",
 }
 
 

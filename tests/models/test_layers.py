@@ -124,9 +124,10 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
         assert results[0] == results[1], f"at {size}"
 
 
-def in_turn(cases: dict[str, Any]) -> list[tuple[Any, bool]]:
-    """Cases with few threads in a workgroup and with many in turn."""
-    return [(case, place % 2 == 1) for place, case in enumerate(cases.values())]
+def in_turn(cases: dict[str, Any]) -> list[Any]:
+    """Cases with few threads in a workgroup and with many in turn; every other pair waits for `make test-all`."""
+    marks = [pytest.mark.slow if place % 4 >= 2 else () for place in range(len(cases))]
+    return [pytest.param(case, place % 2 == 1, marks=marks[place]) for place, case in enumerate(cases.values())]
 
 
 class Sum(NamedTuple):

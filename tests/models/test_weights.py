@@ -48,7 +48,7 @@ def layer(kind: Kind, depth: int, columns: int, bias: bool) -> tuple[Graph, np.n
     return spelled.chain.graph(out), weights.values, offset * bias
 
 
-@pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "biased"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_dequantized_linear_fused_and_unfused(kind: Kind, bias: bool) -> None:
     depth, columns = 96, 22

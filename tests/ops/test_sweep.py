@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.ops.cases import CASES
 from tests.support.graphs import OpCase, sweep
 
-# Of an operator's cases in halves, one is in `make test`: they take the same ways as those of float32.
-HALVES = {case.op: case.name for case in reversed(CASES) if "float16" in case.name}
-LATER = [case.name for case in CASES if "float16" in case.name and HALVES[case.op] != case.name]
+
+def quick(cases: list[OpCase]) -> Iterator[str]:
+    """An operator's cases of every `make test`: the first two, the last, which has most arguments, and one in halves,
+    which take the same ways as those of float32. `make test-all` has all of them."""
+    for op in {case.op: None for case in cases}:
+        names = [case.name for case in cases if case.op == op]
+        halves = [name for name in names if "float16" in name]
+        full = [name for name in names if name not in halves]
+        yield from {*full[:2], *full[-1:], *halves[:1]}
+
+
+QUICK = set(quick(CASES))
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] if case.name in LATER else [], id=case.name) for case in CASES]
+    "case", [pytest.param(case, marks=() if case.name in QUICK else pytest.mark.slow, id=case.name) for case in CASES]
 )
 def test_sweep(case: OpCase) -> None:
     sweep(case)

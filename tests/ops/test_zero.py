@@ -32,7 +32,10 @@ def at_zero(case: OpCase) -> tuple[list[Any], Any] | None:
 FIRST = {(case.op, "float16" in case.name): case for case in reversed(CASES)}
 
 
-@pytest.mark.parametrize("case", FIRST.values(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if half else (), id=case.name) for (_, half), case in FIRST.items()],
+)
 def test_zero(case: OpCase) -> None:
     found = at_zero(case)
     if found is None:

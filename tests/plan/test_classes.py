@@ -217,11 +217,8 @@ def called(live: PlanState, call: tuple[Any, ...], cuts: tuple[int, ...]) -> lis
     return found
 
 
-@settings(max_examples=100, deadline=None)
 @given(programs(), CALLS)
-def test_every_node_has_the_plan_that_it_would_have_alone(
-    program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]
-) -> None:
+def nodes_are_planned_as_if_alone(program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]) -> None:
     graph, cuts = program
     ways = [
         Choices(resume=cuts, warm=False, classes=classes, tracing=tracing)
@@ -236,11 +233,13 @@ def test_every_node_has_the_plan_that_it_would_have_alone(
             assert called(fresh, call, cuts) == alone, "nothing is left of the calls before"
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_every_node_has_the_plan_that_it_would_have_alone(count: int) -> None:
+    settings(max_examples=count, deadline=None)(nodes_are_planned_as_if_alone)()
+
+
 @given(programs(), CALLS)
-def test_a_graph_is_planned_without_a_trace(
-    program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]
-) -> None:
+def planning_leaves_no_trace(program: tuple[Graph, tuple[int, ...]], calls: list[tuple[Any, ...]]) -> None:
     """Plans of a graph that was planned and run under other choices are those of a fresh one."""
     graph, cuts = program
     tight = Limits(max_binding_bytes=100, max_buffer_bytes=1000, max_bindings=64, uniform_alignment=64, half=False)
@@ -254,6 +253,11 @@ def test_a_graph_is_planned_without_a_trace(
             called(live, call, cuts)
     again = [compile(graph, limits, choices) for limits, choices in reversed(ways)]
     assert [as_value(plan) for plan in again] == [as_value(plan) for plan in reversed(first)]
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_graph_is_planned_without_a_trace(count: int) -> None:
+    settings(max_examples=count, deadline=None)(planning_leaves_no_trace)()
 
 
 def as_value(plan: Plan) -> Any:

@@ -57,7 +57,7 @@ def test_live_plan_equals_fresh_plan(case: OpCase) -> None:
         _resize(case, exact, exact_live, size)
         fresh[size] = _found(exact, exact_live)
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=5, deadline=None)
     @given(st.lists(st.sampled_from(case.sizes), min_size=1, max_size=6))
     def after_any_sequence(sizes: list[int]) -> None:
         for size in sizes:

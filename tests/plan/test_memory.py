@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -297,9 +298,8 @@ def nbytes(tensor: Tensor) -> int:
     return padded(storage_bytes(tensor.dtype, tensor.max_shape[0]))
 
 
-@settings(max_examples=400, deadline=None)
 @given(programs(), st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
-def test_memory_reuse_is_never_observable(program: Program, choices: list[bool], aliasing: bool) -> None:
+def memory_reuse_is_never_observable(program: Program, choices: list[bool], aliasing: bool) -> None:
     memory = program.memory(aliasing)
     check_no_overlap(program, memory)
     plain, shared = Plain(program), Blocks(program, memory)
@@ -311,7 +311,12 @@ def test_memory_reuse_is_never_observable(program: Program, choices: list[bool],
     assert memory.activation_bytes <= memory.unshared_bytes
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_memory_reuse_is_never_observable(count: int) -> None:
+    settings(max_examples=count, deadline=None)(memory_reuse_is_never_observable)()
+
+
+@settings(max_examples=100, deadline=None)
 @given(programs())
 def test_blocks_hold_their_tensors(program: Program) -> None:
     memory = program.memory()
@@ -320,7 +325,7 @@ def test_blocks_hold_their_tensors(program: Program) -> None:
     assert sum(memory.blocks) == memory.activation_bytes + memory.persistent_bytes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(programs())
 def test_aliases_are_stored_alike(program: Program) -> None:
     roots = program.roots()

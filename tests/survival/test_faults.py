@@ -25,7 +25,7 @@ from tests.support.paper import PaperDevice
 from tests.survival.faulty import FaultyDevice
 from tests.survival.subjects import DRAWN, PROMPT, Block, Text, live_bytes, tiny_model
 
-MOST = 15  # failures of one action in `make test`
+MOST = 8  # failures of one action in `make test`
 ERRORS: tuple[Callable[[], BaseException], ...] = (
     lambda: DeviceError("injected"),
     lambda: RuntimeError("injected"),

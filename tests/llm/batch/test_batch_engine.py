@@ -67,7 +67,8 @@ def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(steps())
 
 
-def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]) -> None:
+@pytest.mark.parametrize("prompts", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine], prompts: int) -> None:
     engine = engines()
     options: list[dict[str, Any]] = [
         {"max_tokens": 24, "temperature": 0},
@@ -76,7 +77,7 @@ def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]
         {"max_tokens": 12, "repetition_penalty": 1.3, "temperature": 0},
         {"max_tokens": 40, "stop": ["."], "temperature": 0},
     ]
-    pairs = [(prompt, each) for prompt in PROMPTS[:3] for each in options]
+    pairs = [(prompt, each) for prompt in PROMPTS[:prompts] for each in options]
     wanted = [generate(*alone(), prompt, **each) for prompt, each in pairs]
 
     async def steps() -> None:
