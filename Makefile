@@ -5,6 +5,8 @@ BIN := .venv/bin
 # Two test workers share the cores, so each software adapter and each torch keeps to one thread.
 WORKERS ?= 2
 SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
+# Tests start many processes that import torch: each would compile its modules anew where no bytecode is kept.
+export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
@@ -13,7 +15,10 @@ TIERS := test-recorded test-ops test-models test-networks test-export test-graph
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
 
-test: .venv/.test test-adapter lint
+# While one core checks types, the other one byte-compiles what every worker imports.
+EXPORTER := executorch.backends.vulkan.partitioner.vulkan_partitioner
+test: .venv/.test test-adapter
+	@$(BIN)/python -W ignore -c "import $(EXPORTER)" 2>/dev/null & $(MAKE) --no-print-directory lint && wait
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
