@@ -176,15 +176,15 @@ class SerialEngine:
 
     def _work(self) -> None:
         while (request := self._next()) is not None:
+            failure: BaseException | None = None
             try:
                 self._run(request)
-                request.answer.end()
             except BaseException as error:  # of this request alone: the next one begins anew
-                request.answer.end(error)
+                failure = error
                 self._recover()
-            finally:
-                with self._changed:
-                    self._running, self._last_progress = None, time.monotonic()
+            with self._changed:
+                self._running, self._last_progress = None, time.monotonic()
+            request.answer.end(failure)  # last: who has read it finds the engine free
         if self._owned:
             self._free()
 

@@ -129,7 +129,8 @@ def test_after_a_device_loss_those_that_had_begun_are_told_and_the_others_are_se
         tries: list[Any] = [other]
         engine = fake_engine(runner, reload=lambda: tries.pop())
         runner.gate.clear()
-        answers = [engine.generate([each], max_tokens=9) for each in range(5)]
+        with engine._changed:  # so that the first step has two of them
+            answers = [engine.generate([each], max_tokens=9) for each in range(5)]
         await until(runner.reading.is_set)
         runner.device.lost = True
         runner.gate.set()
