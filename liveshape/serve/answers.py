@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 from liveshape.errors import LiveshapeError
-from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.responses import GenerationResponse, joined
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.serve.metrics import Metrics
 
@@ -23,21 +24,28 @@ class Answers:
     def __init__(self, sources: Sequence[AsyncGenerator[GenerationResponse, None]], metrics: Metrics) -> None:
         self._sources, self._metrics = sources, metrics
         self._begun = time.perf_counter()
-        self._ready: asyncio.Queue[tuple[int, GenerationResponse | Exception]] = asyncio.Queue()
+        self._ready: deque[tuple[int, GenerationResponse | Exception]] = deque()
+        self._arrived = asyncio.Event()
         self._tasks = [asyncio.create_task(self._read(index)) for index in range(len(sources))]
         self._open = set(range(len(sources)))
         self.prompt_tokens = [0] * len(sources)
         self.generated_tokens = [0] * len(sources)
 
     async def responses(self, ping: float | None = None) -> AsyncIterator[tuple[int, GenerationResponse] | None]:
-        """Yield (index, response) until all have ended, and None after each `ping` seconds of silence."""
+        """Yield (index, response) until all have ended, and None after each `ping` seconds of silence.
+
+        Tokens that came while the client read the last ones are one response.
+        """
         while self._open:
-            try:
-                async with asyncio.timeout(ping):
-                    index, found = await self._ready.get()
-            except TimeoutError:
-                yield None
+            if not self._ready:
+                self._arrived.clear()
+                try:
+                    async with asyncio.timeout(ping):
+                        await self._arrived.wait()
+                except TimeoutError:
+                    yield None
                 continue
+            index, found = self._next()
             if isinstance(found, Exception):
                 raise found
             if index not in self._open:
@@ -49,6 +57,21 @@ class Answers:
             yield index, found
             # A long backlog must not keep the event loop from other clients.
             await asyncio.sleep(0)
+
+    def _next(self) -> tuple[int, GenerationResponse | Exception]:
+        """What comes next, with all that follows it of the same answer; log-probabilities are of one token each."""
+        index, found = self._ready.popleft()
+        while self._ready and _is_plain(found):
+            other, following = self._ready[0]
+            if other != index or not _is_plain(following):
+                break
+            found = joined(found, following)
+            self._ready.popleft()
+        return index, found
+
+    def _put(self, index: int, found: GenerationResponse | Exception) -> None:
+        self._ready.append((index, found))
+        self._arrived.set()
 
     async def stop(self, index: int) -> None:
         """End one of them; its responses are not yielded any more."""
@@ -74,10 +97,14 @@ class Answers:
                 else:
                     self._metrics.between_tokens.observe(now - last)
                 last = now
-                self._ready.put_nowait((index, response))
+                self._put(index, response)
                 await asyncio.sleep(0)
         except Exception as error:
-            self._ready.put_nowait((index, error))
+            self._put(index, error)
+
+
+def _is_plain(found: GenerationResponse | Exception) -> TypeGuard[GenerationResponse]:
+    return isinstance(found, GenerationResponse) and found.logprobs is None
 
 
 async def begin(engine: AsyncEngine, requests: Sequence[tuple[list[int], dict[str, Any]]], metrics: Metrics) -> Answers:

@@ -13,7 +13,7 @@ import pytest
 
 from liveshape.device import submitting, worker
 from liveshape.device.backends import open_device
-from liveshape.llm.engine import stream as streams
+from liveshape.llm.engine import step_period
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
 from tests.llm.test_model import (  # noqa: F401  its tests, with the model below
@@ -50,7 +50,7 @@ def loaded() -> Iterator[LanguageModel]:
         patch.setattr(submitting, "_LONG_STEP", 1)
         patch.setattr(submitting, "_LONG_CALL", 8)
         patch.setattr(submitting, "_FIRST_PIECE", 3)
-        patch.setattr(streams, "MAX_SECONDS_IN_FLIGHT", 1e6)
+        patch.setattr(step_period, "MAX_SECONDS_IN_FLIGHT", 1e6)
         yield model
 
 
@@ -71,7 +71,7 @@ def test_steps_are_under_way_while_a_token_is_read(
     """So many that nobody minds what they take for nothing; at first it is not known how long that is."""
     stepwise(model, IDS[:3], Sampling(), 8)  # and what tests before left unread is read
     model.reset()
-    monkeypatch.setattr(streams, "MAX_SECONDS_IN_FLIGHT", seconds)
+    monkeypatch.setattr(step_period, "MAX_SECONDS_IN_FLIGHT", seconds)
     order: list[str] = []
     device = type(model.device)
     submit, read = device.submit, device.read

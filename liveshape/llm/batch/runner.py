@@ -1,4 +1,4 @@
-"""Runs steps of many sequences on the device: tables in, sampled tokens out, one step ahead of what the host has read.
+"""Runs steps of many sequences on the device: tables in, sampled tokens out, ahead of what the host has read.
 
 The plan stays constant while sequences come and go: live are the number of rows, of wanted rows and of lines of
 attention, and rounded contexts. Joining and leaving write bytes of tables.
@@ -37,7 +37,7 @@ class BatchRunner:
         shapes = [(*shape, device.limits) for shape in made.attentions]
         few, tile = (min(most(*shape) for shape in shapes) for most in (few_queries, tile_queries))
         self.lines = LineSizes(few, tile)
-        choices = Choices(ready=(TOKEN,), transfers=2, settings=self._routes())
+        choices = Choices(ready=(TOKEN,), transfers=1 + device.steps_ahead, settings=self._routes())
         plan = compile(made.graph, device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
 

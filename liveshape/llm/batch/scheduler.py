@@ -1,13 +1,17 @@
 """The scheduler: which rows of which sequences the next step computes. No GPU.
 
 Running sequences decode first, a row each; what is left of the step's rows goes to prompts, first come, first served.
-Tokens of the step before may still be on the device: a row then names its line among them. When pages run out, the
+Tokens of steps before may still be on the device: a row then names its line in the last one. When pages run out, the
 youngest sequence is preempted: it gives its pages back, waits in front of all others and is computed again.
+
+In speculative decoding a sequence decodes several rows at once, its last token and draft tokens after it, where lines
+are left over; it waits for what they sample before it goes on.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
@@ -16,21 +20,32 @@ from typing import Any
 
 from liveshape.errors import InputError, counted
 from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable
+from liveshape.llm.engine.common_prefix import common_prefix
+from liveshape.llm.engine.speculative import Lookahead
 
 
 class Sequence:
     """One sequence: its tokens, and how far they are computed.
 
     `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
-    so no step may be submitted before the last one is read. `request` is whatever the owner keeps with it.
+    so no step may be submitted before the last one is read. `lookahead` drafts tokens. `request` is whatever the owner
+    keeps with it.
     """
 
-    def __init__(self, tokens: list[int], limit: int, *, on_host: bool = False, request: Any = None) -> None:
+    def __init__(
+        self,
+        tokens: list[int],
+        limit: int,
+        *,
+        on_host: bool = False,
+        lookahead: Lookahead | None = None,
+        request: Any = None,
+    ) -> None:
         self.tokens = list(tokens)
-        self.limit, self.on_host, self.request = limit, on_host, request
+        self.limit, self.on_host, self.lookahead, self.request = limit, on_host, lookahead, request
         self.table: PageTable | None = None  # None while it waits
         self.computed = 0  # rows that are submitted
-        self.unread: Piece | None = None  # of the step in flight, which samples its next token
+        self.unread: deque[Piece] = deque()  # of steps in flight, which sample its next tokens
         self.done = False
         self.arrival = 0
         self.admitted = False  # once at least
@@ -38,8 +53,8 @@ class Sequence:
 
     @property
     def length(self) -> int:
-        """Its tokens, with the one that is not read yet."""
-        return len(self.tokens) + (self.unread is not None)
+        """Its tokens, with those that are not read yet: one of each step, whatever becomes of draft tokens."""
+        return len(self.tokens) + len(self.unread)
 
     @property
     def missing(self) -> int:
@@ -52,6 +67,7 @@ class Piece:
     """Rows of one sequence in a step: `count` of them from position `start`; the last one samples if it has a `line`.
 
     `source` is the line of the step before that has the token of its one row, or None where the tokens are known.
+    With a `draft`, its last rows are these tokens, and each of them samples, too, in the lines that follow.
     """
 
     sequence: Sequence
@@ -59,6 +75,12 @@ class Piece:
     count: int
     source: int | None
     line: int | None
+    draft: tuple[int, ...] = ()
+
+    @property
+    def lines(self) -> range:
+        """The lines that it samples."""
+        return range(0) if self.line is None else range(self.line, self.line + 1 + len(self.draft))
 
     @property
     def table(self) -> PageTable:
@@ -82,22 +104,24 @@ class Step:
     @property
     def lines(self) -> int:
         """How many tokens it samples."""
-        return sum(piece.line is not None for piece in self.pieces)
+        return sum(len(piece.lines) for piece in self.pieces)
 
 
 @dataclass
 class _Building:
-    """A step under construction: rows, and what of them prompts may take, are still to give."""
+    """A step under construction: rows, what of them prompts may take, and lines for drafts are still to give."""
 
     rows: int
     prompt_rows: int
-    pieces: dict[Sequence, tuple[int, int]] = field(default_factory=dict)  # start and count
+    draft_lines: int
+    pieces: dict[Sequence, tuple[int, int, tuple[int, ...]]] = field(default_factory=dict)  # start, count and draft
     copies: dict[Sequence, list[PageCopy]] = field(default_factory=dict)
 
     def drop(self, sequence: Sequence) -> None:
         """Take the rows of a sequence back."""
-        _, count = self.pieces.pop(sequence, (0, 0))
+        _, count, draft = self.pieces.pop(sequence, (0, 0, ()))
         self.rows += count
+        self.draft_lines += len(draft)
         self.copies.pop(sequence, None)
 
 
@@ -115,6 +139,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []  # the oldest first
         self.preemptions = 0
         self._arrivals = count()
+        self._last: Step | None = None  # the last step, whose tokens are on the device
 
     @property
     def longest(self) -> int:
@@ -149,32 +174,70 @@ class Scheduler:
 
     def schedule(self) -> Step | None:
         """The next step; None if every sequence waits for a token that is in flight, or there is none."""
-        building = _Building(self.rows, self.prompt_rows)
+        # Each sequence may sample one token, and has a row at least; drafts take what is left.
+        requests = min(len(self.running) + len(self.waiting), self.sequences)
+        building = _Building(self.rows, self.prompt_rows, self.sequences - requests)
         for sequence in list(self.running):
-            if sequence.missing == 1 and sequence.table is not None and _may_go_on(sequence):
-                self._place(building, sequence, 1)
+            if sequence.missing == 1 and sequence.table is not None and self._may_go_on(sequence):
+                self._place(building, sequence, 1, self._draft(building, sequence))
         for sequence in self._prompts(building):
             rows = min(sequence.missing, building.rows, building.prompt_rows)
             if self._place(building, sequence, rows):
                 building.prompt_rows -= rows
         return self._committed(building)
 
-    def read(self, step: Step, sampled: Tokens[int]) -> list[Sequence]:
-        """Append the tokens that a step sampled, by line; returns the sequences that got one.
+    def read(self, step: Step, sampled: Tokens[int]) -> list[tuple[Sequence, range]]:
+        """Append the tokens that a step sampled, by line; returns the sequences that got some, and their lines.
 
-        A step is read before the next but one is scheduled: rows take tokens on the device from the last step alone.
+        Steps are read in their order.
         """
         found = []
         for piece in step.pieces:
             sequence = piece.sequence
             if piece.line is None:
                 continue
-            if sequence.unread is piece:
-                sequence.unread = None
+            if sequence.unread and sequence.unread[0] is piece:
+                sequence.unread.popleft()
             if not sequence.done:
-                sequence.tokens.append(sampled[piece.line])
-                found.append(sequence)
+                lines = piece.lines[: 1 + self._accepted(piece, sampled)]
+                sequence.tokens += [sampled[line] for line in lines]
+                if piece.draft and sequence.table is not None:
+                    sequence.computed = len(sequence.tokens) - 1  # rows of what was not accepted are written again
+                found.append((sequence, lines))
         return found
+
+    def _accepted(self, piece: Piece, sampled: Tokens[int]) -> int:
+        """How many draft tokens are those that were sampled."""
+        if not piece.draft:
+            return 0
+        accepted = common_prefix(piece.draft, [sampled[line] for line in piece.lines])
+        assert piece.sequence.lookahead is not None
+        piece.sequence.lookahead.record(len(piece.sequence.tokens), len(piece.draft), accepted)
+        return accepted
+
+    def _draft(self, building: _Building, sequence: Sequence) -> tuple[int, ...]:
+        """Draft tokens of a sequence, as far as lines, rows and pages are there for nothing."""
+        if sequence.lookahead is None or sequence.unread:
+            return ()
+        assert sequence.table is not None
+        length = len(sequence.tokens)
+        room = min(building.draft_lines, sequence.limit - length - 1)
+        draft = sequence.lookahead.draft(sequence.tokens[:-1], sequence.tokens[-1], room)
+        return draft if sequence.table.has_room(length + len(draft)) else ()
+
+    def _may_go_on(self, sequence: Sequence) -> bool:
+        """Whether a row can be submitted: its token is known, or may be taken on the device and more may follow."""
+        if not sequence.unread:
+            return True
+        piece = sequence.unread[-1]
+        if sequence.on_host or piece.draft or sequence.length >= sequence.limit:
+            return False
+        if sequence.lookahead is None:
+            return True
+        # Of a step before the last, it waited for a draft, and its token is no more on the device.
+        return (
+            self._last is not None and piece in self._last.pieces and not sequence.lookahead.may_draft(sequence.tokens)
+        )
 
     def _prompts(self, building: _Building) -> Iterator[Sequence]:
         """Sequences with a piece of a prompt to compute, while there are rows: those that run, then those that wait."""
@@ -186,7 +249,7 @@ class Scheduler:
         for sequence in list(self.waiting):
             if not building.rows or not building.prompt_rows or len(self.running) >= self.sequences:
                 return
-            if sequence.unread is not None:
+            if sequence.unread:
                 continue
             table = PageTable(self.pool)
             cached = table.reuse(sequence.tokens)
@@ -210,18 +273,19 @@ class Scheduler:
         self.waiting.remove(sequence)
         insort(self.running, sequence, key=_arrival)
 
-    def _place(self, building: _Building, sequence: Sequence, rows: int) -> bool:
+    def _place(self, building: _Building, sequence: Sequence, rows: int, draft: tuple[int, ...] = ()) -> bool:
         """Give a sequence rows of the step, and pages for them; preempts the youngest where pages run out."""
         assert sequence.table is not None
-        start = sequence.computed
+        start, rows = sequence.computed, rows + len(draft)
         while (copies := sequence.table.reserve(start, start + rows)) is None:
             youngest = self.running[-1]
             building.drop(youngest)
             self._preempt(youngest)
             if youngest is sequence:
                 return False
-        building.pieces[sequence], building.copies[sequence] = (start, rows), copies
+        building.pieces[sequence], building.copies[sequence] = (start, rows, draft), copies
         building.rows -= rows
+        building.draft_lines -= len(draft)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -236,24 +300,23 @@ class Scheduler:
     def _committed(self, building: _Building) -> Step | None:
         """The step that was built; its rows count as computed, since whatever reads them is submitted after it."""
         pieces, lines = [], 0
-        for sequence, (start, rows) in building.pieces.items():
-            samples = start + rows == sequence.length < sequence.limit
-            source = None if sequence.unread is None else sequence.unread.line
-            pieces.append(Piece(sequence, start, rows, source, lines if samples else None))
-            lines += samples
+        for sequence, (start, rows, draft) in building.pieces.items():
+            samples = start + rows - len(draft) == sequence.length < sequence.limit
+            source = sequence.unread[-1].line if sequence.unread else None
+            pieces.append(Piece(sequence, start, rows, source, lines if samples else None, draft))
+            lines += len(pieces[-1].lines)
         for piece in pieces:
             sequence = piece.sequence
             assert sequence.table is not None
             sequence.computed = piece.start + piece.count
-            sequence.unread = None if piece.line is None else piece
+            if piece.line is not None:
+                sequence.unread.append(piece)
             sequence.table.publish(sequence.tokens[: sequence.computed])
         copies = tuple(copy for each in building.copies.values() for copy in each)
-        return Step(tuple(pieces), copies) if pieces else None
-
-
-def _may_go_on(sequence: Sequence) -> bool:
-    """Whether a row can be submitted: its token is known, or may be taken on the device and more may follow."""
-    return sequence.unread is None or (not sequence.on_host and sequence.length < sequence.limit)
+        if not pieces:
+            return None
+        self._last = Step(tuple(pieces), copies)
+        return self._last
 
 
 def _next_key(sequence: Sequence) -> bytes | None:

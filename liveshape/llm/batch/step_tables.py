@@ -45,7 +45,11 @@ def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longe
     Each piece is a line of the block table.
     """
     few, tiles, contexts = _attention(step, lines)
-    sampled = [(place, piece) for place, piece in enumerate(step.pieces) if piece.line is not None]
+    sampled = [  # the line of the block table, and how many tokens are before
+        (place, piece.start + piece.count - len(piece.draft) + number)
+        for place, piece in enumerate(step.pieces)
+        for number in range(len(piece.lines))
+    ]
     pages = min(_rounded(max(len(piece.table.pages) for piece in step.pieces), 1), longest)
     sizes = (step.rows, max(len(sampled), 1), len(few) + len(tiles), len(step.pieces), pages)
     packed = np.zeros(packed_size(*sizes), np.int32)
@@ -60,7 +64,8 @@ def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longe
     for place, piece in enumerate(step.pieces):
         table, stop, last = piece.table, piece.start + piece.count, first + piece.count
         if piece.source is None:
-            tokens[first:last] = piece.sequence.tokens[piece.start : stop]
+            known = piece.sequence.tokens[piece.start : stop - len(piece.draft)]
+            tokens[first:last] = (*known, *piece.draft) if piece.draft else known
         else:
             sources[first:last] = piece.source
         if piece.count == 1:
@@ -70,11 +75,11 @@ def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longe
             places[first:last, 1] = table.slots(piece.start, stop)
         block_table[place, : len(table.pages)] = table.pages
         if piece.line is not None:
-            wanted_rows[piece.line] = last - 1
+            wanted_rows[piece.line : piece.lines.stop] = range(last - len(piece.lines), last)
         first = last
     if sampled:
-        lengths = [piece.start + piece.count for _, piece in sampled]
-        settings[:] = settings_table(samplings, lengths, [place for place, _ in sampled]).reshape(-1)
+        sequence_of, lengths = zip(*sampled, strict=True)
+        settings[:] = settings_table(samplings, lengths, sequence_of).reshape(-1)
     return StepTables(packed, sizes, (len(few), len(tiles), *contexts))
 
 

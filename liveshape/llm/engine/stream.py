@@ -6,7 +6,6 @@ In speculative decoding a step that may have draft tokens waits for its token in
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -16,10 +15,9 @@ from liveshape.llm.engine.engine import logits_of, tokens_of
 from liveshape.llm.engine.fair_lock import FairLock, synchronized
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import Lookahead
+from liveshape.llm.engine.step_period import StepPeriod
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.run.executor import Pending
-
-MAX_SECONDS_IN_FLIGHT = 0.005  # of steps in flight that are wasted when a sequence ends
 
 
 class _Step(NamedTuple):
@@ -63,8 +61,7 @@ class Stream(Iterator[int]):
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
         self._closed = False
-        self._last: float | None = None  # time of the last token
-        self._period: float | None = None  # seconds per token
+        self._period = StepPeriod()
         self.logits: Any = None  # of the last token, [V], if `first_logits` is given
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 
@@ -90,7 +87,7 @@ class Stream(Iterator[int]):
             # Submitted before this token is read, so that the device never waits for the host.
             ahead = self._submit_ahead(step)
         chosen = tokens_of(step.pending)
-        self._update_period()
+        self._period.tick()
         token = chosen[step.row]
         if self._with_logits:
             rows = logits_of(step.pending, len(step.draft) + 1)
@@ -121,20 +118,11 @@ class Stream(Iterator[int]):
         session = self._session
         # They are not in the sequence: another use of the model may have overwritten their rows.
         ahead = step.in_flight if step.in_flight and session.holds(step.in_flight[-1]) else ()
-        most = session.steps_ahead if self._lookahead is None else 1
-        if self._period is not None:
-            most = min(most, int(MAX_SECONDS_IN_FLIGHT / self._period))
-        while len(ahead) < max(most, 1) and self._has_room(step, len(ahead)):
+        most = self._period.steps_ahead(session.steps_ahead if self._lookahead is None else 1)
+        while len(ahead) < most and self._has_room(step, len(ahead)):
             last = ahead[-1] if ahead else step.pending
             ahead = (*ahead, session.submit_next(last, self._sampling, self._with_logits, in_flight=len(ahead)))
         return ahead
-
-    def _update_period(self) -> None:
-        """Estimate the time per token: it falls at once, and at most doubles with each."""
-        before, self._last = self._last, time.perf_counter()
-        if before is not None:
-            passed = self._last - before
-            self._period = passed if self._period is None else min(passed, 2 * self._period)
 
     def _has_room(self, step: _Step, in_flight: int = 0) -> bool:
         """Whether another token may follow that of a step, or of the one `in_flight` steps after it."""

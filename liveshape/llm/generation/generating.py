@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from liveshape.errors import InputError
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, check_pair, path_of
-from liveshape.llm.generation.host_stream import HostStream
+from liveshape.llm.generation.host_stream import HostChooser, HostStream
 from liveshape.llm.generation.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
-from liveshape.llm.generation.preparing import MAX_TOKENS, prepare
+from liveshape.llm.generation.preparing import MAX_TOKENS, check_verifiable, prepare
 from liveshape.llm.generation.prompts import is_batch
 from liveshape.llm.generation.response_stream import Request, responses
 from liveshape.llm.generation.responses import GenerationResponse, speed_text
@@ -198,7 +198,7 @@ def stream_generate(
         raw=raw,
     )
     ids, chooser = given.ids, given.chooser
-    ahead = _lookahead_options(model, tokenizer, lookahead, lookahead_tokens, chooser is not None)
+    ahead = _lookahead_options(model, tokenizer, lookahead, lookahead_tokens, chooser)
 
     def tokens(cached: int) -> Iterator[int]:
         if chooser is None:
@@ -220,16 +220,12 @@ def _check_listeners(stats: Any, streamer: Any) -> None:
 
 
 def _lookahead_options(
-    model: LanguageModel, tokenizer: Tokenizer, lookahead: Any, draft_tokens: int, on_host: bool
+    model: LanguageModel, tokenizer: Tokenizer, lookahead: Any, draft_tokens: int, chooser: HostChooser | None
 ) -> dict[str, Any]:
     """The options of `LanguageModel.stream` for speculative decoding, checked; empty without it."""
     if lookahead is None:
         return {}
-    if on_host:
-        raise InputError(
-            "lookahead cannot verify what sampler, logits_processors, json_schema or regex choose: "
-            "leave out one of both"
-        )
+    check_verifiable(chooser)
     drafter = _drafter(tokenizer, lookahead)
     model.check_lookahead(drafter, draft_tokens)
     return {"lookahead": drafter, "lookahead_tokens": draft_tokens}

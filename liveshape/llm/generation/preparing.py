@@ -85,6 +85,15 @@ def prepare(
     return Preparation(ids, limit, sampling, ends, watch, chooser, logprob_count(logprobs, model.vocab_size))
 
 
+def check_verifiable(chooser: HostChooser | None) -> None:
+    """Raise for speculative decoding of tokens that the host chooses."""
+    if chooser is not None:
+        raise InputError(
+            "lookahead cannot verify what sampler, logits_processors, json_schema or regex choose: "
+            "leave out one of both"
+        )
+
+
 def _prompt(
     model: ModelInfo, tokenizer: Tokenizer, prompt: Prompt, most: int | None, raw: bool, stats: Stats
 ) -> tuple[list[int], int]:

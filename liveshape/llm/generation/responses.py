@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from liveshape.errors import counted
 from liveshape.llm.generation.logprobs import Logprobs
@@ -40,6 +40,14 @@ def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:
         f"generation: {counted(response.generation_tokens, 'token')}, {response.generation_tps:,.1f} tokens/s"
         f" ({response.finish_reason or 'interrupted'}){acceptance_text(stats)}"
     )
+
+
+def joined(first: GenerationResponse, second: GenerationResponse) -> GenerationResponse:
+    """Two responses in a row as one.
+
+    Example: `joined(responses[0], responses[1]).text`.
+    """
+    return replace(second, text=first.text + second.text)
 
 
 def acceptance_text(stats: Stats | None, before: str = "\nlookahead:  ") -> str:

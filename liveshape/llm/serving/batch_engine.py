@@ -1,7 +1,8 @@
 """An asynchronous engine that runs many sequences in one graph: each step computes rows of all of them.
 
-One thread owns the scheduler and the device. It submits a step before the tokens of the last one are read, so that
-the device never waits for the host; a sequence that ends meanwhile has computed one row in vain.
+One thread owns the scheduler and the device. It submits steps before the tokens of the last one are read, several
+where they are short, so that the device never waits for the host; a sequence that ends meanwhile has computed these
+rows in vain.
 """
 
 from __future__ import annotations
@@ -12,38 +13,47 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from liveshape.errors import EngineClosed, InputError, LiveshapeError, QueueFull, counted
+from liveshape.llm.arguments import LOOKAHEAD_TOKENS, draft_limit
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
+from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams
+from liveshape.llm.engine.step_period import StepPeriod
 from liveshape.llm.generation.assembling import Assembler
 from liveshape.llm.generation.options import GenerationOptions, Prompt
-from liveshape.llm.generation.preparing import Preparation, prepare
+from liveshape.llm.generation.preparing import Preparation, check_verifiable, prepare
 from liveshape.llm.generation.prompts import ContextError
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.token_graph import Description
+from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
-from liveshape.llm.serving.queued_answer import QueuedAnswer
+from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.run.executor import Pending
 
 # What belongs to a single sequence and its KV cache, or reads a stream in the caller's thread.
-_SINGLE = ("lookahead", "lookahead_tokens", "streamer", "stats")
+_SINGLE = ("streamer", "stats")
 _LOOK = 0.02  # seconds between two looks at whether all requests have ended
 
 
 class BatchRequest:
     """A request that was accepted: its sequence, its options, and where its responses go."""
 
-    def __init__(self, given: Preparation, assembler: Assembler, answer: QueuedAnswer) -> None:
+    def __init__(self, given: Preparation, assembler: Assembler, answer: Any, lookahead: Lookahead | None) -> None:
         self.given, self.assembler, self.answer = given, assembler, answer
-        limit = len(given.ids) + given.limit
-        self.sequence = Sequence(given.ids, limit, on_host=given.chooser is not None, request=self)
+        self.sequence = Sequence(
+            given.ids,
+            len(given.ids) + given.limit,
+            on_host=given.chooser is not None,
+            lookahead=lookahead,
+            request=self,
+        )
 
     @property
     def wants_logits(self) -> bool:
@@ -54,8 +64,9 @@ class BatchRequest:
 class BatchEngine:
     """Runs requests together on a thread of its own; at most `max_waiting` of them wait for pages or rows.
 
-    It owns the runner. `reload` makes another one after the device was lost: requests that had begun end with the
-    error, the others are served.
+    It owns the runner. `lookahead` is that of requests that do not say, unless their tokens are chosen on the host.
+    `reload` makes another runner after the device was lost: requests that had begun end with the error, the others are
+    served. Responses go through `channel`.
 
     Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
     """
@@ -68,17 +79,23 @@ class BatchEngine:
         *,
         max_waiting: int = MAX_WAITING,
         prompt_rows: int | None = None,
+        lookahead: Literal["ngram"] | None = None,
+        lookahead_tokens: int = LOOKAHEAD_TOKENS,
         reload: Callable[[], BatchRunner] | None = None,
+        channel: AnswerChannel = LOCAL,
     ) -> None:
         self._runner, self.tokenizer, self._description = runner, tokenizer, description
+        self._channel = channel
         self._max_waiting, self._prompt_rows, self._reload = max_waiting, prompt_rows, reload
+        self._lookahead, self._lookahead_tokens = lookahead, draft_limit(lookahead_tokens)
         self._pool, self._scheduler = self._emptied()
         self._memory = runner.memory
         self._changed = threading.Condition()  # of a lock that its holder may take again
         self._arrived: deque[BatchRequest] = deque()
         self._left: deque[BatchRequest] = deque()  # whose readers want no more, while they run
-        self._requests: dict[QueuedAnswer, BatchRequest] = {}  # those that have not ended
-        self._flight: tuple[Step, Pending] | None = None
+        self._requests: dict[Any, BatchRequest] = {}  # those that have not ended
+        self._flights: deque[tuple[Step, Pending]] = deque()  # steps whose tokens are not read yet
+        self._period = StepPeriod()
         self._closing = self._stopped = False
         self._generated = self._prompted = self._steps = 0
         self._last_progress = time.monotonic()
@@ -152,6 +169,7 @@ class BatchEngine:
         """
         given: dict[str, Any] = {**options}
         given.pop("keep_prefix", None)  # every sequence shares the pages of its prefix
+        lookahead = given.pop("lookahead", None), given.pop("lookahead_tokens", self._lookahead_tokens)
         single = next((name for name in _SINGLE if given.pop(name, None) is not None), None)
         if single is not None:
             raise InputError(f"{single} is for one sequence at a time; leave it out, or use stream_generate")
@@ -165,8 +183,18 @@ class BatchEngine:
                 "shorten the prompt, or give the cache more memory (cache_bytes, --cache-size)"
             ) from error
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
-        request = BatchRequest(prepared, assembler, QueuedAnswer(self._leave))
+        drafting = self._drafting(prepared, *lookahead)
+        answer: AsyncGenerator[GenerationResponse, None] = self._channel.open(self._leave)
+        request = BatchRequest(prepared, assembler, answer, drafting)
         self._scheduler.check(request.sequence)
+        try:
+            self._queue(request)
+            return answer
+        except BaseException:  # an interrupt, too: nobody will read the answer
+            self._leave(request.answer)
+            raise
+
+    def _queue(self, request: BatchRequest) -> None:
         with self._changed:
             if self._closing:
                 raise EngineClosed("the engine was closed and takes no more requests")
@@ -178,9 +206,19 @@ class BatchEngine:
             self._requests[request.answer] = request
             self._arrived.append(request)
             self._changed.notify_all()
-        return request.answer
 
-    def _leave(self, answer: QueuedAnswer) -> None:
+    def _drafting(self, given: Preparation, wanted: Any, tokens: Any) -> Lookahead | None:
+        """Speculative decoding of a request, if it or the engine asks for it."""
+        most = draft_limit(tokens)
+        if wanted is None:
+            wanted = self._lookahead if given.chooser is None else None
+        elif wanted == NGRAM:
+            check_verifiable(given.chooser)
+        else:
+            raise InputError(f"lookahead is 'ngram' where sequences run together, {wanted!r} was given")
+        return None if wanted is None else Lookahead(Ngrams(), most)
+
+    def _leave(self, answer: Answer) -> None:
         """The reader wants no more: what waits is free at once, what runs before the next step is made, since the
         thread of the engine may be at work on its pages."""
         with self._changed:
@@ -233,7 +271,7 @@ class BatchEngine:
     def _wait(self) -> bool:
         """Wait for something to do, and take arrivals and departures; False when the engine is to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self._requests or self._flight is not None or self._stopped)
+            self._changed.wait_for(lambda: self._requests or self._flights or self._stopped)
             if self._stopped:
                 return False
             while self._arrived:
@@ -245,17 +283,28 @@ class BatchEngine:
             return True
 
     def _step(self) -> None:
-        """Submit the next step, then read the one before it."""
-        with self._changed:
-            step = self._scheduler.schedule()
-        flight, self._flight = self._flight, None
-        if step is not None:
-            requests = [piece.sequence.request for piece in step.pieces if piece.line is not None]
+        """Submit steps ahead, then read the one before them."""
+        while len(self._flights) <= self._steps_ahead():
+            with self._changed:
+                step = self._scheduler.schedule()
+            if step is None:
+                break
+            requests: list[BatchRequest] = [piece.sequence.request for piece in step.pieces for _ in piece.lines]
             logits = any(request.wants_logits for request in requests)
-            pending = self._runner.submit(step, [request.given.sampling for request in requests], logits)
-            self._flight = step, pending
-        if flight is not None:
-            self._read(*flight)
+            samplings = [request.given.sampling for request in requests]
+            self._flights.append((step, self._runner.submit(step, samplings, logits)))
+        if self._flights:
+            self._read(*self._flights.popleft())
+            self._period.tick()
+
+    def _steps_ahead(self) -> int:
+        """How many steps may be in flight behind the one that is read next.
+
+        One, while prompts are computed, so that arrivals wait for little, or while a sequence needs its tokens read.
+        """
+        running = self._scheduler.running
+        alike = all(each.missing <= 1 and not each.on_host and each.lookahead is None for each in running)
+        return self._period.steps_ahead(self._runner.device.steps_ahead) if alike else 1
 
     def _read(self, step: Step, pending: Pending) -> None:
         """Give the tokens of a step to their requests."""
@@ -271,24 +320,27 @@ class BatchEngine:
                     sampled[piece.line] = request.given.chooser.choose(piece.sequence.tokens, row)
                 except BaseException as error:  # of a grammar or a callable of this request alone
                     self._end(request, error)
-        lines = {piece.sequence: piece.line for piece in step.pieces}
         with self._changed:
             got = self._scheduler.read(step, sampled)
             self._steps += 1
-            self._generated += len(got)
             self._last_progress = time.monotonic()
-        for sequence in got:
+        for sequence, lines in got:
+            request = sequence.request
             try:
-                self._respond(sequence.request, None if rows is None else rows[lines[sequence]])
+                for line in lines:
+                    if not sequence.done:  # an end may come before the last draft token that was accepted
+                        self._respond(request, sampled[line], None if rows is None else rows[line])
             except Exception as error:  # of the text of this request alone
-                self._end(sequence.request, error)
+                self._end(request, error)
+        self._channel.flush(sequence.request.answer for sequence, _ in got)
 
-    def _respond(self, request: BatchRequest, logits: Any) -> None:
+    def _respond(self, request: BatchRequest, token: int, logits: Any) -> None:
+        self._generated += 1
         chooser, assembler = request.given.chooser, request.assembler
         if assembler.count == 0:
             assembler.cached = request.sequence.cached
             self._prompted += len(request.given.ids)
-        response = assembler.put(request.sequence.tokens[-1], logits, chooser is not None and chooser.complete)
+        response = assembler.put(token, logits, chooser is not None and chooser.complete)
         request.answer.put(response)
         if response.finish_reason is not None:
             self._end(request)
@@ -307,7 +359,7 @@ class BatchEngine:
             self._requests.clear()
             self._arrived.clear()
             self._left.clear()
-            self._flight = None
+            self._flights.clear()
             self._pool, self._scheduler = self._emptied()
         for request in ended:
             request.sequence.done = True
@@ -342,7 +394,7 @@ class BatchEngine:
         with self._changed:
             self._memory = self._runner.memory
             self._pool, self._scheduler = self._emptied()
-            self._flight = None
+            self._flights.clear()
             self._arrived = deque(self._requests.values())
             for request in self._arrived:
-                request.sequence.unread = None  # a token that was lost with the device is sampled again
+                request.sequence.unread.clear()  # tokens that were lost with the device are sampled again

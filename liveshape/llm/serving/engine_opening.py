@@ -17,8 +17,10 @@ from liveshape.llm.engine.speculative import NGRAM
 from liveshape.llm.generation.generating import load
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.token_graph import Description
+from liveshape.llm.serving.answer_channel import AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, AsyncEngine
 from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.serving.serial_engine import SerialEngine
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.llm.text.unconverted import tokenizer_of
@@ -46,9 +48,9 @@ def open_engine(
 
     Up to `sequences` of them, at most the rows of a step that the file allows, run together on a KV cache of
     `cache_bytes` in pages; `max_waiting` more wait. `max_context` bounds each sequence and costs no memory.
-    `options` are `device`, `half_cache` and `activations`.
-    With `lookahead` ("ngram", or the path of a draft model), or where the program cannot be batched, requests run one
-    at a time; `engine.facts` says why. After a device loss the model is opened again.
+    `options` are `device`, `half_cache` and `activations`. `lookahead` is speculative decoding: "ngram", or the path of
+    a draft model. With a draft model, or where the program cannot be batched, requests run one at a time;
+    `engine.facts` says why. After a device loss the model is opened again.
 
     Example: `engine = open_engine("SmolLM2-135M-Instruct", sequences=16)`.
     """
@@ -56,11 +58,11 @@ def open_engine(
     source, told = str(path_of(path)), progress or (lambda done, total: None)
 
     def draft() -> Any:
-        return NGRAM if lookahead == NGRAM else load(path_of(lookahead), max_context=max_context, **options)
+        return load(path_of(lookahead), max_context=max_context, **options)
 
     return engine_from(
         lambda: runnable(source, conversion, told, check=tokenizer_of),
-        draft=None if lookahead is None else draft,
+        lookahead=lookahead if lookahead is None or lookahead == NGRAM else draft,
         lookahead_tokens=lookahead_tokens,
         sequences=sequences,
         cache_bytes=cache_bytes,
@@ -75,17 +77,18 @@ def open_engine(
 def engine_from(
     folder: Folder,
     *,
-    draft: Callable[[], Any] | None = None,
+    lookahead: Any = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
     sequences: int = SEQUENCES,
     cache_bytes: int | None = None,
     max_waiting: int = MAX_WAITING,
     chat_template: str | None = None,
+    channel: AnswerChannel = LOCAL,
     **options: Any,
 ) -> AsyncEngine:
     """An engine of the folder that `folder` provides while the model is loaded, now and again after a device loss.
 
-    `draft` opens what speculative decoding takes its guesses from.
+    `lookahead` is "ngram", or opens the model that speculative decoding takes its guesses from.
 
     Example: `engine_from(lambda: runnable("model.gguf", Conversion()), sequences=16)`.
     """
@@ -102,7 +105,7 @@ def engine_from(
     def model_of(path: Path) -> tuple[LanguageModel, Any]:
         model = LanguageModel.load(path, **options)
         try:
-            return model, None if draft is None else draft()
+            return model, lookahead() if callable(lookahead) else lookahead
         except BaseException:
             model.close()
             raise
@@ -115,28 +118,38 @@ def engine_from(
         tokenizer = Tokenizer.load(path)  # first: cheap, and fails before weights are uploaded
         if chat_template is not None:
             tokenizer = tokenizer.with_chat_template(chat_template)
-        reason = _asked_for_one(sequences, draft is not None)
+        reason = _asked_for_one(sequences, callable(lookahead))
         if reason is None:
             try:
                 runner, description = runner_of(path)
-                return BatchEngine(runner, tokenizer, description, max_waiting=max_waiting, reload=runner_again)
+                return BatchEngine(
+                    runner,
+                    tokenizer,
+                    description,
+                    max_waiting=max_waiting,
+                    lookahead=lookahead,
+                    lookahead_tokens=lookahead_tokens,
+                    reload=runner_again,
+                    channel=channel,
+                )
             except UnsupportedError as error:
                 reason = str(error)
-        model, lookahead = model_of(path)
+        model, drafter = model_of(path)
         return SerialEngine(
             model,
             tokenizer,
             max_waiting=max_waiting,
-            lookahead=lookahead,
+            lookahead=drafter,
             lookahead_tokens=lookahead_tokens,
             reload=model_again,
             owned=True,
             reason=reason,
+            channel=channel,
         )
 
 
-def _asked_for_one(sequences: int, guesses: bool) -> str | None:
+def _asked_for_one(sequences: int, draft_model: bool) -> str | None:
     """Why one sequence at a time is what was asked for."""
-    if guesses:
-        return "speculative decoding (lookahead) is for one sequence"
+    if draft_model:
+        return "speculative decoding with a draft model (lookahead) is for one sequence"
     return "one sequence was asked for" if sequences == 1 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ class QueuedAnswer(AsyncGenerator[GenerationResponse, None]):
 
     `leave` is called once, in the thread that closes, when the reader wants no more.
 
-    Example: `answer = QueuedAnswer(engine.forget); answer.put(response); answer.end()`.
+    Example: `answer = LOCAL.open(engine.forget); answer.put(response); LOCAL.flush([answer]); answer.end()`.
     """
 
     def __init__(self, leave: Callable[[QueuedAnswer], None]) -> None:
@@ -32,26 +32,25 @@ class QueuedAnswer(AsyncGenerator[GenerationResponse, None]):
     # Of the engine
 
     def put(self, response: GenerationResponse) -> None:
-        """Add a response, from any thread."""
+        """Add a response, from any thread; `LocalChannel.flush` wakes its reader."""
         self._add(response, ended=False)
 
     def end(self, error: BaseException | None = None) -> None:
         """Add nothing more; the reader gets the error after the responses that it has not read yet."""
         self._add(error, ended=True)
+        LOCAL.flush([self])
 
     def _add(self, item: GenerationResponse | BaseException | None, ended: bool) -> None:
         with self._lock:
             if item is not None and not (self.ended or self.closed):
                 self._ready.append(item)
             self.ended = self.ended or ended
-        self._wake()
 
-    def _wake(self) -> None:
+    def waiter(self) -> asyncio.Future[None] | None:
+        """What its reader waits for, once."""
         with self._lock:
             waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            with suppress(RuntimeError):  # its event loop was closed
-                waiter.get_loop().call_soon_threadsafe(_set, waiter)
+        return waiter
 
     # Of the reader
 
@@ -80,9 +79,32 @@ class QueuedAnswer(AsyncGenerator[GenerationResponse, None]):
             self._ready.clear()
         if not again:
             self._leave(self)
-            self._wake()
+            LOCAL.flush([self])
 
 
-def _set(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+class LocalChannel:
+    """Answers for readers in this process."""
+
+    def open(self, leave: Callable[[QueuedAnswer], None]) -> QueuedAnswer:
+        """An answer that an event loop of this process reads."""
+        return QueuedAnswer(leave)
+
+    def flush(self, answers: Iterable[QueuedAnswer]) -> None:
+        """Wake the readers of answers, from any thread; those of one event loop together."""
+        waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for answer in answers:
+            waiter = answer.waiter()
+            if waiter is not None:
+                waiting.setdefault(waiter.get_loop(), []).append(waiter)
+        for loop, waiters in waiting.items():
+            with suppress(RuntimeError):  # its event loop was closed
+                loop.call_soon_threadsafe(_set, waiters)
+
+
+LOCAL = LocalChannel()
+
+
+def _set(waiters: Sequence[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -19,8 +19,9 @@ from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.prompts import prompt_ids
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.reuse import truncate_to_prefix
+from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
-from liveshape.llm.serving.queued_answer import QueuedAnswer
+from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class SerialRequest:
     model: LanguageModel
     source: Responses
     begin: Callable[[LanguageModel], Responses]
-    answer: QueuedAnswer
+    answer: Any  # of its channel
 
 
 class SerialEngine:
@@ -50,7 +51,8 @@ class SerialEngine:
     is `owned`.
 
     `lookahead` is that of `stream_generate`, for every request whose tokens are not chosen on the host. `reload` opens
-    the model and its lookahead again after a device loss. `reason` says why sequences do not run together.
+    the model and its lookahead again after a device loss. `reason` says why sequences do not run together. Responses go
+    through `channel`.
 
     Example: `engine = SerialEngine(*load("SmolLM2-135M-Instruct")); engine.generate("Hi", max_tokens=20)`.
     """
@@ -66,8 +68,9 @@ class SerialEngine:
         reload: Callable[[], tuple[LanguageModel, Any]] | None = None,
         owned: bool = False,
         reason: str = "this engine was chosen",
+        channel: AnswerChannel = LOCAL,
     ) -> None:
-        self._model, self.tokenizer = model, tokenizer
+        self._model, self.tokenizer, self._channel = model, tokenizer, channel
         self._max_waiting = max_waiting
         self._lookahead, self._lookahead_tokens = lookahead, lookahead_tokens
         self._reload, self._owned, self._reason = reload, owned, reason
@@ -141,7 +144,8 @@ class SerialEngine:
             chosen: dict[str, Any] = {**ahead, **options, "keep_prefix": True}
             return stream_generate(model, self.tokenizer, ids, **chosen)
 
-        request = SerialRequest(ids, model, begin(model), begin, QueuedAnswer(self._forget))
+        answer: AsyncGenerator[GenerationResponse, None] = self._channel.open(self._forget)
+        request = SerialRequest(ids, model, begin(model), begin, answer)
         with self._changed:
             if self._closing:
                 raise EngineClosed("the engine was closed and takes no more requests")
@@ -152,7 +156,7 @@ class SerialEngine:
                 self._last_progress = time.monotonic()
             self._waiting.append(request)
             self._changed.notify_all()
-        return request.answer
+        return answer
 
     async def close(self, grace: float = 0) -> None:
         """Take no more requests, let those that are there end within `grace` seconds, and end the others.
@@ -212,6 +216,7 @@ class SerialEngine:
                 self._moved()
                 # What was computed in chunks before is no reused prefix.
                 answer.put(replace(response, prompt_tps=speed) if computed else response)
+                self._channel.flush([answer])
         finally:
             source.close()
 
@@ -254,6 +259,6 @@ class SerialEngine:
 
     # In the thread of a reader
 
-    def _forget(self, answer: QueuedAnswer) -> None:
+    def _forget(self, answer: Answer) -> None:
         with self._changed:
             self._waiting = deque(request for request in self._waiting if request.answer is not answer)

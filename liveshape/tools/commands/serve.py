@@ -6,15 +6,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.batch.loading import SEQUENCES
+from liveshape.llm.engine.speculative import NGRAM
+from liveshape.llm.serving.answer_channel import AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING
 from liveshape.llm.serving.engine_opening import engine_from
+from liveshape.llm.serving.remote_engine import RemoteEngine
 from liveshape.llm.text.unconverted import tokenizer_of
 from liveshape.packages import need
 from liveshape.shipped import shipped_model
@@ -66,29 +70,24 @@ def serve(
     local = host in LOOPBACK
     service = Service(names or [_name(model)], key, cors, hosts=LOOPBACK if local else None)
 
-    def folder() -> AbstractContextManager[Path]:
-        if service.engine is not None:
-            log("reopening")
-        return runnable_model(str(shipped_model()) if model is None else model, conversion, tokenizer_of)
+    opening = partial(
+        _opened,
+        str(shipped_model()) if model is None else model,
+        conversion,
+        lookahead,
+        lookahead_tokens=lookahead_tokens,
+        sequences=max_sequences,
+        cache_bytes=cache_bytes,
+        max_waiting=max_waiting,
+        chat_template=template,
+        device=device,
+        half_cache=half_cache,
+        activations=activations,
+        max_context=conversion.max_context,
+    )
 
     def load() -> AsyncEngine:
-        with upload_bar() as progress:
-            engine = engine_from(
-                folder,
-                draft=None
-                if lookahead is None
-                else lambda: open_lookahead(lookahead, device, half_cache, activations, conversion),
-                lookahead_tokens=lookahead_tokens,
-                sequences=max_sequences,
-                cache_bytes=cache_bytes,
-                max_waiting=max_waiting,
-                chat_template=template,
-                device=device,
-                half_cache=half_cache,
-                activations=activations,
-                max_context=conversion.max_context,
-                progress=progress,
-            )
+        engine = RemoteEngine(opening)
         log("engine", **asdict(engine.facts))
         return engine
 
@@ -101,6 +100,36 @@ def serve(
         log("listening", url=f"http://{shown}:{bound.getsockname()[1]}", key=key is not None)
         serve_until_stopped(service, load, bound, grace)
     return 0
+
+
+def _opened(
+    model: str, conversion: Conversion, lookahead: str | None, channel: AnswerChannel, **options: Any
+) -> AsyncEngine:
+    """The engine, in its own process."""
+    from liveshape.serve.request_log import log, log_to_stderr
+
+    log_to_stderr()
+    opened = 0
+
+    def folder() -> AbstractContextManager[Path]:
+        nonlocal opened
+        opened += 1
+        if opened > 1:
+            log("reopening")
+        return runnable_model(model, conversion, tokenizer_of)
+
+    def draft() -> Any:
+        chosen = {name: options[name] for name in ("device", "half_cache", "activations")}
+        return open_lookahead(lookahead, **chosen, conversion=conversion)
+
+    with upload_bar() as progress:
+        return engine_from(
+            folder,
+            lookahead=lookahead if lookahead is None or lookahead == NGRAM else draft,
+            channel=channel,
+            progress=progress,
+            **options,
+        )
 
 
 def _key(given: str | None, file: str | None) -> str | None:

@@ -71,7 +71,7 @@ def add_commands(add: Add) -> None:
     serving.add_argument(
         "--lookahead",
         metavar="HOW",
-        help="speculative decoding, one sequence at a time: ngram, or the folder of a draft model",
+        help="speculative decoding: ngram, or the folder of a draft model, which serves one sequence at a time",
     )
     serving.add_argument(
         "--lookahead-tokens", metavar="K", type=positive, default=7, help="draft tokens at a time (default 7)"

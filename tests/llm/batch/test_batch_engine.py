@@ -76,6 +76,7 @@ def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine]
         {"max_tokens": 30, "temperature": 1.1, "top_k": 20, "top_p": 0.9, "seed": 5},
         {"max_tokens": 12, "repetition_penalty": 1.3, "temperature": 0},
         {"max_tokens": 40, "stop": ["."], "temperature": 0},
+        {"max_tokens": 30, "temperature": 0, "lookahead": "ngram"},
     ]
     pairs = [(prompt, each) for prompt in PROMPTS[:prompts] for each in options]
     wanted = [generate(*alone(), prompt, **each) for prompt, each in pairs]
@@ -191,8 +192,12 @@ def test_what_is_refused_is_refused_at_the_call(engines: Callable[..., BatchEngi
     async def steps() -> None:
         with pytest.raises(InputError, match="temperature"):
             engine.generate("Once", temperature=-1)
-        with pytest.raises(InputError, match="lookahead is for one sequence"):
-            engine.generate("Once", lookahead="ngram")
+        with pytest.raises(InputError, match="lookahead is 'ngram' where sequences run together"):
+            engine.generate("Once", lookahead=alone()[0])
+        with pytest.raises(InputError, match="cannot verify"):
+            engine.generate("Once", lookahead="ngram", regex="a+")
+        with pytest.raises(InputError, match="lookahead_tokens"):
+            engine.generate("Once", lookahead="ngram", lookahead_tokens=0)
         answers = [engine.generate("Once", max_tokens=200) for _ in range(2)]
         with pytest.raises(QueueFull):
             engine.generate("Once")

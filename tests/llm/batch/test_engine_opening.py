@@ -29,8 +29,8 @@ def refuse(*given: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"sequences": 3, "cache_bytes": 1 << 20}, None),
-        ({"lookahead": "ngram"}, "speculative decoding"),
+        ({"sequences": 3, "cache_bytes": 1 << 20, "lookahead": "ngram"}, None),
+        ({"lookahead": shipped_model()}, "speculative decoding with a draft model"),
         pytest.param({"sequences": 1}, "one sequence was asked for", marks=pytest.mark.slow),
         pytest.param({"refused": True}, "its mask is spelled out", marks=pytest.mark.slow),
     ],

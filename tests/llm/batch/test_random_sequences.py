@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from liveshape.llm.batch.loading import PAGE_SIZE, load_runner
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
+from liveshape.llm.engine.speculative import Lookahead, Ngrams
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
 from tests.support.llamas import Tiny, program
@@ -48,7 +50,7 @@ KINDS = (
 
 
 class Crowd:
-    """Sequences that come and go on one runner, one step ahead of what is read."""
+    """Sequences that come and go on one runner, some steps ahead of what is read; some of them draft tokens."""
 
     def __init__(self, runner: BatchRunner, seed: int) -> None:
         bounds = runner.bounds
@@ -57,32 +59,36 @@ class Crowd:
         self.pool = PagePool(bounds.pages, bounds.page_size)
         self.scheduler = Scheduler(self.pool, bounds.rows, bounds.sequences, self.draw.choice([None, 3]))
         self.logits: dict[Sequence, list[Any]] = {}
-        self.flight: tuple[Step, Any] | None = None
+        self.flights: deque[tuple[Step, Any]] = deque()
+        self.ahead = self.draw.randint(1, runner.device.steps_ahead)
+        self.accepted = 0
 
     def add(self, tokens: list[int], limit: int) -> None:
-        sequence = Sequence(tokens, limit)
+        lookahead = Lookahead(Ngrams(), 3) if self.draw.random() < 0.4 else None
+        # The likeliest token is what the host would choose, too.
+        sequence = Sequence(tokens, limit, lookahead=lookahead, on_host=self.draw.random() < 0.2)
         self.logits[sequence] = []
         self.scheduler.add(sequence)
 
     def step(self) -> None:
         step = self.scheduler.schedule()
-        pending = None if step is None else self.runner.submit(step, [Sampling()] * step.lines, logits=True)
-        if self.flight is not None:
-            self.read(*self.flight)
-        self.flight = None if step is None else (step, pending)
+        if step is not None:
+            self.flights.append((step, self.runner.submit(step, [Sampling()] * step.lines, logits=True)))
+        while len(self.flights) > (0 if step is None else self.ahead):
+            self.read(*self.flights.popleft())
 
     def read(self, step: Step, pending: Any) -> None:
         token, logits = pending.result()
-        lines = {piece.sequence: piece.line for piece in step.pieces}
-        for sequence in self.scheduler.read(step, token.reshape(-1).tolist()):
-            self.logits[sequence].append(logits[lines[sequence]])
+        for sequence, lines in self.scheduler.read(step, token.reshape(-1).tolist()):
+            self.logits[sequence] += [logits[line] for line in lines]
+            self.accepted += len(lines) - 1
             if len(sequence.tokens) == sequence.limit:
                 self.scheduler.finish(sequence)
 
     def run(self, count: int, prompts: list[list[int]]) -> None:
         """So many sequences, to their end or cancelled."""
         left = count
-        while left or self.scheduler.running or self.scheduler.waiting or self.flight is not None:
+        while left or self.scheduler.running or self.scheduler.waiting or self.flights:
             while left and self.draw.random() < 0.4:
                 left -= 1
                 prompt = self.draw.choice(prompts)
@@ -98,6 +104,7 @@ def check(kind: Kind, runner: BatchRunner, count: int, seed: int) -> None:
     prompts = [[draw.randint(4, 90) for _ in range(draw.randint(2, 26))] for _ in range(4)]
     crowd = Crowd(runner, seed)
     crowd.run(count, prompts)
+    assert crowd.accepted > 0  # of what was drafted
     assert crowd.pool.in_use == 0
     options: dict[str, Any] = {"half_cache": kind.half_cache, "activations": kind.activations}
     with LanguageModel.load(program(kind.tiny), **options) as model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Sequence as Tokens
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from liveshape.errors import InputError
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
+from liveshape.llm.engine.speculative import Lookahead
 
 VOCABULARY = 5
 
@@ -29,6 +31,7 @@ class Paper:
         self.sampled: list[int] = []  # of the step before
 
     def run(self, step: Step) -> list[int]:
+        """The sampled tokens, by line; rows of a step that was not read yet are there."""
         size = self.pool.page_size
         for source, target in step.copies:
             self.rows |= {
@@ -43,21 +46,24 @@ class Paper:
             assert table is not None
             slots = table.slots(0, piece.start + piece.count)
             if piece.source is None:
-                given = tokens[piece.start : piece.start + piece.count]
+                given = [*tokens[piece.start : piece.start + piece.count - len(piece.draft)], *piece.draft]
             else:
                 assert piece.count == 1
                 given = [self.sampled[piece.source]]
             assert len(given) == piece.count
-            before = self.rows[int(slots[piece.start - 1])] if piece.start else ()
+            before, wanted = (
+                self.rows[int(slots[piece.start - 1])] if piece.start else (),
+                piece.count - len(piece.lines),
+            )
             for place, token in enumerate(given, piece.start):
                 before = (*before, token)
                 assert int(slots[place]) not in written
                 written.add(int(slots[place]))
                 assert self.pool.users(int(slots[place]) // size) == 1
                 self.rows[int(slots[place])] = before
+                if place - piece.start >= wanted:
+                    found[piece.lines[place - piece.start - wanted]] = next_token(before)
             assert [self.rows[int(slot)] for slot in slots] == [before[: place + 1] for place in range(len(before))]
-            if piece.line is not None:
-                found[piece.line] = next_token(before)
         assert sorted(found) == list(range(step.lines))
         self.sampled = [found[line] for line in range(step.lines)]
         return self.sampled
@@ -70,6 +76,22 @@ def alone(prompt: list[int], limit: int) -> list[int]:
     return tokens
 
 
+class Guess:
+    """Drafts now and then, right up to some token."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def may_draft(self, tokens: Tokens[int]) -> bool:
+        return len(tokens) % 3 == 0
+
+    def draft(self, tokens: Tokens[int], token: int, most: int) -> list[int]:
+        found = [*tokens, token]
+        for _ in range(self._draw.randint(0, most)):
+            found.append(next_token(found) if self._draw.random() < 0.8 else self._draw.randrange(VOCABULARY))
+        return found[len(tokens) + 1 :]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
     draw = random.Random(seed)
@@ -79,31 +101,34 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
     paper = Paper(pool)
     prompts = [[draw.randint(0, 1) for _ in range(draw.randint(1, 3 * size + 3))] for _ in range(4)]
     sequences: list[tuple[Sequence, list[int]]] = []
-    flight: tuple[Step, list[int]] | None = None
+    flights: deque[tuple[Step, list[int]]] = deque()
+    ahead = draw.randint(1, 4)
     for turn in itertools.count():
         if turn < 200 and draw.random() < 0.3:
             prompt = draw.choice(prompts) + [draw.randint(0, 1) for _ in range(draw.randint(0, 2))]
             limit = min(len(prompt) + draw.randint(1, 12), scheduler.longest + 1)
             if len(prompt) < limit:
-                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2)
+                lookahead = Lookahead(Guess(draw), draw.randint(1, 5)) if draw.random() < 0.3 else None
+                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2, lookahead=lookahead)
                 scheduler.add(sequence)
                 sequences.append((sequence, prompt))
         if draw.random() < 0.03 and sequences:
             scheduler.finish(draw.choice(sequences)[0])
         step = scheduler.schedule()
-        sampled = paper.run(step) if step is not None else []
         if step is not None:
+            flights.append((step, paper.run(step)))
             assert step.rows <= scheduler.rows
             assert step.lines <= scheduler.sequences
             assert len(scheduler.running) <= scheduler.sequences
-        # The step before is read only now: its tokens were on the device.
-        for sequence in scheduler.read(*flight) if flight is not None else ():
-            assert len(sequence.tokens) <= sequence.limit
-            if len(sequence.tokens) == sequence.limit:
-                scheduler.finish(sequence)
-        assert step is not None or flight is not None or not (scheduler.running or scheduler.waiting)
-        flight = None if step is None else (step, sampled)
-        if turn > 200 and flight is None and not scheduler.running and not scheduler.waiting:
+        assert flights or not (scheduler.running or scheduler.waiting)
+        # Steps before are read only now: their tokens were on the device.
+        while len(flights) > (ahead if step is not None else draw.randint(0, ahead)):
+            for sequence, lines in scheduler.read(*flights.popleft()):
+                assert lines
+                assert len(sequence.tokens) <= sequence.limit
+                if len(sequence.tokens) == sequence.limit:
+                    scheduler.finish(sequence)
+        if turn > 200 and not flights and not scheduler.running and not scheduler.waiting:
             break
     for sequence, prompt in sequences:
         assert sequence.done
