@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from liveshape.device.protocol import Device
-from liveshape.errors import InputError, UnsupportedError
+from liveshape.errors import InputError
 from liveshape.graph import SymInt
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.batch.step_tables import LineSizes, StepTables, tables_of
@@ -99,13 +99,11 @@ class BatchRunner:
 
         With `logits`, those of its lines are an output, too.
         """
-        if step.copies:
-            raise UnsupportedError("pages that are shared and written are not copied yet")
         tables = tables_of(step, samplings, self.lines, self._made.bounds.pages_of_sequence)
         executor = self.executor
         for symint, value in self._scalars(step, tables, samplings).items():
             executor.set_scalar(symint, value)
-        return executor.start([tables.packed], [TOKEN, LOGITS] if logits else [TOKEN])
+        return executor.start([tables.packed, tables.copies], [TOKEN, LOGITS] if logits else [TOKEN])
 
     def _scalars(self, step: Step, tables: StepTables, samplings: Sequence[Sampling]) -> dict[SymInt, Any]:
         made, live = self._made, self._made.tables
