@@ -83,6 +83,11 @@ class BatchRunner:
         return self._made.bounds
 
     @property
+    def window(self) -> int | None:
+        """The most keys that a query sees in any layer; None where it may see all."""
+        return self._made.window
+
+    @property
     def executor(self) -> Executor:
         """The executor of the graph; an InputError once it is closed."""
         if self._executor is None:

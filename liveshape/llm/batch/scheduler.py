@@ -7,6 +7,7 @@ youngest sequence is preempted: it gives its pages back, waits in front of all o
 
 from __future__ import annotations
 
+import sys
 from bisect import insort
 from collections.abc import Iterator
 from collections.abc import Sequence as Tokens
@@ -22,12 +23,15 @@ class Sequence:
     """One sequence: its tokens, and how far they are computed.
 
     `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
-    so no step may be submitted before the last one is read. `request` is whatever the owner keeps with it.
+    so no step may be submitted before the last one is read. `keeps_all`: its sampling reads all tokens of the history,
+    so no page behind a window is given back. `request` is whatever the owner keeps with it.
     """
 
-    def __init__(self, tokens: list[int], limit: int, *, on_host: bool = False, request: Any = None) -> None:
+    def __init__(
+        self, tokens: list[int], limit: int, *, on_host: bool = False, keeps_all: bool = False, request: Any = None
+    ) -> None:
         self.tokens = list(tokens)
-        self.limit, self.on_host, self.request = limit, on_host, request
+        self.limit, self.on_host, self.keeps_all, self.request = limit, on_host, keeps_all, request
         self.table: PageTable | None = None  # None while it waits
         self.computed = 0  # rows that are submitted
         self.unread: Piece | None = None  # of the step in flight, which samples its next token
@@ -104,11 +108,14 @@ class _Building:
 class Scheduler:
     """Admits, continues and preempts sequences on a pool of pages.
 
-    `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once.
+    `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once. No query sees
+    more than the last `window` keys, if there is one: pages behind it are given back.
     """
 
-    def __init__(self, pool: PagePool, rows: int, sequences: int, prompt_rows: int | None = None) -> None:
-        self.pool, self.rows = pool, rows
+    def __init__(
+        self, pool: PagePool, rows: int, sequences: int, prompt_rows: int | None = None, window: int | None = None
+    ) -> None:
+        self.pool, self.rows, self.window = pool, rows, window
         self.prompt_rows = min(rows, prompt_rows or rows)
         self.sequences = min(sequences, rows)
         self.running: list[Sequence] = []  # the oldest first
@@ -118,17 +125,27 @@ class Scheduler:
 
     @property
     def longest(self) -> int:
-        """The most tokens that the pool has rows for."""
+        """The most tokens of a sequence: as many as the pool has rows for, or any number where a window moves along."""
+        if self.window is not None:
+            # Of a step, and of those before it whose tokens are not read yet.
+            seen = self.window + 2 * self.rows
+            if -(-seen // self.pool.page_size) < self.pool.count:
+                return sys.maxsize
+        return self._slots
+
+    @property
+    def _slots(self) -> int:
         return self.pool.count * self.pool.page_size
 
     def check(self, sequence: Sequence) -> None:
         """Raise for a sequence that can never fit; its last token needs no row."""
         if not sequence.tokens:
             raise InputError("a sequence needs at least one token")
-        if sequence.limit - 1 > self.longest:
+        most = self._slots if sequence.keeps_all else self.longest
+        if sequence.limit - 1 > most:
             raise InputError(
                 f"{counted(len(sequence.tokens), 'token')} and up to {sequence.limit - len(sequence.tokens):,} more: "
-                f"the cache holds {self.longest:,} in all; ask for fewer, or give it more memory (--cache-size)"
+                f"the cache holds {most:,} in all; ask for fewer, or give it more memory (--cache-size)"
             )
 
     def add(self, sequence: Sequence) -> None:
@@ -190,10 +207,11 @@ class Scheduler:
                 continue
             table = PageTable(self.pool)
             cached = table.reuse(sequence.tokens)
+            self._give_up(sequence, table, cached)
             key = table.next_key(sequence.tokens)
             rows = min(len(sequence.tokens) - cached, building.rows, building.prompt_rows)
             shared_soon = key is not None and key in computing
-            if shared_soon or not table.has_room(cached + rows):
+            if shared_soon or not table.has_room(cached, cached + rows):
                 table.release()
                 if shared_soon:
                     continue
@@ -214,6 +232,8 @@ class Scheduler:
         """Give a sequence rows of the step, and pages for them; preempts the youngest where pages run out."""
         assert sequence.table is not None
         start = sequence.computed
+        # Steps that are not read yet may have to be taken back to the last token that is known.
+        self._give_up(sequence, sequence.table, min(start, len(sequence.tokens) - 1))
         while (copies := sequence.table.reserve(start, start + rows)) is None:
             youngest = self.running[-1]
             building.drop(youngest)
@@ -223,6 +243,11 @@ class Scheduler:
         building.pieces[sequence], building.copies[sequence] = (start, rows), copies
         building.rows -= rows
         return True
+
+    def _give_up(self, sequence: Sequence, table: PageTable, position: int) -> None:
+        """Give the pages back that no query from a position on sees."""
+        if self.window is not None and not sequence.keeps_all:
+            table.give_up(position + 1 - self.window)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Take the pages of a sequence; it is computed again as soon as there are some."""

@@ -32,6 +32,7 @@ class BatchGraph:
     rows: SymInt  # how many tokens are sampled
     logits: Tensor
     attentions: frozenset[tuple[int, int, int]]  # heads, heads of keys and head size of each attention
+    window: int | None  # the most keys that a query sees in any layer; None where it may see all
 
 
 def pools_of(graph: Graph) -> list[Tensor]:
@@ -69,12 +70,10 @@ def batch_graph(graph: Graph, tables: BatchTables, bounds: BatchBounds, history:
     made: tuple[Value, ...] = (history, *modes.values(), rows)
     placed = [(0, node) for node in _copies(graph, tables, bounds, history)] + [(node.index, node) for node in nodes]
     whole = share_subexpressions(rewritten(replace(graph, outputs=(tables.token, logits)), placed, made))
-    attentions = frozenset(
-        (node.named["q"].max_shape[2], *node.named["k_cache"].max_shape[2:])
-        for node in whole.nodes
-        if node.run is paged_attention
-    )
-    return BatchGraph(whole, bounds, tables, modes, rows, logits, attentions)
+    attending = [node.named for node in whole.nodes if node.run is paged_attention]
+    attentions = frozenset((each["q"].max_shape[2], *each["k_cache"].max_shape[2:]) for each in attending)
+    windows = [each["window"] for each in attending]
+    return BatchGraph(whole, bounds, tables, modes, rows, logits, attentions, max(windows) if all(windows) else None)
 
 
 def _copies(graph: Graph, tables: BatchTables, bounds: BatchBounds, history: Tensor) -> list[Node]:

@@ -43,7 +43,10 @@ class BatchRequest:
     def __init__(self, given: Preparation, assembler: Assembler, answer: QueuedAnswer) -> None:
         self.given, self.assembler, self.answer = given, assembler, answer
         limit = len(given.ids) + given.limit
-        self.sequence = Sequence(given.ids, limit, on_host=given.chooser is not None, request=self)
+        penalized = given.sampling.repetition_penalty != 1
+        self.sequence = Sequence(
+            given.ids, limit, on_host=given.chooser is not None, keeps_all=penalized, request=self
+        )
 
     @property
     def wants_logits(self) -> bool:
@@ -228,7 +231,7 @@ class BatchEngine:
         """A pool of pages that nobody has, and the scheduler of nothing."""
         bounds = self._runner.bounds
         pool = PagePool(bounds.pages, bounds.page_size)
-        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows)
+        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows, self._runner.window)
 
     def _wait(self) -> bool:
         """Wait for something to do, and take arrivals and departures; False when the engine is to stop."""

@@ -44,6 +44,7 @@ class FakeRunner:
     ) -> None:
         self.following = following
         self.bounds = BatchBounds(rows, sequences, pages, PAGE_SIZE, context)
+        self.window = None
         self.device = SimpleNamespace(name="a list", lost=False)
         self.memory = SimpleNamespace(total=2_000_000_000, state=0)
         self.gate, self.reading = threading.Event(), threading.Event()

@@ -23,8 +23,8 @@ def next_token(tokens: Tokens[int]) -> int:
 class Paper:
     """Runs steps: a row of the pool holds all tokens up to its own, if those before it were where the pages say."""
 
-    def __init__(self, pool: PagePool) -> None:
-        self.pool = pool
+    def __init__(self, pool: PagePool, window: int | None = None) -> None:
+        self.pool, self.window = pool, window
         self.rows: dict[int, tuple[int, ...]] = {}
         self.sampled: list[int] = []  # of the step before
 
@@ -41,21 +41,25 @@ class Paper:
         for piece in step.pieces:
             table, tokens = piece.sequence.table, piece.sequence.tokens
             assert table is not None
-            slots = table.slots(0, piece.start + piece.count)
+            stop = piece.start + piece.count
+            first = 0 if self.window is None else max(piece.start + 1 - self.window, 0)
+            slots = {place: int(slot) for place, slot in enumerate(table.slots(first, stop), first)}
             if piece.source is None:
                 given = tokens[piece.start : piece.start + piece.count]
             else:
                 assert piece.count == 1
                 given = [self.sampled[piece.source]]
             assert len(given) == piece.count
-            before = self.rows[int(slots[piece.start - 1])] if piece.start else ()
+            before = self.rows[slots[piece.start - 1]] if piece.start else ()
             for place, token in enumerate(given, piece.start):
                 before = (*before, token)
-                assert int(slots[place]) not in written
-                written.add(int(slots[place]))
-                assert self.pool.users(int(slots[place]) // size) == 1
-                self.rows[int(slots[place])] = before
-            assert [self.rows[int(slot)] for slot in slots] == [before[: place + 1] for place in range(len(before))]
+                assert slots[place] not in written
+                written.add(slots[place])
+                assert self.pool.users(slots[place] // size) == 1
+                self.rows[slots[place]] = before
+            assert {place: self.rows[slot] for place, slot in slots.items()} == {
+                place: before[: place + 1] for place in slots
+            }
             if piece.line is not None:
                 found[piece.line] = next_token(before)
         assert sorted(found) == list(range(step.lines))
@@ -75,17 +79,20 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
     draw = random.Random(seed)
     size = draw.choice([1, 2, 4, 16])
     pool = PagePool(draw.randint(6, 40), size)
-    scheduler = Scheduler(pool, draw.randint(1, 24), draw.randint(1, 8), draw.choice([None, 3]))
-    paper = Paper(pool)
+    window = draw.choice([None, None, 2, 9])
+    scheduler = Scheduler(pool, draw.randint(1, 24), draw.randint(1, 8), draw.choice([None, 3]), window)
+    paper = Paper(pool, window)
     prompts = [[draw.randint(0, 1) for _ in range(draw.randint(1, 3 * size + 3))] for _ in range(4)]
     sequences: list[tuple[Sequence, list[int]]] = []
     flight: tuple[Step, list[int]] | None = None
     for turn in itertools.count():
         if turn < 200 and draw.random() < 0.3:
             prompt = draw.choice(prompts) + [draw.randint(0, 1) for _ in range(draw.randint(0, 2))]
-            limit = min(len(prompt) + draw.randint(1, 12), scheduler.longest + 1)
+            keeps_all = draw.random() < 0.2
+            longest = pool.count * size if keeps_all else scheduler.longest
+            limit = min(len(prompt) + draw.randint(1, 12), longest + 1)
             if len(prompt) < limit:
-                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2)
+                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2, keeps_all=keeps_all)
                 scheduler.add(sequence)
                 sequences.append((sequence, prompt))
         if draw.random() < 0.03 and sequences:
@@ -109,6 +116,27 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
         assert sequence.done
         wanted = alone(prompt, sequence.limit)
         assert sequence.tokens == wanted[: len(sequence.tokens)]
+    assert pool.in_use == 0
+
+
+def test_pages_behind_a_window_are_given_back_unless_sampling_reads_them() -> None:
+    pool = PagePool(8, 2)
+    scheduler = Scheduler(pool, 3, 1, window=4)
+    sequence = Sequence(list(range(40)), 50)
+    with pytest.raises(InputError, match="the cache holds 16 in all"):
+        scheduler.add(Sequence(sequence.tokens, sequence.limit, keeps_all=True))
+    scheduler.add(sequence)
+    paper = Paper(pool, 4)
+    used = []
+    while not sequence.done:
+        step = scheduler.schedule()
+        assert step is not None
+        scheduler.read(step, paper.run(step))
+        used.append(pool.in_use)
+        if len(sequence.tokens) == sequence.limit:
+            scheduler.finish(sequence)
+    assert sequence.tokens == alone(list(range(40)), 50)
+    assert max(used) <= 4  # three keys before a piece, its three rows, and what of their pages is not seen
     assert pool.in_use == 0
 
 
