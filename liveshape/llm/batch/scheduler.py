@@ -3,6 +3,7 @@
 Running sequences decode first, a row each; what is left of the step's rows goes to prompts, first come, first served.
 Tokens of the step before may still be on the device: a row then names its line among them. When pages run out, the
 youngest sequence is preempted: it gives its pages back, waits in front of all others and is computed again.
+Sequences of one prompt, such as the answers to one request, compute it once: the first shares all of its pages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from liveshape.errors import InputError, counted
-from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable
+from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable, page_key
 
 
 class Sequence:
@@ -31,6 +32,8 @@ class Sequence:
         self, tokens: list[int], limit: int, *, on_host: bool = False, keeps_all: bool = False, request: Any = None
     ) -> None:
         self.tokens = list(tokens)
+        self.prompt = page_key(b"", tokens)
+        self.shared_rows = len(tokens) - 1  # of sequences with this prompt; the logits of the last are wanted
         self.limit, self.on_host, self.keeps_all, self.request = limit, on_host, keeps_all, request
         self.table: PageTable | None = None  # None while it waits
         self.computed = 0  # rows that are submitted
@@ -205,12 +208,13 @@ class Scheduler:
                 return
             if sequence.unread is not None:
                 continue
-            table = PageTable(self.pool)
-            cached = table.reuse(sequence.tokens)
-            self._give_up(sequence, table, cached)
+            found = self._beginning(sequence)
+            if found is None:
+                continue
+            table, cached = found
             key = table.next_key(sequence.tokens)
             rows = min(len(sequence.tokens) - cached, building.rows, building.prompt_rows)
-            shared_soon = key is not None and key in computing
+            shared_soon = key is not None and key in computing and len(sequence.tokens) - cached > 1
             if shared_soon or not table.has_room(cached, cached + rows):
                 table.release()
                 if shared_soon:
@@ -219,6 +223,26 @@ class Scheduler:
             computing.add(key)
             self._admit(sequence, table, cached)
             yield sequence
+
+    def _beginning(self, sequence: Sequence) -> tuple[PageTable, int] | None:
+        """What the pool has of a sequence, and how many tokens that are; None while its prompt is being computed.
+
+        Pages that are full are known by their tokens; the last of a prompt is shared with a sequence that runs.
+        """
+        rows = sequence.shared_rows
+        same = [each for each in self.running if each.prompt == sequence.prompt and each.table is not None]
+        first = 0 if self.window is None or sequence.keeps_all else rows + 1 - self.window
+        fork = next((each.table for each in same if each.computed >= rows and each.table.holds(first)), None)
+        if fork is None and any(each.computed < rows for each in same):
+            return None
+        table = PageTable(self.pool)
+        cached = table.reuse(sequence.tokens)
+        if fork is not None and cached < rows:
+            table.release()
+            table, cached = fork.fork(), rows
+            table.truncate(rows)
+        self._give_up(sequence, table, cached)
+        return table, cached
 
     def _admit(self, sequence: Sequence, table: PageTable, cached: int) -> None:
         """Let a sequence run, from what the pool has of it."""

@@ -170,6 +170,33 @@ def test_a_beginning_that_is_being_computed_is_waited_for_and_shared() -> None:
     assert [sequence.cached for sequence in sequences] == [0, 12, 12]
 
 
+@pytest.mark.parametrize("length", [1, 2, 8, 10])
+def test_answers_to_one_prompt_compute_it_once_and_share_its_pages(length: int) -> None:
+    pool = PagePool(64, 4)
+    scheduler, paper = Scheduler(pool, 64, 8), Paper(pool)
+    prompt = list(range(length))
+    sequences = [Sequence(prompt, 20) for _ in range(3)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    step = scheduler.schedule()
+    assert step is not None
+    paper.run(step)
+    if length == 1:
+        assert step.rows == 3
+        return
+    assert [(piece.sequence, piece.count) for piece in step.pieces] == [(sequences[0], length)]
+    step = scheduler.schedule()
+    assert step is not None
+    paper.run(step)
+    assert [(piece.sequence, piece.start) for piece in step.pieces] == [
+        (sequences[0], length), (sequences[1], length - 1), (sequences[2], length - 1),
+    ]  # fmt: skip
+    assert [source for source, _ in step.copies] == [step.pieces[0].table.pages[(length - 1) // 4]] * 2
+    full = (length - 1) // 4
+    assert len({tuple(piece.table.pages[:full]) for piece in step.pieces}) == 1
+    assert [sequence.cached for sequence in sequences] == [0, length - 1, length - 1]
+
+
 def test_the_youngest_gives_its_pages_and_what_can_never_fit_is_refused() -> None:
     scheduler = Scheduler(PagePool(4, 2), 8, 4)
     with pytest.raises(InputError, match="the cache holds 8 in all"):
