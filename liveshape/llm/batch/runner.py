@@ -11,9 +11,10 @@ from typing import Any
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
-from liveshape.graph import SymInt
+from liveshape.graph import SymInt, Tensor
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.batch.step_tables import LineSizes, StepTables, tables_of
+from liveshape.llm.engine.origin import Origin
 from liveshape.llm.program.batch_graph import BatchGraph
 from liveshape.llm.program.batched_graph import BatchBounds
 from liveshape.llm.program.token_graph import LOGITS, TOKEN
@@ -30,10 +31,13 @@ _MODES = ((False, False, False), (False, False, True), (True, False, False), (Tr
 
 
 class BatchRunner:
-    """One compiled graph with its weights and pool of pages on a device."""
+    """One compiled graph with its weights and pool of pages on a device; `origin` is the model of its file, if any."""
 
-    def __init__(self, made: BatchGraph, device: Device, progress: Progress | None = None) -> None:
+    def __init__(
+        self, made: BatchGraph, device: Device, progress: Progress | None = None, origin: Origin | None = None
+    ) -> None:
         self._made, self.device = made, device
+        self.origin = origin or Origin("a graph")
         shapes = [(*shape, device.limits) for shape in made.attentions]
         few, tile = (min(most(*shape) for shape in shapes) for most in (few_queries, tile_queries))
         self.lines = LineSizes(few, tile)
@@ -83,6 +87,11 @@ class BatchRunner:
         return self._made.bounds
 
     @property
+    def states(self) -> tuple[Tensor, ...]:
+        """The pools of keys and values and the history, in the order of a saved cache."""
+        return self._made.states
+
+    @property
     def window(self) -> int | None:
         """The most keys that a query sees in any layer; None where it may see all."""
         return self._made.window
@@ -126,3 +135,4 @@ class BatchRunner:
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.close()
+            self.origin.close()

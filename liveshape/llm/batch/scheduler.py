@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from liveshape.errors import InputError, counted
+from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable, page_key
 
 
@@ -25,16 +26,25 @@ class Sequence:
 
     `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
     so no step may be submitted before the last one is read. `keeps_all`: its sampling reads all tokens of the history,
-    so no page behind a window is given back. `request` is whatever the owner keeps with it.
+    so no page behind a window is given back. `continues`: its prompt begins with these tokens, whose pages it shares.
+    `request` is whatever the owner keeps with it.
     """
 
     def __init__(
-        self, tokens: list[int], limit: int, *, on_host: bool = False, keeps_all: bool = False, request: Any = None
+        self,
+        tokens: list[int],
+        limit: int,
+        *,
+        on_host: bool = False,
+        keeps_all: bool = False,
+        continues: KeptSequence | None = None,
+        request: Any = None,
     ) -> None:
         self.tokens = list(tokens)
         self.prompt = page_key(b"", tokens)
         self.shared_rows = len(tokens) - 1  # of sequences with this prompt; the logits of the last are wanted
-        self.limit, self.on_host, self.keeps_all, self.request = limit, on_host, keeps_all, request
+        self.limit, self.on_host, self.keeps_all = limit, on_host, keeps_all
+        self.continues, self.request = continues, request
         self.table: PageTable | None = None  # None while it waits
         self.computed = 0  # rows that are submitted
         self.unread: Piece | None = None  # of the step in flight, which samples its next token
@@ -112,13 +122,21 @@ class Scheduler:
     """Admits, continues and preempts sequences on a pool of pages.
 
     `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once. No query sees
-    more than the last `window` keys, if there is one: pages behind it are given back.
+    more than the last `window` keys, if there is one: pages behind it are given back. The pages of sequences that are
+    `kept` between requests go before anyone is preempted, the least recently used first.
     """
 
     def __init__(
-        self, pool: PagePool, rows: int, sequences: int, prompt_rows: int | None = None, window: int | None = None
+        self,
+        pool: PagePool,
+        rows: int,
+        sequences: int,
+        prompt_rows: int | None = None,
+        window: int | None = None,
+        kept: list[KeptSequence] | None = None,
     ) -> None:
         self.pool, self.rows, self.window = pool, rows, window
+        self.kept = [] if kept is None else kept
         self.prompt_rows = min(rows, prompt_rows or rows)
         self.sequences = min(sequences, rows)
         self.running: list[Sequence] = []  # the oldest first
@@ -166,6 +184,35 @@ class Scheduler:
             self.running.remove(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def keep(self, sequence: Sequence) -> None:
+        """Let what a sequence continues have its rows: those of all tokens but the last, which may have none yet."""
+        kept, rows = sequence.continues, len(sequence.tokens) - 1
+        if kept is None:
+            return
+        table = None if sequence.table is None else sequence.table.fork()
+        if table is not None:
+            table.truncate(rows)
+        kept.replace(sequence.tokens[:rows], table)
+        self._use(kept)
+
+    def _use(self, kept: KeptSequence) -> None:
+        """The pages of others go first from now on."""
+        if kept in self.kept:
+            self.kept.remove(kept)
+            self.kept.append(kept)
+
+    def reclaim(self) -> bool:
+        """Take the pages of a kept sequence; False if none has any."""
+        kept = next((each for each in self.kept if each.table is not None), None)
+        if kept is not None:
+            kept.drop()
+        return kept is not None
+
+    def room_for(self, length: int) -> PageTable | None:
+        """Pages for rows that are computed already; None if there are not enough."""
+        table = PageTable(self.pool)
+        return table if self._makes_room(table, 0, length) and table.reserve(0, length) is not None else None
 
     def schedule(self) -> Step | None:
         """The next step; None if every sequence waits for a token that is in flight, or there is none."""
@@ -215,7 +262,7 @@ class Scheduler:
             key = table.next_key(sequence.tokens)
             rows = min(len(sequence.tokens) - cached, building.rows, building.prompt_rows)
             shared_soon = key is not None and key in computing and len(sequence.tokens) - cached > 1
-            if shared_soon or not table.has_room(cached, cached + rows):
+            if shared_soon or not self._makes_room(table, cached, cached + rows):
                 table.release()
                 if shared_soon:
                     continue
@@ -227,22 +274,39 @@ class Scheduler:
     def _beginning(self, sequence: Sequence) -> tuple[PageTable, int] | None:
         """What the pool has of a sequence, and how many tokens that are; None while its prompt is being computed.
 
-        Pages that are full are known by their tokens; the last of a prompt is shared with a sequence that runs.
+        Pages that are full are known by their tokens; the last of a prompt is shared with a sequence that runs, or
+        with the one that it continues.
         """
-        rows = sequence.shared_rows
-        same = [each for each in self.running if each.prompt == sequence.prompt and each.table is not None]
-        first = 0 if self.window is None or sequence.keeps_all else rows + 1 - self.window
-        fork = next((each.table for each in same if each.computed >= rows and each.table.holds(first)), None)
-        if fork is None and any(each.computed < rows for each in same):
+        rows, kept = sequence.shared_rows, sequence.continues
+        same = [each for each in self.running if each.prompt == sequence.prompt]
+        known = [(each.table, rows) for each in same if each.computed >= rows]
+        if kept is not None:
+            known.append((kept.table, min(len(kept.tokens), rows)))
+            self._use(kept)
+        back = None if sequence.keeps_all else self.window
+        found = [
+            (table, count)
+            for table, count in known
+            if table is not None and table.holds(0 if back is None else count + 1 - back)
+        ]
+        if not found and any(each.computed < rows for each in same):
             return None
         table = PageTable(self.pool)
         cached = table.reuse(sequence.tokens)
-        if fork is not None and cached < rows:
+        fork, count = max(found, key=lambda each: each[1], default=(table, 0))
+        if cached < count:
             table.release()
-            table, cached = fork.fork(), rows
-            table.truncate(rows)
+            table, cached = fork.fork(), count
+            table.truncate(count)
         self._give_up(sequence, table, cached)
         return table, cached
+
+    def _makes_room(self, table: PageTable, start: int, stop: int) -> bool:
+        """Whether there are pages to write rows in, those of kept sequences if need be."""
+        while not table.has_room(start, stop):
+            if not self.reclaim():
+                return False
+        return True
 
     def _admit(self, sequence: Sequence, table: PageTable, cached: int) -> None:
         """Let a sequence run, from what the pool has of it."""
@@ -259,6 +323,8 @@ class Scheduler:
         # Steps that are not read yet may have to be taken back to the last token that is known.
         self._give_up(sequence, sequence.table, min(start, len(sequence.tokens) - 1))
         while (copies := sequence.table.reserve(start, start + rows)) is None:
+            if self.reclaim():
+                continue
             youngest = self.running[-1]
             building.drop(youngest)
             self._preempt(youngest)

@@ -32,6 +32,7 @@ class BatchGraph:
     rows: SymInt  # how many tokens are sampled
     logits: Tensor
     attentions: frozenset[tuple[int, int, int]]  # heads, heads of keys and head size of each attention
+    states: tuple[Tensor, ...]  # the pools of keys and values and the history, in the order of a saved cache
     window: int | None  # the most keys that a query sees in any layer; None where it may see all
 
 
@@ -73,7 +74,10 @@ def batch_graph(graph: Graph, tables: BatchTables, bounds: BatchBounds, history:
     attending = [node.named for node in whole.nodes if node.run is paged_attention]
     attentions = frozenset((each["q"].max_shape[2], *each["k_cache"].max_shape[2:]) for each in attending)
     windows = [each["window"] for each in attending]
-    return BatchGraph(whole, bounds, tables, modes, rows, logits, attentions, max(windows) if all(windows) else None)
+    pools = {*pools_of(whole), history}
+    states = tuple(tensor for tensor in whole.tensors if tensor in pools)
+    window = max(windows) if all(windows) else None
+    return BatchGraph(whole, bounds, tables, modes, rows, logits, attentions, states, window)
 
 
 def _copies(graph: Graph, tables: BatchTables, bounds: BatchBounds, history: Tensor) -> list[Node]:

@@ -10,13 +10,15 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
 from liveshape.errors import EngineClosed, InputError, LiveshapeError, QueueFull, counted
+from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
@@ -24,7 +26,6 @@ from liveshape.llm.generation.assembling import Assembler
 from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.preparing import Preparation, prepare
 from liveshape.llm.generation.prompts import ContextError
-from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
@@ -32,6 +33,8 @@ from liveshape.llm.serving.queued_answer import QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.run.executor import Pending
 
+Found = TypeVar("Found")
+Call = Callable[[Scheduler, BatchRunner], Any]
 # What belongs to a single sequence and its KV cache, or reads a stream in the caller's thread.
 _SINGLE = ("lookahead", "lookahead_tokens", "streamer", "stats")
 _LOOK = 0.02  # seconds between two looks at whether all requests have ended
@@ -40,12 +43,15 @@ _LOOK = 0.02  # seconds between two looks at whether all requests have ended
 class BatchRequest:
     """A request that was accepted: its sequence, its options, and where its responses go."""
 
-    def __init__(self, given: Preparation, assembler: Assembler, answer: QueuedAnswer) -> None:
+    def __init__(
+        self, given: Preparation, assembler: Assembler, answer: QueuedAnswer, continues: KeptSequence | None
+    ) -> None:
         self.given, self.assembler, self.answer = given, assembler, answer
         limit = len(given.ids) + given.limit
         penalized = given.sampling.repetition_penalty != 1
+        on_host = given.chooser is not None
         self.sequence = Sequence(
-            given.ids, limit, on_host=given.chooser is not None, keeps_all=penalized, request=self
+            given.ids, limit, on_host=on_host, keeps_all=penalized, continues=continues, request=self
         )
 
     @property
@@ -75,12 +81,14 @@ class BatchEngine:
     ) -> None:
         self._runner, self.tokenizer, self._description = runner, tokenizer, description
         self._max_waiting, self._prompt_rows, self._reload = max_waiting, prompt_rows, reload
+        self._kept: list[KeptSequence] = []
         self._pool, self._scheduler = self._emptied()
         self._memory = runner.memory
         self._changed = threading.Condition()  # of a lock that its holder may take again
         self._arrived: deque[BatchRequest] = deque()
         self._left: deque[BatchRequest] = deque()  # whose readers want no more, while they run
         self._requests: dict[QueuedAnswer, BatchRequest] = {}  # those that have not ended
+        self._calls: deque[tuple[Call, Future[Any]]] = deque()
         self._flight: tuple[Step, Pending] | None = None
         self._closing = self._stopped = False
         self._generated = self._prompted = self._steps = 0
@@ -147,9 +155,11 @@ class BatchEngine:
             )
 
     def generate(
-        self, prompt: Prompt, **options: Unpack[GenerationOptions]
-    ) -> AsyncGenerator[GenerationResponse, None]:
+        self, prompt: Prompt, *, continues: KeptSequence | None = None, **options: Unpack[GenerationOptions]
+    ) -> QueuedAnswer:
         """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
+
+        `continues` is what an `EngineSequence` keeps: token ids that the prompt begins with.
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
@@ -168,7 +178,7 @@ class BatchEngine:
                 "shorten the prompt, or give the cache more memory (cache_bytes, --cache-size)"
             ) from error
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
-        request = BatchRequest(prepared, assembler, QueuedAnswer(self._leave))
+        request = BatchRequest(prepared, assembler, QueuedAnswer(self._leave), continues)
         self._scheduler.check(request.sequence)
         with self._changed:
             if self._closing:
@@ -195,6 +205,27 @@ class BatchEngine:
             else:
                 self._left.append(request)
 
+    def locked(self, change: Callable[[Scheduler], Found]) -> Found:
+        """Look at the scheduler or change it while no step is made.
+
+        Example: `engine.locked(lambda scheduler: scheduler.kept.append(kept))`.
+        """
+        with self._changed:
+            return change(self._scheduler)
+
+    async def between_steps(self, call: Callable[[Scheduler, BatchRunner], Found]) -> Found:
+        """Call a function of the scheduler and the runner in the thread of the engine, between two steps.
+
+        Example: `rows = await engine.between_steps(lambda scheduler, runner: read_rows(runner, table, 20))`.
+        """
+        future: Future[Found] = Future()
+        with self._changed:
+            if self._closing:
+                raise EngineClosed("the engine was closed and takes no more requests")
+            self._calls.append((call, future))
+            self._changed.notify_all()
+        return await asyncio.wrap_future(future)
+
     async def close(self, grace: float = 0) -> None:
         """Take no more requests, let those that are there end within `grace` seconds, and end the others.
 
@@ -216,6 +247,7 @@ class BatchEngine:
         try:
             while self._wait():
                 self._reopen_if_lost()
+                self._run_calls()
                 try:
                     self._step()
                 except Exception as error:  # of the device or of a bug: no sequence can go on from here
@@ -223,20 +255,26 @@ class BatchEngine:
         finally:
             with self._changed:
                 self._closing = True
-                self._end_all(EngineClosed("the engine was closed before this answer ended; ask again"))
+                closed = EngineClosed("the engine was closed before this answer ended; ask again")
+                self._end_all(closed)
+                for _, future in self._calls:
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(closed)
             with suppress(LiveshapeError):
                 self._runner.close()
 
     def _emptied(self) -> tuple[PagePool, Scheduler]:
         """A pool of pages that nobody has, and the scheduler of nothing."""
-        bounds = self._runner.bounds
+        bounds, window = self._runner.bounds, self._runner.window
         pool = PagePool(bounds.pages, bounds.page_size)
-        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows, self._runner.window)
+        for kept in self._kept:
+            kept.table = None  # of the pool before
+        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows, window, self._kept)
 
     def _wait(self) -> bool:
         """Wait for something to do, and take arrivals and departures; False when the engine is to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self._requests or self._flight is not None or self._stopped)
+            self._changed.wait_for(lambda: self._requests or self._flight is not None or self._calls or self._stopped)
             if self._stopped:
                 return False
             while self._arrived:
@@ -246,6 +284,16 @@ class BatchEngine:
             while self._left:
                 self._end(self._left.popleft())
             return True
+
+    def _run_calls(self) -> None:
+        """Make the calls that wait for a moment between two steps."""
+        while self._calls:
+            call, future = self._calls.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call(self._scheduler, self._runner))
+                except BaseException as error:  # of this call alone
+                    future.set_exception(error)
 
     def _step(self) -> None:
         """Submit the next step, then read the one before it."""
@@ -294,6 +342,9 @@ class BatchEngine:
         response = assembler.put(request.sequence.tokens[-1], logits, chooser is not None and chooser.complete)
         request.answer.put(response)
         if response.finish_reason is not None:
+            with self._changed:
+                if not request.answer.closed:  # or what it continues may go on otherwise
+                    self._scheduler.keep(request.sequence)
             self._end(request)
 
     def _end(self, request: BatchRequest, error: BaseException | None = None) -> None:

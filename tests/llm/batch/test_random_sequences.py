@@ -1,4 +1,5 @@
-"""Random arrivals, lengths, cancels and small pools against each sequence alone: the same tokens, the same logits."""
+"""Random arrivals, lengths, cancels, forks, truncates and small pools against each sequence alone: the same tokens, the
+same logits."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.loading import PAGE_SIZE, load_runner
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
@@ -56,16 +58,34 @@ class Crowd:
         self.runner, self.context = runner, bounds.context
         self.pool = PagePool(bounds.pages, bounds.page_size)
         self.scheduler = Scheduler(self.pool, bounds.rows, bounds.sequences, self.draw.choice([None, 3]))
+        self.forks = 0  # that began with a copy of a page
         self.logits: dict[Sequence, list[Any]] = {}
         self.flight: tuple[Step, Any] | None = None
 
-    def add(self, tokens: list[int], limit: int) -> None:
-        sequence = Sequence(tokens, limit)
+    def add(self, tokens: list[int], kept: KeptSequence | None = None) -> None:
+        sequence = Sequence(tokens, min(len(tokens) + self.draw.randint(1, 12), self.context), continues=kept)
         self.logits[sequence] = []
         self.scheduler.add(sequence)
 
+    @property
+    def kept(self) -> list[KeptSequence]:
+        """Those that no sequence goes on from now."""
+        busy = {each.continues for each in (*self.scheduler.running, *self.scheduler.waiting)}
+        return [each for each in self.scheduler.kept if each not in busy]
+
+    def go_on(self, kept: KeptSequence) -> None:
+        """A sequence that goes on from one that was kept, from a fork of it, or from a part of either."""
+        few = [self.draw.randint(4, 90) for _ in range(3)]
+        if self.draw.random() < 0.6:
+            kept = kept.fork()
+            self.scheduler.kept.append(kept)
+        if self.draw.random() < 0.5 or len(kept.tokens) > 30:
+            kept.truncate(self.draw.randint(0, min(len(kept.tokens), 30)))
+        self.add([*kept.tokens, *few[: self.draw.randint(1, 3)]], kept)
+
     def step(self) -> None:
         step = self.scheduler.schedule()
+        self.forks += 0 if step is None else len(step.copies)
         pending = None if step is None else self.runner.submit(step, [Sampling()] * step.lines, logits=True)
         if self.flight is not None:
             self.read(*self.flight)
@@ -77,6 +97,7 @@ class Crowd:
         for sequence in self.scheduler.read(step, token.reshape(-1).tolist()):
             self.logits[sequence].append(logits[lines[sequence]])
             if len(sequence.tokens) == sequence.limit:
+                self.scheduler.keep(sequence)
                 self.scheduler.finish(sequence)
 
     def run(self, count: int, prompts: list[list[int]]) -> None:
@@ -85,9 +106,15 @@ class Crowd:
         while left or self.scheduler.running or self.scheduler.waiting or self.flight is not None:
             while left and self.draw.random() < 0.4:
                 left -= 1
+                chosen = self.draw.random()
+                if chosen < 0.4 and (kept := self.kept):
+                    self.go_on(self.draw.choice(kept))
+                    continue
                 prompt = self.draw.choice(prompts)
-                prompt = [*prompt[: self.draw.randint(1, len(prompt))], self.draw.randint(4, 90)]
-                self.add(prompt, min(len(prompt) + self.draw.randint(1, 12), self.context))
+                if chosen < 0.8:
+                    prompt = [*prompt[: self.draw.randint(1, len(prompt))], self.draw.randint(4, 90)]
+                self.scheduler.kept.append(KeptSequence())
+                self.add(prompt, self.scheduler.kept[-1] if self.draw.random() < 0.5 else None)
             if self.draw.random() < 0.02 and self.scheduler.running:
                 self.scheduler.finish(self.draw.choice(self.scheduler.running))
             self.step()
@@ -98,6 +125,9 @@ def check(kind: Kind, runner: BatchRunner, count: int, seed: int) -> None:
     prompts = [[draw.randint(4, 90) for _ in range(draw.randint(2, 26))] for _ in range(4)]
     crowd = Crowd(runner, seed)
     crowd.run(count, prompts)
+    assert crowd.forks > 0
+    while crowd.scheduler.reclaim():
+        pass
     assert crowd.pool.in_use == 0
     options: dict[str, Any] = {"half_cache": kind.half_cache, "activations": kind.activations}
     with LanguageModel.load(program(kind.tiny), **options) as model:
