@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from liveshape.errors import InputError
-from liveshape.llm.generation.generating import generate, stream_generate
+from liveshape.llm import generate, stream_generate
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import FakeModel, plain
 
