@@ -20,22 +20,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from liveshape.llm.generation.conversation import Conversation
-from liveshape.llm.generation.generating import generate, load, stream_generate
+from liveshape.llm.generation.generating import load, stream_generate
 from liveshape.llm.generation.logprobs import Logprobs
 from liveshape.llm.generation.options import GenerationOptions
 from liveshape.llm.generation.prompts import ContextError
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
+from liveshape.llm.many_prompts import generate
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.text.tokenizer import StreamDecoder, Tokenizer
 
 if TYPE_CHECKING:
     from liveshape.llm.language_model import LanguageModel
     from liveshape.llm.serving.engine_opening import open_engine
+    from liveshape.llm.serving.engine_sequence import EngineSequence
 
 __all__ = [
     "ContextError",
     "Conversation",
+    "EngineSequence",
     "GenerationOptions",
     "GenerationResponse",
     "LanguageModel",
@@ -61,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from liveshape.llm.serving.engine_opening import open_engine
 
         return open_engine
+    if name == "EngineSequence":
+        from liveshape.llm.serving.engine_sequence import EngineSequence
+
+        return EngineSequence
     raise AttributeError(f"module 'liveshape.llm' has no attribute {name!r}")
 
 

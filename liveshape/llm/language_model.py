@@ -32,10 +32,9 @@ from liveshape.llm.engine.origin import Origin
 from liveshape.llm.engine.session import Session
 from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, max_draft_tokens
 from liveshape.llm.engine.stream import Stream
-from liveshape.llm.program.context import checked_context, larger_context, with_context
+from liveshape.llm.program.context import checked_context, larger_context, rotation_of, with_context
 from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.rotary_tables import changed_frequencies
-from liveshape.llm.program.token_graph import CONTEXT, constants_of, parameters_of, token_graph
+from liveshape.llm.program.token_graph import CONTEXT, constants_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
@@ -89,8 +88,9 @@ class LanguageModel:
                 graph = halve_caches(graph)
             made = token_graph(graph, constants if context is None else {**constants, CONTEXT: context})
             program.close()
-            turned = _rotation(constants, made.description.max_context)
-            origin = Origin(file.name, source, program.data, activations, turned)
+            turned = rotation_of(constants, made.description.max_context)
+            options = {"half_cache": half_cache, "activations": activations, "max_context": max_context}
+            origin = Origin(file.name, source, program.data, activations, turned, options)
             return cls(Engine(made, target.device, progress), origin)
         except UnsupportedError as error:
             _close(program, source)
@@ -151,6 +151,11 @@ class LanguageModel:
     def engine(self) -> Engine:
         """The engine: graph, weights and KV cache; for inspection."""
         return self._engine
+
+    @property
+    def origin(self) -> Origin:
+        """The identity of the program: its bytes, and how it was loaded."""
+        return self._origin
 
     @property
     def device(self) -> Device:
@@ -392,12 +397,6 @@ def _sampling(given: Sampling | None) -> Sampling:
     if given is not None and not isinstance(given, Sampling):
         raise InputError(f"sampling must be a Sampling or None, {_short(given)} was given")
     return given or Sampling()
-
-
-def _rotation(constants: dict[str, Any], context: int) -> bytes:
-    """Bytes that identify RoPE scaling for a context, if it differs from the file's; for the checksum."""
-    parameters, own = parameters_of(constants), constants.get(CONTEXT)
-    return changed_frequencies(parameters, own, context) if isinstance(own, int) else b""
 
 
 def _close(program: Program | None, source: Source) -> None:

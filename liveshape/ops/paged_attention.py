@@ -5,12 +5,15 @@ Tables on the device say which of them belong together, so that the plan stays w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
 from liveshape.graph import Limits
+from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.graph.traits import Product, Role
+from liveshape.graph.traits import CacheRows, Product, Role
+from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops import attention_heuristics as heuristics
 from liveshape.ops.attention import (
@@ -28,9 +31,22 @@ from liveshape.ops.registry import op
 
 PAGED = Kernels.of_cache("paged")
 PAGED_WITH_SINKS = Kernels.of_cache("paged", SOFTMAX="with_sinks")
+COPY_PAGES = Kernel.load("attention/copy_pages")
 
+COPY = 2  # numbers: source and target
 _LINE = 4  # numbers: first row of q, queries, position of the first, sequence
 _NO_WINDOW = (1 << 32) - 1  # keys: more than any sequence has
+
+
+@op("liveshape.copy_pages", mutates=("pool",), cache=CacheRows({"pool": 1}, "copies"))
+def copy_pages(pool: LiveTensor, copies: LiveTensor, page_size: int, out: Any) -> Iterator[Dispatch]:
+    """Copy pages of a pool [1, slots, ..], each line (source, target) of [C, 2] after the one before it."""
+    _check_pages(pool, page_size)
+    if copies.shape[1:] != (COPY,):
+        raise ShapeError(f"copies {copies.shape}: a source and a target for each is needed")
+    count = page_size * prod(pool.shape[2:])
+    if copies.shape[0]:
+        yield COPY_PAGES(pool, copies, count=count, copies=copies.shape[0], threads=count)
 
 
 @op("liveshape.paged_attention", role=Role.ATTENTION, product=Product(attended_in_lines))
@@ -99,9 +115,13 @@ def _check(
             f"queries {q.shape}, lines {units.shape} and a block table {block_table.shape} must be [1, rows, heads, "
             f"size], [lines, {_LINE}] and [sequences, pages]"
         )
-    if page_size <= 0 or k.shape[1] % page_size:
+    _check_pages(k, page_size)
+
+
+def _check_pages(pool: LiveTensor, page_size: int) -> None:
+    if page_size <= 0 or pool.shape[1] % page_size:
         raise ShapeError(
-            f"{k.shape[1]} rows of a cache are not whole pages of {page_size}; give it a multiple of these"
+            f"{pool.shape[1]} rows of a cache are not whole pages of {page_size}; give it a multiple of these"
         )
 
 

@@ -33,17 +33,27 @@ def _may_follow(graph: Graph, node: Node) -> bool:
     """Whether a node may share another's plan: it sets shapes alone, each of them once, before anybody reads it."""
     if node.reads_data or node.control or not all(isinstance(value, Tensor) for value in node.written):
         return False
-    state = {node.args[position] for position in node.cache_axes}
+    caches = _caches(node)
     for value in node.written:
-        if graph.writers[value] != (node.index,):
-            return False
-        if value not in state and any(reader <= node.index for reader in graph.consumers[value]):
+        if value in caches:
+            continue
+        if graph.writers[value] != (node.index,) or any(reader <= node.index for reader in graph.consumers[value]):
             return False
     # A shape or a number that is set twice, or after it is read, is another one at another node.
     return all(
-        len(writers := graph.writers[value]) <= 1 and all(writer < node.index or value in state for writer in writers)
+        len(setting := _setting(graph, value)) <= 1 and all(each < node.index for each in setting)
         for value in node.inputs
     )
+
+
+def _caches(node: Node) -> set[Any]:
+    """What a node writes or reads as rows of a cache, whose own shape it leaves as it is."""
+    return {node.args[position] for position in node.cache_axes}
+
+
+def _setting(graph: Graph, value: Value) -> list[int]:
+    """The nodes that may set the shape or the number of a value."""
+    return [index for index in graph.writers[value] if value not in _caches(graph.nodes[index])]
 
 
 def _signature(node: Node, region: int, tensors: Sequence[LiveTensor]) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ class Answers:
         self._tasks = [asyncio.create_task(self._read(index)) for index in range(len(sources))]
         self._open = set(range(len(sources)))
         self.prompt_tokens = [0] * len(sources)
+        self.cached_tokens = [0] * len(sources)
         self.generated_tokens = [0] * len(sources)
 
     async def responses(self, ping: float | None = None) -> AsyncIterator[tuple[int, GenerationResponse] | None]:
@@ -53,6 +54,7 @@ class Answers:
             if found.finish_reason is not None:
                 self._open.discard(index)
             self.prompt_tokens[index] = found.prompt_tokens
+            self.cached_tokens[index] = found.cached_tokens
             self.generated_tokens[index] = found.generation_tokens
             yield index, found
             # A long backlog must not keep the event loop from other clients.

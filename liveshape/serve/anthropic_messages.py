@@ -73,7 +73,7 @@ class AnthropicMessage:
                 parts += reader.take(each[1])
                 if reader.cut:
                     await answers.stop(0)
-        made = self._message(answers.prompt_tokens[0])
+        made = self._message(_usage(answers))
         blocks: list[dict[str, Any]] = []
         for part in parts:
             if not blocks or not _continues(blocks[-1], part):
@@ -84,7 +84,6 @@ class AnthropicMessage:
                 block["input"] = _arguments(block["input"])
         made["content"] = blocks
         made |= _ending(reader)
-        made["usage"]["output_tokens"] = answers.generated_tokens[0]
         return made
 
     async def events(
@@ -92,7 +91,9 @@ class AnthropicMessage:
     ) -> AsyncGenerator[bytes, None]:
         """The answer as events."""
         reader = ChosenText.of(self.chat, tokenizer, ids)
-        yield _event({"type": "message_start", "message": self._message(len(ids))})
+        yield _event(
+            {"type": "message_start", "message": self._message({"input_tokens": len(ids), "output_tokens": 0})}
+        )
         yield _event({"type": "ping"})
         index, open_block = -1, dict[str, Any]()
         async for each in answers.responses(ping):
@@ -113,11 +114,10 @@ class AnthropicMessage:
                 await answers.stop(0)
         if open_block:
             yield _event({"type": "content_block_stop", "index": index})
-        told = {"output_tokens": answers.generated_tokens[0]}
-        yield _event({"type": "message_delta", "delta": _ending(reader), "usage": told})
+        yield _event({"type": "message_delta", "delta": _ending(reader), "usage": _usage(answers)})
         yield _event({"type": "message_stop"})
 
-    def _message(self, prompt_tokens: int) -> dict[str, Any]:
+    def _message(self, usage: dict[str, int]) -> dict[str, Any]:
         return {
             "id": self.identity,
             "type": "message",
@@ -126,8 +126,18 @@ class AnthropicMessage:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {"input_tokens": prompt_tokens, "output_tokens": 0},
+            "usage": usage,
         }
+
+
+def _usage(answers: Answers) -> dict[str, int]:
+    """The tokens of an answer; those of the prompt that were in the cache are told apart from the others."""
+    cached = answers.cached_tokens[0]
+    return {
+        "input_tokens": answers.prompt_tokens[0] - cached,
+        "cache_read_input_tokens": cached,
+        "output_tokens": answers.generated_tokens[0],
+    }
 
 
 # Requests

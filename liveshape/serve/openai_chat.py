@@ -72,7 +72,7 @@ class ChatCompletion:
             }
             for index, reader in enumerate(readers)
         ]
-        told = usage(answers.prompt_tokens[0], sum(answers.generated_tokens))
+        told = usage(answers, self.chat.count)
         return {**self._heading("chat.completion"), "choices": choices, "usage": told}
 
     async def chunks(
@@ -97,7 +97,7 @@ class ChatCompletion:
             if reader.finish is not None:
                 yield self._chunk(index, {}, finish_reason(reader))
         if self.usage:
-            told = usage(answers.prompt_tokens[0], sum(answers.generated_tokens))
+            told = usage(answers, self.chat.count)
             yield event({**self._heading("chat.completion.chunk"), "choices": [], "usage": told})
         yield DONE
 

@@ -76,7 +76,7 @@ class Completion:
             rows = [likely.row(response) for response in responses]
             text = "".join(response.text for response in responses)
             choices.append(_choice(index, text, responses[-1], _joined(rows) if "logprobs" in self.options else None))
-        return {**self._heading, "choices": choices, "usage": self._usage(answers)}
+        return {**self._heading, "choices": choices, "usage": usage(answers, self.count)}
 
     async def chunks(self, answers: Answers, tokenizer: Tokenizer, ping: float) -> AsyncGenerator[bytes, None]:
         """The texts as events."""
@@ -92,11 +92,8 @@ class Completion:
                 choice = _choice(index, response.text, response, row)
                 yield event({**self._heading, "choices": [choice], **told})
         if self.usage:
-            yield event({**self._heading, "choices": [], "usage": self._usage(answers)})
+            yield event({**self._heading, "choices": [], "usage": usage(answers, self.count)})
         yield DONE
-
-    def _usage(self, answers: Answers) -> dict[str, int]:
-        return usage(sum(answers.prompt_tokens[:: self.count]), sum(answers.generated_tokens))
 
     @property
     def _heading(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from liveshape.llm.generation.constraint import grammar_of
 from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.serve.answers import Answers
 from liveshape.serve.chat_request import sampling_options, stop_option
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal, refused
@@ -72,13 +73,15 @@ def usage_wanted(fields: Fields, stream: bool) -> bool:
     return wanted
 
 
-def usage(prompt: int, generated: int) -> dict[str, int]:
-    """The tokens of a request.
-
-    >>> usage(3, 4)["total_tokens"]
-    7
-    """
-    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+def usage(answers: Answers, count: int) -> dict[str, Any]:
+    """The tokens of a request of `count` answers to each prompt, which counts once."""
+    prompt, generated = sum(answers.prompt_tokens[::count]), sum(answers.generated_tokens)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(answers.cached_tokens[::count])},
+    }
 
 
 def likely_token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:

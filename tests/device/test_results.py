@@ -97,7 +97,7 @@ def test_threads_read_at_the_same_time() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(1800)
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
 

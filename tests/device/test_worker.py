@@ -45,7 +45,7 @@ class Counted:
         return getattr(self._inner, name)
 
     def finish(self, encoder: Any) -> Any:
-        self.gate.wait(120)
+        self.gate.wait(1800)
         self.threads.append(threading.current_thread().name)
         if self.refuses:
             raise ValueError("the end is refused")
@@ -68,7 +68,7 @@ def doubling(device: WebGpuDevice, rows: int = 9) -> Executor:
 def test_calls_keep_their_order_and_their_errors() -> None:
     worker, seen = Worker("test"), list[int]()
     gate = threading.Event()
-    jobs = [worker.start(lambda: gate.wait(120))] + [worker.start(lambda n=n: seen.append(n)) for n in range(50)]
+    jobs = [worker.start(lambda: gate.wait(1800))] + [worker.start(lambda n=n: seen.append(n)) for n in range(50)]
     assert worker.busy
     assert not seen
     gate.set()
@@ -125,7 +125,7 @@ last = Last(worker)
 
 def test_calls_end_however_late_they_are_put() -> None:
     """After the finalizer of the worker, and when the interpreter has no threads any more."""
-    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=1800, check=False)
     assert (done.returncode, done.stdout.split("\n")) == (0, ["1", "late 2 3", "at the end 4", ""]), done.stderr
 
 
@@ -153,13 +153,13 @@ def test_a_call_is_made_by_whoever_puts_it_where_no_thread_begins(monkeypatch: p
 
 def test_several_wait_for_one() -> None:
     worker, gate, found = Worker("test"), threading.Event(), list[int]()
-    job = worker.start(lambda: gate.wait(120) and 5)
+    job = worker.start(lambda: gate.wait(1800) and 5)
     threads = [threading.Thread(target=lambda: found.append(job.wait())) for _ in range(4)]
     for thread in threads:
         thread.start()
     gate.set()
     for thread in threads:
-        thread.join(120)
+        thread.join(1800)
     assert found == [5] * 4
 
 
@@ -318,6 +318,6 @@ def test_threads_share_a_device_that_leaves_submits_to_its_own(device: WebGpuDev
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(1800)
     assert not any(thread.is_alive() for thread in threads)
     assert not wrong

@@ -149,7 +149,7 @@ def test_an_abandoned_stream_is_collected_anywhere(
 
             thread = threading.Thread(target=generate, daemon=True)
             thread.start()
-            thread.join(300)
+            thread.join(1800)
     finally:
         gc.enable()
     assert got == expected

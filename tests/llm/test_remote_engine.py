@@ -65,7 +65,7 @@ async def whole(answer: AsyncGenerator[GenerationResponse, None]) -> list[int]:
 
 
 def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(steps(), 120))
+    asyncio.run(asyncio.wait_for(steps(), 1800))
 
 
 def test_tokens_of_many_and_what_is_refused(engine: RemoteEngine) -> None:

@@ -32,7 +32,7 @@ class Gate:
 
     def __call__(self, cache: list[int]) -> int:
         self.reached.set()
-        assert self.open.wait(60)
+        assert self.open.wait(1800)
         return A + len(cache) % 20
 
 
@@ -149,7 +149,7 @@ def test_closing_a_request_in_its_prompt_ends_it_at_the_next_chunk() -> None:
 
         def flush() -> None:
             reached.set()
-            assert let.wait(60)
+            assert let.wait(1800)
 
         model.device.flush = flush
         answer = engine.generate(list(range(100)), max_tokens=4)

@@ -186,7 +186,7 @@ def in_threads(*work: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(1800)
     assert not any(thread.is_alive() for thread in threads)
     if errors:
         raise errors[0]

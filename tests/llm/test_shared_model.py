@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from liveshape.errors import InputError
-from liveshape.llm.generation.generating import generate, stream_generate
+from liveshape.llm import generate, stream_generate
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import FakeModel, plain
 
@@ -43,7 +43,7 @@ def test_whole_texts_in_two_threads(tokenizer: Tokenizer) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(1800)
     assert wrong == []
 
 
@@ -68,7 +68,7 @@ def test_the_beginning_of_a_text_is_not_parted(tokenizer: Tokenizer) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(1800)
     assert sorted(set(begins)) == sorted(tuple(ids) for ids in IDS.values())
 
 

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from liveshape.errors import UnsupportedError
 from liveshape.llm.engine.fair_lock import FairLock
+from liveshape.llm.engine.origin import Origin
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.text.tokenizer import Tokenizer
@@ -117,6 +118,7 @@ class FakeModel:
         self.positional = True
         self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
         self.lock = FairLock()
+        self.origin = Origin("a list")
 
     @property
     def position(self) -> int:

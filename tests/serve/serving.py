@@ -24,7 +24,7 @@ from liveshape.serve.service import Service
 from tests.llm.batch.fake_runner import FakeRunner, fake_engine
 from tests.llm.texts import END, START, FakeModel, byte_level
 
-PATIENCE = 60  # seconds after which a test that waits has failed
+PATIENCE = 1800  # seconds after which a test that waits will wait for ever
 # With tools and calls, as Hermes and Qwen have them.
 TEMPLATE = (
     "{% if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}"

@@ -46,11 +46,16 @@ def ask(client: anthropic.Anthropic, text: str, **options: Any) -> Any:
     return client.messages.create(**{"model": "story", "max_tokens": 200, "messages": user(text), **options})
 
 
+def prompt_tokens(usage: Any) -> int:
+    """All of them: those that were in the cache are told apart."""
+    return int(usage.input_tokens + usage.cache_read_input_tokens)
+
+
 def test_a_message(client: anthropic.Anthropic) -> None:
     answer = ask(client, "hi", system="Be brief.", metadata={"user_id": "me"})
     assert [(block.type, block.text) for block in answer.content] == [("text", "Hello, you.")]
     assert (answer.role, answer.stop_reason, answer.stop_sequence) == ("assistant", "end_turn", None)
-    assert answer.usage.input_tokens > 10
+    assert prompt_tokens(answer.usage) > 10
     assert answer.usage.output_tokens > 5
 
 
@@ -70,6 +75,9 @@ def test_a_stream_says_the_same(client: anthropic.Anthropic) -> None:
         for one, other in zip(whole.content, final.content, strict=True):
             assert one.model_dump(exclude={"id"}) == other.model_dump(exclude={"id", "parsed_output"})
         assert (final.stop_reason, final.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+        assert prompt_tokens(final.usage) == prompt_tokens(whole.usage)
+        # The same prompt again: all but what lies behind its last full page, or its last token.
+        assert 1 <= final.usage.input_tokens <= 4
 
 
 def test_the_events_of_a_stream(client: anthropic.Anthropic) -> None:
@@ -103,7 +111,7 @@ def test_reasoning_is_a_block_of_its_own(client: anthropic.Anthropic) -> None:
 
 def test_tokens_are_counted_as_they_are_used(client: anthropic.Anthropic) -> None:
     counted = client.messages.count_tokens(model="story", messages=user("hi"), system="Be brief.").input_tokens
-    assert counted == ask(client, "hi", system="Be brief.").usage.input_tokens
+    assert counted == prompt_tokens(ask(client, "hi", system="Be brief.").usage)
 
 
 def test_a_call_that_must_be_is_one(client: anthropic.Anthropic) -> None:

@@ -20,7 +20,7 @@ from liveshape.serve.page import page
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.request_log import JsonLines, logger
 from tests.llm.texts import FakeModel, chatty, plain
-from tests.serve.serving import Served, scripted, served, until
+from tests.serve.serving import PATIENCE, Served, scripted, served, until
 
 SAYS = {"hi": "Hello, you."}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -121,7 +121,7 @@ def test_a_broken_body_is_an_error_of_the_client(server: Served, route: str, bod
 def test_a_body_that_is_too_long_is_refused_whatever_it_says_of_its_length(server: Served) -> None:
     assert server.ask("/tokenize", {"content": "x" * 200_000})[0] == 413
     chunk = b"%x\r\n%s\r\n" % (60_000, b"x" * 60_000)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         connection.sendall(chunk + chunk)
         assert connection.recv(4096).startswith(b"HTTP/1.1 413")
@@ -131,7 +131,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     _, engine = scripted(SAYS)
     with (
         served(engine, limits=RequestLimits(body_seconds=0.05)) as slow,
-        socket.create_connection(("127.0.0.1", slow.port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", slow.port), timeout=PATIENCE) as connection,
     ):
         connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
@@ -149,7 +149,7 @@ def test_a_full_queue_says_when_to_ask_again() -> None:
     script, engine = scripted(SAYS, max_waiting=0)
     with served(engine) as made:
         script.gate.clear()
-        with socket.create_connection(("127.0.0.1", made.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE) as connection:
             body = json.dumps(CHAT).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
@@ -182,7 +182,7 @@ def test_health_is_bad_when_requests_wait_and_nothing_moves() -> None:
         now = engine.status.last_progress
         assert made.service.health(now + 1e9) == "ok"
         script.gate.clear()
-        with socket.create_connection(("127.0.0.1", made.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE) as connection:
             body = json.dumps(CHAT).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)

@@ -73,7 +73,16 @@ def test_a_stream_says_the_same_and_ends_with_the_usage(client: openai.OpenAI) -
     assert text == whole.choices[0].message.content == SAYS["cats"]
     assert last.choices[0].finish_reason == "stop"
     assert end.choices == []
-    assert end.usage == whole.usage
+    assert end.usage is not None
+    assert whole.usage is not None
+    assert end.usage.model_copy(update={"prompt_tokens_details": None}) == whole.usage.model_copy(
+        update={"prompt_tokens_details": None}
+    )
+    for told in (whole.usage, end.usage):
+        assert told.prompt_tokens_details is not None
+    # The same prompt again: all but what lies behind its last full page, or its last token.
+    cached = end.usage.prompt_tokens_details.cached_tokens or 0  # type: ignore[union-attr]
+    assert end.usage.prompt_tokens - 4 <= cached < end.usage.prompt_tokens
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert len({chunk.id for chunk in chunks}) == 1
 

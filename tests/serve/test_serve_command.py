@@ -18,7 +18,7 @@ import pytest
 from liveshape.cli import main
 from tests.llm.texts import CHAT_TEMPLATE
 
-PATIENCE = 120
+PATIENCE = 1800
 KEY = {"Authorization": "Bearer s3cret"}
 
 

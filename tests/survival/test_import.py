@@ -59,7 +59,7 @@ for turn in range({turns}):
 def imports(module: str, turns: int) -> list[str]:
     """What a process tells that asks for an operator of torch, with Ctrl-C when torch imports a module of its own."""
     code = TORCH.format(module=module, turns=turns)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2000:]}"
     return done.stdout.split("\n")[:-1]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.formats.source import Source
 from liveshape.graph import Graph, Tensor
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.llm.batch.runner import BatchRunner
+from liveshape.llm.engine.origin import Origin
 from liveshape.llm.program.batch_graph import BatchGraph, batch_graph, pools_of
 from liveshape.llm.program.batched_graph import BatchBounds, BatchTables, batched
-from liveshape.llm.program.context import checked_context, with_context
+from liveshape.llm.program.context import checked_context, rotation_of, with_context
 from liveshape.llm.program.half_cache import halve_caches
 from liveshape.llm.program.token_graph import CONTEXT, Description, at_positions, constants_of, describe, signature
 from liveshape.model import program_file
@@ -28,7 +31,7 @@ _CACHE_BYTES, _CACHE_BYTES_OF_SOFTWARE = 2 << 30, 256 << 20
 
 
 def load_runner(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | memoryview,
     *,
     device: Device | str | int | None = None,
     progress: Progress | None = None,
@@ -38,31 +41,37 @@ def load_runner(
     sequences: int = SEQUENCES,
     cache_bytes: int | None = None,
 ) -> tuple[BatchRunner, Description]:
-    """Load a model from a `.pte` or a folder with one, for up to `sequences` at once on a pool of `cache_bytes`.
+    """Load a model from a `.pte`, its bytes, or a folder with one, for up to `sequences` at once.
 
-    Raises UnsupportedError, with the reason, for a program that cannot be batched.
+    They share a pool of `cache_bytes`. Raises UnsupportedError, with the reason, for a program that cannot be batched.
 
     Example: `runner, description = load_runner("SmolLM2-135M-Instruct", cache_bytes=1 << 30)`.
     """
-    context, file = checked_context(max_context), program_file(Path(path))
+    context = checked_context(max_context)
+    file = path if isinstance(path, memoryview) else program_file(Path(path))
+    name = "the program" if isinstance(file, memoryview) else str(file)
     if sequences < 1:
         raise InputError(f"{sequences} sequences: at least one is needed")
     target = CompileTarget(device, activations=activations)
-    program = load_program(target, file)
+    # Opened here and not by the program: the checksum must be of these bytes, even if the file is replaced later.
+    source = Source(file)
     try:
-        constants = constants_of(program)
-        if context is not None:
-            constants = {**constants, CONTEXT: context}
-        made, description = _batched_program(
-            program, constants, context, target.device, half_cache, sequences, cache_bytes
-        )
-        return BatchRunner(made, target.device, progress), description
+        with ExitStack() as held, load_program(target, source.view) as program:
+            held.callback(source.close)
+            own = constants_of(program)
+            constants = own if context is None else {**own, CONTEXT: context}
+            made, description = _batched_program(
+                program, constants, context, target.device, half_cache, sequences, cache_bytes
+            )
+            turned = rotation_of(own, description.max_context)
+            origin = Origin(name, source, program.data, activations, turned)
+            runner = BatchRunner(made, target.device, progress, origin)
+            held.pop_all()
+            return runner, description
     except UnsupportedError as error:
-        raise UnsupportedError(f"{file}: {error}", error.details) from error
+        raise UnsupportedError(f"{name}: {error}", error.details) from error
     except FormatError as error:
-        raise FormatError(f"{file}: {error}") from error
-    finally:
-        program.close()
+        raise FormatError(f"{name}: {error}") from error
 
 
 def _batched_program(

@@ -2,6 +2,7 @@
 
 A full page is immutable and has a key, the digest of all tokens up to its end: a sequence that begins with these tokens
 shares it. A page that nobody uses keeps its rows until another one is needed; the least recently used goes first.
+Where no query sees further back than a window, the pages behind it are given back while a sequence goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from liveshape.errors import InputError
 
 Slots = npt.NDArray[np.int32]
+NO_PAGE = -1  # in a table: one that was given back, which no kernel reads
 
 
 class PageCopy(NamedTuple):
@@ -109,6 +111,7 @@ class PageTable:
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
         self.pages: list[int] = []
+        self._behind = 0  # pages at its beginning that were given back
         self._keys: list[bytes] = []  # of the pages that are full, in order
 
     def reuse(self, tokens: Sequence[int]) -> int:
@@ -133,20 +136,25 @@ class PageTable:
         chunk = tokens[start : start + self.pool.page_size]
         return page_key(self._last_key, chunk) if len(chunk) == self.pool.page_size else None
 
-    def has_room(self, length: int) -> bool:
-        """Whether the pool has pages for that many tokens, the ones that are here counted."""
-        return -(-length // self.pool.page_size) - len(self.pages) <= self.pool.available
+    def has_room(self, start: int, stop: int) -> bool:
+        """Whether the pool has what `reserve` would take."""
+        shared, missing = self._needed(start, stop)
+        return len(shared) + missing <= self.pool.available
+
+    def _needed(self, start: int, stop: int) -> tuple[list[int], int]:
+        """Which pages of the table must be copied to write these rows, and how many are missing."""
+        size = self.pool.page_size
+        last = min(-(-stop // size), len(self.pages))
+        shared = [place for place in range(start // size, last) if self.pool.is_shared(self.pages[place])]
+        return shared, max(-(-stop // size) - len(self.pages), 0)
 
     def reserve(self, start: int, stop: int) -> list[PageCopy] | None:
         """Pages to write the rows from `start` to `stop` in, and the copies to be made first.
 
         None, and nothing taken, if the pool has not enough.
         """
-        size = self.pool.page_size
-        last = min(-(-stop // size), len(self.pages))
-        shared = [place for place in range(start // size, last) if self.pool.is_shared(self.pages[place])]
-        missing = -(-stop // size) - len(self.pages)
-        if len(shared) + max(missing, 0) > self.pool.available:
+        shared, missing = self._needed(start, stop)
+        if len(shared) + missing > self.pool.available:
             return None
         copies = []
         for place in shared:
@@ -178,21 +186,35 @@ class PageTable:
         for start in range(len(self._keys) * size, len(tokens) - size + 1, size):
             key = page_key(self._last_key, tokens[start : start + size])
             self._keys.append(key)
-            self.pool.publish(self.pages[start // size], key)
+            if start // size >= self._behind:
+                self.pool.publish(self.pages[start // size], key)
+
+    def give_up(self, position: int) -> None:
+        """Give the pages before a position back: no query will see them again."""
+        last = min(position // self.pool.page_size, len(self.pages))
+        for place in range(self._behind, last):
+            self.pool.release(self.pages[place])
+            self.pages[place] = NO_PAGE
+        self._behind = max(self._behind, last)
+
+    def holds(self, position: int) -> bool:
+        """Whether no row from a position on was given back."""
+        return self._behind * self.pool.page_size <= max(position, 0)
 
     def truncate(self, length: int) -> None:
         """Keep the pages of the first `length` tokens."""
         keep = -(-length // self.pool.page_size)
-        for page in reversed(self.pages[keep:]):
+        for page in reversed(self.pages[max(keep, self._behind) :]):
             self.pool.release(page)
         del self.pages[keep:], self._keys[length // self.pool.page_size :]
+        self._behind = min(self._behind, keep)
 
     def fork(self) -> PageTable:
         """A sequence with the same pages; the one that is not full is copied when either writes to it."""
         other = PageTable(self.pool)
-        for page in self.pages:
+        for page in self.pages[self._behind :]:
             self.pool.share(page)
-        other.pages, other._keys = list(self.pages), list(self._keys)
+        other.pages, other._behind, other._keys = list(self.pages), self._behind, list(self._keys)
         return other
 
     def release(self) -> None:

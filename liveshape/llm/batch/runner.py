@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from liveshape.device.protocol import Device
-from liveshape.errors import InputError, UnsupportedError
-from liveshape.graph import SymInt
+from liveshape.errors import InputError
+from liveshape.graph import SymInt, Tensor
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.batch.step_tables import LineSizes, StepTables, tables_of
+from liveshape.llm.engine.origin import Origin
 from liveshape.llm.program.batch_graph import BatchGraph
 from liveshape.llm.program.batched_graph import BatchBounds
 from liveshape.llm.program.token_graph import LOGITS, TOKEN
@@ -30,10 +31,13 @@ _MODES = ((False, False, False), (False, False, True), (True, False, False), (Tr
 
 
 class BatchRunner:
-    """One compiled graph with its weights and pool of pages on a device."""
+    """One compiled graph with its weights and pool of pages on a device; `origin` is the model of its file, if any."""
 
-    def __init__(self, made: BatchGraph, device: Device, progress: Progress | None = None) -> None:
+    def __init__(
+        self, made: BatchGraph, device: Device, progress: Progress | None = None, origin: Origin | None = None
+    ) -> None:
         self._made, self.device = made, device
+        self.origin = origin or Origin("a graph")
         shapes = [(*shape, device.limits) for shape in made.attentions]
         few, tile = (min(most(*shape) for shape in shapes) for most in (few_queries, tile_queries))
         self.lines = LineSizes(few, tile)
@@ -83,6 +87,16 @@ class BatchRunner:
         return self._made.bounds
 
     @property
+    def states(self) -> tuple[Tensor, ...]:
+        """The pools of keys and values and the history, in the order of a saved cache."""
+        return self._made.states
+
+    @property
+    def window(self) -> int | None:
+        """The most keys that a query sees in any layer; None where it may see all."""
+        return self._made.window
+
+    @property
     def executor(self) -> Executor:
         """The executor of the graph; an InputError once it is closed."""
         if self._executor is None:
@@ -99,13 +113,11 @@ class BatchRunner:
 
         With `logits`, those of its lines are an output, too.
         """
-        if step.copies:
-            raise UnsupportedError("pages that are shared and written are not copied yet")
         tables = tables_of(step, samplings, self.lines, self._made.bounds.pages_of_sequence)
         executor = self.executor
         for symint, value in self._scalars(step, tables, samplings).items():
             executor.set_scalar(symint, value)
-        return executor.start([tables.packed], [TOKEN, LOGITS] if logits else [TOKEN])
+        return executor.start([tables.packed, tables.copies], [TOKEN, LOGITS] if logits else [TOKEN])
 
     def _scalars(self, step: Step, tables: StepTables, samplings: Sequence[Sampling]) -> dict[SymInt, Any]:
         made, live = self._made, self._made.tables
@@ -123,3 +135,4 @@ class BatchRunner:
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.close()
+            self.origin.close()

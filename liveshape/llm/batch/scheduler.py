@@ -3,6 +3,7 @@
 Running sequences decode first, a row each; what is left of the step's rows goes to prompts, first come, first served.
 Tokens of steps before may still be on the device: a row then names its line in the last one. When pages run out, the
 youngest sequence is preempted: it gives its pages back, waits in front of all others and is computed again.
+Sequences of one prompt, such as the answers to one request, compute it once: the first shares all of its pages.
 
 In speculative decoding a sequence decodes several rows at once, its last token and draft tokens after it, where lines
 are left over; it waits for what they sample before it goes on.
@@ -10,6 +11,7 @@ are left over; it waits for what they sample before it goes on.
 
 from __future__ import annotations
 
+import sys
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator
@@ -19,17 +21,21 @@ from itertools import count
 from typing import Any
 
 from liveshape.errors import InputError, counted
-from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable
+from liveshape.llm.batch.kept_sequence import KeptSequence
+from liveshape.llm.batch.pages import PageCopy, PagePool, PageTable, page_key
 from liveshape.llm.engine.common_prefix import common_prefix
 from liveshape.llm.engine.speculative import Lookahead
+
+_IN_FLIGHT = 8  # steps at most
 
 
 class Sequence:
     """One sequence: its tokens, and how far they are computed.
 
     `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
-    so no step may be submitted before the last one is read. `lookahead` drafts tokens. `request` is whatever the owner
-    keeps with it.
+    so no step may be submitted before the last one is read. `lookahead` drafts tokens. `keeps_all`: its sampling reads
+    all tokens of the history, so no page behind a window is given back. `continues`: its prompt begins with these
+    tokens, whose pages it shares. `request` is whatever the owner keeps with it.
     """
 
     def __init__(
@@ -39,10 +45,15 @@ class Sequence:
         *,
         on_host: bool = False,
         lookahead: Lookahead | None = None,
+        keeps_all: bool = False,
+        continues: KeptSequence | None = None,
         request: Any = None,
     ) -> None:
         self.tokens = list(tokens)
-        self.limit, self.on_host, self.lookahead, self.request = limit, on_host, lookahead, request
+        self.prompt = page_key(b"", tokens)
+        self.shared_rows = len(tokens) - 1  # of sequences with this prompt; the logits of the last are wanted
+        self.limit, self.on_host, self.lookahead, self.keeps_all = limit, on_host, lookahead, keeps_all
+        self.continues, self.request = continues, request
         self.table: PageTable | None = None  # None while it waits
         self.computed = 0  # rows that are submitted
         self.unread: deque[Piece] = deque()  # of steps in flight, which sample its next tokens
@@ -128,11 +139,22 @@ class _Building:
 class Scheduler:
     """Admits, continues and preempts sequences on a pool of pages.
 
-    `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once.
+    `rows` bounds a step, `prompt_rows` what of it prompts may take, `sequences` those that run at once. No query sees
+    more than the last `window` keys, if there is one: pages behind it are given back. The pages of sequences that are
+    `kept` between requests go before anyone is preempted, the least recently used first.
     """
 
-    def __init__(self, pool: PagePool, rows: int, sequences: int, prompt_rows: int | None = None) -> None:
-        self.pool, self.rows = pool, rows
+    def __init__(
+        self,
+        pool: PagePool,
+        rows: int,
+        sequences: int,
+        prompt_rows: int | None = None,
+        window: int | None = None,
+        kept: list[KeptSequence] | None = None,
+    ) -> None:
+        self.pool, self.rows, self.window = pool, rows, window
+        self.kept = [] if kept is None else kept
         self.prompt_rows = min(rows, prompt_rows or rows)
         self.sequences = min(sequences, rows)
         self.running: list[Sequence] = []  # the oldest first
@@ -143,17 +165,27 @@ class Scheduler:
 
     @property
     def longest(self) -> int:
-        """The most tokens that the pool has rows for."""
+        """The most tokens of a sequence: as many as the pool has rows for, or any number where a window moves along."""
+        if self.window is not None:
+            # Of a step, and of those before it whose tokens are not read yet.
+            seen = self.window + 2 * self.rows + _IN_FLIGHT
+            if -(-seen // self.pool.page_size) < self.pool.count:
+                return sys.maxsize
+        return self._slots
+
+    @property
+    def _slots(self) -> int:
         return self.pool.count * self.pool.page_size
 
     def check(self, sequence: Sequence) -> None:
         """Raise for a sequence that can never fit; its last token needs no row."""
         if not sequence.tokens:
             raise InputError("a sequence needs at least one token")
-        if sequence.limit - 1 > self.longest:
+        most = self._slots if sequence.keeps_all else self.longest
+        if sequence.limit - 1 > most:
             raise InputError(
                 f"{counted(len(sequence.tokens), 'token')} and up to {sequence.limit - len(sequence.tokens):,} more: "
-                f"the cache holds {self.longest:,} in all; ask for fewer, or give it more memory (--cache-size)"
+                f"the cache holds {most:,} in all; ask for fewer, or give it more memory (--cache-size)"
             )
 
     def add(self, sequence: Sequence) -> None:
@@ -171,6 +203,35 @@ class Scheduler:
             self.running.remove(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def keep(self, sequence: Sequence) -> None:
+        """Let what a sequence continues have its rows: those of all tokens but the last, which may have none yet."""
+        kept, rows = sequence.continues, len(sequence.tokens) - 1
+        if kept is None:
+            return
+        table = None if sequence.table is None else sequence.table.fork()
+        if table is not None:
+            table.truncate(rows)
+        kept.replace(sequence.tokens[:rows], table)
+        self._use(kept)
+
+    def _use(self, kept: KeptSequence) -> None:
+        """The pages of others go first from now on."""
+        if kept in self.kept:
+            self.kept.remove(kept)
+            self.kept.append(kept)
+
+    def reclaim(self) -> bool:
+        """Take the pages of a kept sequence; False if none has any."""
+        kept = next((each for each in self.kept if each.table is not None), None)
+        if kept is not None:
+            kept.drop()
+        return kept is not None
+
+    def room_for(self, length: int) -> PageTable | None:
+        """Pages for rows that are computed already; None if there are not enough."""
+        table = PageTable(self.pool)
+        return table if self._makes_room(table, 0, length) and table.reserve(0, length) is not None else None
 
     def schedule(self) -> Step | None:
         """The next step; None if every sequence waits for a token that is in flight, or there is none."""
@@ -223,7 +284,8 @@ class Scheduler:
         length = len(sequence.tokens)
         room = min(building.draft_lines, sequence.limit - length - 1)
         draft = sequence.lookahead.draft(sequence.tokens[:-1], sequence.tokens[-1], room)
-        return draft if sequence.table.has_room(length + len(draft)) else ()
+        start = sequence.computed
+        return draft if sequence.table.has_room(start, start + 1 + len(draft)) else ()
 
     def _may_go_on(self, sequence: Sequence) -> bool:
         """Whether a row can be submitted: its token is known, or may be taken on the device and more may follow."""
@@ -234,10 +296,9 @@ class Scheduler:
             return False
         if sequence.lookahead is None:
             return True
-        # Of a step before the last, it waited for a draft, and its token is no more on the device.
-        return (
-            self._last is not None and piece in self._last.pieces and not sequence.lookahead.may_draft(sequence.tokens)
-        )
+        # A sequence that waited for a draft may be of a step before the last, whose tokens are no more on the device.
+        on_device = self._last is not None and piece in self._last.pieces
+        return on_device and not sequence.lookahead.may_draft(sequence.tokens)
 
     def _prompts(self, building: _Building) -> Iterator[Sequence]:
         """Sequences with a piece of a prompt to compute, while there are rows: those that run, then those that wait."""
@@ -251,12 +312,14 @@ class Scheduler:
                 return
             if sequence.unread:
                 continue
-            table = PageTable(self.pool)
-            cached = table.reuse(sequence.tokens)
+            found = self._beginning(sequence)
+            if found is None:
+                continue
+            table, cached = found
             key = table.next_key(sequence.tokens)
             rows = min(len(sequence.tokens) - cached, building.rows, building.prompt_rows)
-            shared_soon = key is not None and key in computing
-            if shared_soon or not table.has_room(cached + rows):
+            shared_soon = key is not None and key in computing and len(sequence.tokens) - cached > 1
+            if shared_soon or not self._makes_room(table, cached, cached + rows):
                 table.release()
                 if shared_soon:
                     continue
@@ -264,6 +327,43 @@ class Scheduler:
             computing.add(key)
             self._admit(sequence, table, cached)
             yield sequence
+
+    def _beginning(self, sequence: Sequence) -> tuple[PageTable, int] | None:
+        """What the pool has of a sequence, and how many tokens that are; None while its prompt is being computed.
+
+        Pages that are full are known by their tokens; the last of a prompt is shared with a sequence that runs, or
+        with the one that it continues.
+        """
+        rows, kept = sequence.shared_rows, sequence.continues
+        same = [each for each in self.running if each.prompt == sequence.prompt]
+        known = [(each.table, rows) for each in same if each.computed >= rows]
+        if kept is not None:
+            known.append((kept.table, min(len(kept.tokens), rows)))
+            self._use(kept)
+        back = None if sequence.keeps_all else self.window
+        found = [
+            (table, count)
+            for table, count in known
+            if table is not None and table.holds(0 if back is None else count + 1 - back)
+        ]
+        if not found and any(each.computed < rows for each in same):
+            return None
+        table = PageTable(self.pool)
+        cached = table.reuse(sequence.tokens)
+        fork, count = max(found, key=lambda each: each[1], default=(table, 0))
+        if cached < count:
+            table.release()
+            table, cached = fork.fork(), count
+            table.truncate(count)
+        self._give_up(sequence, table, cached)
+        return table, cached
+
+    def _makes_room(self, table: PageTable, start: int, stop: int) -> bool:
+        """Whether there are pages to write rows in, those of kept sequences if need be."""
+        while not table.has_room(start, stop):
+            if not self.reclaim():
+                return False
+        return True
 
     def _admit(self, sequence: Sequence, table: PageTable, cached: int) -> None:
         """Let a sequence run, from what the pool has of it."""
@@ -277,7 +377,11 @@ class Scheduler:
         """Give a sequence rows of the step, and pages for them; preempts the youngest where pages run out."""
         assert sequence.table is not None
         start, rows = sequence.computed, rows + len(draft)
+        # Steps that are not read yet may have to be taken back to the last token that is known.
+        self._give_up(sequence, sequence.table, min(start, len(sequence.tokens) - 1))
         while (copies := sequence.table.reserve(start, start + rows)) is None:
+            if self.reclaim():
+                continue
             youngest = self.running[-1]
             building.drop(youngest)
             self._preempt(youngest)
@@ -287,6 +391,11 @@ class Scheduler:
         building.rows -= rows
         building.draft_lines -= len(draft)
         return True
+
+    def _give_up(self, sequence: Sequence, table: PageTable, position: int) -> None:
+        """Give the pages back that no query from a position on sees."""
+        if self.window is not None and not sequence.keeps_all:
+            table.give_up(position + 1 - self.window)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Take the pages of a sequence; it is computed again as soon as there are some."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.ops.batch_inputs import LINE, PLACE, packed_size
+from liveshape.ops.paged_attention import COPY
 from liveshape.ops.sampling import SETTING_COLUMNS
 
 Table = npt.NDArray[np.int32]
@@ -32,9 +33,10 @@ class LineSizes:
 
 @dataclass(frozen=True, eq=False)
 class StepTables:
-    """The packed tables of one step, the sizes of each, and what attention is told: see `BatchTables`."""
+    """The packed tables of one step, its copies, the sizes of each, and what attention is told: see `BatchTables`."""
 
     packed: Table
+    copies: Table
     sizes: tuple[int, int, int, int, int]  # rows, wanted rows, lines, sequences, pages
     attention: tuple[int, int, int, int]  # lines of few rows and of tiles, and the longest context of each
 
@@ -80,7 +82,8 @@ def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longe
     if sampled:
         sequence_of, lengths = zip(*sampled, strict=True)
         settings[:] = settings_table(samplings, lengths, sequence_of).reshape(-1)
-    return StepTables(packed, sizes, (len(few), len(tiles), *contexts))
+    copies = np.array(step.copies, np.int32).reshape(-1, COPY)
+    return StepTables(packed, copies, sizes, (len(few), len(tiles), *contexts))
 
 
 def _attention(step: Step, lines: LineSizes) -> tuple[list[Line], list[Line], tuple[int, int]]:

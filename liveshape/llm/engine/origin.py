@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 from liveshape.errors import InputError
 from liveshape.formats.source import Source
@@ -17,7 +18,7 @@ class Origin:
     """The identity of a model: the name of its file, its bytes until it is closed, and how it runs.
 
     `rotation` is set where RoPE scaling depends on the context and differs from the file's: the KV caches are
-    incompatible.
+    incompatible. `options` are those that the program was loaded with.
 
     Example: `Origin("model.pte", Source("model.pte")).checksum`.
     """
@@ -29,10 +30,17 @@ class Origin:
         data: Mapping[str, memoryview] | None = None,
         activations: str = "float32",
         rotation: bytes = b"",
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name, self.activations = name, activations
+        self.options = options or {}
         self._rotation = rotation
         self._source, self._data = source, data or {}
+
+    @property
+    def view(self) -> memoryview | None:
+        """The bytes of the program, if it has a file."""
+        return None if self._source is None else self._source.view
 
     @functools.cached_property
     def checksum(self) -> str:

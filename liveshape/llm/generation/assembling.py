@@ -67,4 +67,5 @@ class Assembler:
             finish_reason=reason,
             logprobs=logprobs,
             stop_string=self._watch.matched,
+            cached_tokens=self.cached,
         )

@@ -1,4 +1,4 @@
-"""Text generation: `generate` returns the whole text, `stream_generate` streams it by token, as in mlx-lm.
+"""Text generation: `load` gives a model and its tokenizer, `stream_generate` streams text by token, as in mlx-lm.
 
 from liveshape.llm import load, stream_generate
 
@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 from liveshape.errors import InputError
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, check_pair, path_of
 from liveshape.llm.generation.host_stream import HostChooser, HostStream
-from liveshape.llm.generation.options import GenerationOptions, LogitsProcessor, Prompt, Prompts, Sampler, Streamer
+from liveshape.llm.generation.options import LogitsProcessor, Prompt, Sampler, Streamer
 from liveshape.llm.generation.preparing import MAX_TOKENS, check_verifiable, prepare
-from liveshape.llm.generation.prompts import is_batch
 from liveshape.llm.generation.response_stream import Request, responses
-from liveshape.llm.generation.responses import GenerationResponse, speed_text
+from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.text.tokenizer import Tokenizer
 
@@ -71,61 +70,6 @@ def load(
             activations=activations,
             max_context=max_context,
         ), tokenizer
-
-
-@overload
-def generate(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: Prompt,
-    *,
-    verbose: bool = ...,
-    **options: Unpack[GenerationOptions],
-) -> str: ...
-
-
-@overload
-def generate(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: Prompts,
-    *,
-    verbose: bool = ...,
-    **options: Unpack[GenerationOptions],
-) -> list[str]: ...
-
-
-def generate(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: Prompt | Prompts,
-    *,
-    verbose: bool = False,
-    **options: Unpack[GenerationOptions],
-) -> str | list[str]:
-    """Generate the whole text for a prompt; the options are those of `stream_generate`, `verbose` prints as it streams.
-
-    A list of prompts gives a list of texts: run one after the other with the same options, after all are validated.
-
-    Example: `generate(model, tokenizer, "Once upon a time", max_tokens=100, seed=7)`.
-    """
-
-    def text(responses: Iterator[GenerationResponse]) -> str:
-        pieces = []
-        response = None
-        for response in responses:
-            pieces.append(response.text)
-            if verbose:
-                print(response.text, end="", flush=True)
-        if verbose and response is not None:
-            print(f"\n{speed_text(response, options.get('stats'))}")
-        return "".join(pieces)
-
-    prompts: Sequence[Any] = prompt if is_batch(prompt) else [prompt]
-    streams = [stream_generate(model, tokenizer, each, **options) for each in prompts]
-    # The lock is held for a whole text: threads that share a model do not interleave theirs.
-    texts = [model.lock.run(text, stream) for stream in streams]
-    return texts if is_batch(prompt) else texts[0]
 
 
 def stream_generate(

@@ -15,7 +15,8 @@ class GenerationResponse:
 
     `prompt_tps` is prefill without the reused prefix, `generation_tps` is decode after the first token, both in
     tokens/s; `peak_memory` is in gigabytes; `finish_reason` is None but in the last response: "stop", "length", or
-    "grammar". `stop_string` is the one that ended the text, if one did.
+    "grammar". `stop_string` is the one that ended the text, if one did. `cached_tokens` of the prompt were in the KV
+    cache already.
     """
 
     text: str
@@ -28,6 +29,7 @@ class GenerationResponse:
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     stop_string: str | None = None
+    cached_tokens: int = 0
 
 
 def speed_text(response: GenerationResponse, stats: Stats | None = None) -> str:

@@ -23,7 +23,7 @@ from liveshape.ops.attention import update_caches
 from liveshape.ops.batch_inputs import LINE, PLACE, packed_size, unpack_tables
 from liveshape.ops.indexing import index_select
 from liveshape.ops.movement import select_copy
-from liveshape.ops.paged_attention import paged_attention
+from liveshape.ops.paged_attention import COPY, paged_attention
 from liveshape.ops.sampling import SETTING_COLUMNS
 
 _SIZES = ("size", "sizes")  # parameters that say how large a result is, and change no number in it
@@ -55,6 +55,7 @@ class BatchTables:
     """The tables of a step, which its first node unpacks from one input, and the live scalars that size them."""
 
     packed: Tensor
+    copies: Tensor  # [S, 2]: pages that are copied before the step writes to them; an input of its own, mostly empty
     token: Tensor  # [1, W]: what a step samples, which the next one takes tokens from
     tokens: Tensor  # [1, R]
     places: Tensor  # [R, 2]: position and slot of each row
@@ -72,6 +73,7 @@ class BatchTables:
         most = packed_size(rows, sequences, rows, sequences, bounds.pages_of_sequence)
         return cls(
             packed=Tensor("tables of a step", "int32", (most,)),
+            copies=Tensor("copies of pages", "int32", (sequences, COPY)),
             token=Tensor("token", "int32", (1, sequences)),
             tokens=replace(tokens, name="tokens of rows", static=False),
             places=Tensor("places", "int32", (rows, PLACE)),
@@ -94,7 +96,7 @@ class BatchTables:
     @property
     def values(self) -> tuple[Value, ...]:
         """All of them."""
-        return self.packed, self.token, *self.unpacked, *self.sizes, *self.attention
+        return self.packed, self.copies, self.token, *self.unpacked, *self.sizes, *self.attention
 
 
 def batched(graph: Graph, position: Tensor, tokens: Tensor, bounds: BatchBounds, tables: BatchTables) -> Graph:
@@ -144,7 +146,7 @@ class _Batching:
         nodes.append((0, self._positions_as(self.positions, 0, first)))
         nodes += [(node.index, new) for node in self.graph.nodes for new in self._rewritten(node)]
         outputs = renamed(self.graph.outputs, self.names)
-        whole = replace(self.graph, inputs=(tables.packed,), outputs=outputs)
+        whole = replace(self.graph, inputs=(tables.packed, tables.copies), outputs=outputs)
         made = rewritten(whole, nodes, self.made)
         made = replace(made, values=tuple(dict.fromkeys(renamed(made.values, self.names))))
         found = without_dead_nodes(made, list(made.nodes))

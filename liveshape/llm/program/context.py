@@ -18,9 +18,9 @@ from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.graph.state import State
 from liveshape.graph.traits import Role
 from liveshape.kernels.requests import GetLimits, Read, Scratch
-from liveshape.llm.program.rotary_tables import resized_tables
+from liveshape.llm.program.rotary_tables import changed_frequencies, resized_tables
 from liveshape.llm.program.sliding_windows import without_windows
-from liveshape.llm.program.token_graph import MOST_CONTEXT, at_positions, context_of, parameters_of, signature
+from liveshape.llm.program.token_graph import CONTEXT, MOST_CONTEXT, at_positions, context_of, parameters_of, signature
 from liveshape.lower.rewriting import renamed
 
 _MOST_ELEMENTS = 1 << 32
@@ -55,6 +55,15 @@ def larger_context(trained: int | None, tokens: int) -> str:
     poor = ", and text beyond that will be poor" if tokens >= trained else ""
     asked = f"--max-context {enough} (load(max_context={enough}))"
     return f"load the model with {asked}: it was trained for {trained:,} tokens{poor}"
+
+
+def rotation_of(constants: dict[str, Any], context: int) -> bytes:
+    """Bytes that identify RoPE scaling for a context, if it differs from the file's; for the checksum.
+
+    Example: `rotation_of(constants_of(program), 4096)`.
+    """
+    parameters, own = parameters_of(constants), constants.get(CONTEXT)
+    return changed_frequencies(parameters, own, context) if isinstance(own, int) else b""
 
 
 def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -> Graph:

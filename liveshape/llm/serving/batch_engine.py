@@ -11,14 +11,16 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 import numpy as np
 
 from liveshape.errors import EngineClosed, InputError, LiveshapeError, QueueFull, counted
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS, draft_limit
+from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
@@ -28,15 +30,16 @@ from liveshape.llm.generation.assembling import Assembler
 from liveshape.llm.generation.options import GenerationOptions, Prompt
 from liveshape.llm.generation.preparing import Preparation, check_verifiable, prepare
 from liveshape.llm.generation.prompts import ContextError
-from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.program.token_graph import Description
 from liveshape.llm.serving.answer_channel import Answer, AnswerChannel
 from liveshape.llm.serving.async_engine import MAX_WAITING, EngineFacts, EngineStatus
-from liveshape.llm.serving.queued_answer import LOCAL
+from liveshape.llm.serving.queued_answer import LOCAL, QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.run.executor import Pending
 
+Found = TypeVar("Found")
+Call = Callable[[Scheduler, BatchRunner], Any]
 # What belongs to a single sequence and its KV cache, or reads a stream in the caller's thread.
 _SINGLE = ("streamer", "stats")
 _LOOK = 0.02  # seconds between two looks at whether all requests have ended
@@ -45,13 +48,22 @@ _LOOK = 0.02  # seconds between two looks at whether all requests have ended
 class BatchRequest:
     """A request that was accepted: its sequence, its options, and where its responses go."""
 
-    def __init__(self, given: Preparation, assembler: Assembler, answer: Any, lookahead: Lookahead | None) -> None:
+    def __init__(
+        self,
+        given: Preparation,
+        assembler: Assembler,
+        answer: Any,
+        lookahead: Lookahead | None,
+        continues: KeptSequence | None,
+    ) -> None:
         self.given, self.assembler, self.answer = given, assembler, answer
         self.sequence = Sequence(
             given.ids,
             len(given.ids) + given.limit,
             on_host=given.chooser is not None,
             lookahead=lookahead,
+            keeps_all=given.sampling.repetition_penalty != 1,
+            continues=continues,
             request=self,
         )
 
@@ -88,12 +100,14 @@ class BatchEngine:
         self._channel = channel
         self._max_waiting, self._prompt_rows, self._reload = max_waiting, prompt_rows, reload
         self._lookahead, self._lookahead_tokens = lookahead, draft_limit(lookahead_tokens)
+        self._kept: list[KeptSequence] = []
         self._pool, self._scheduler = self._emptied()
         self._memory = runner.memory
         self._changed = threading.Condition()  # of a lock that its holder may take again
         self._arrived: deque[BatchRequest] = deque()
         self._left: deque[BatchRequest] = deque()  # whose readers want no more, while they run
         self._requests: dict[Any, BatchRequest] = {}  # those that have not ended
+        self._calls: deque[tuple[Call, Future[Any]]] = deque()
         self._flights: deque[tuple[Step, Pending]] = deque()  # steps whose tokens are not read yet
         self._period = StepPeriod()
         self._closing = self._stopped = False
@@ -161,9 +175,11 @@ class BatchEngine:
             )
 
     def generate(
-        self, prompt: Prompt, **options: Unpack[GenerationOptions]
-    ) -> AsyncGenerator[GenerationResponse, None]:
+        self, prompt: Prompt, *, continues: KeptSequence | None = None, **options: Unpack[GenerationOptions]
+    ) -> QueuedAnswer:
         """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
+
+        `continues` is what an `EngineSequence` keeps: token ids that the prompt begins with.
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
@@ -184,8 +200,8 @@ class BatchEngine:
             ) from error
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
         drafting = self._drafting(prepared, *lookahead)
-        answer: AsyncGenerator[GenerationResponse, None] = self._channel.open(self._leave)
-        request = BatchRequest(prepared, assembler, answer, drafting)
+        answer: QueuedAnswer = self._channel.open(self._leave)
+        request = BatchRequest(prepared, assembler, answer, drafting, continues)
         self._scheduler.check(request.sequence)
         try:
             self._queue(request)
@@ -230,6 +246,27 @@ class BatchEngine:
             else:
                 self._left.append(request)
 
+    def locked(self, change: Callable[[Scheduler], Found]) -> Found:
+        """Look at the scheduler or change it while no step is made.
+
+        Example: `engine.locked(lambda scheduler: scheduler.kept.append(kept))`.
+        """
+        with self._changed:
+            return change(self._scheduler)
+
+    async def between_steps(self, call: Callable[[Scheduler, BatchRunner], Found]) -> Found:
+        """Call a function of the scheduler and the runner in the thread of the engine, between two steps.
+
+        Example: `rows = await engine.between_steps(lambda scheduler, runner: read_rows(runner, table, 20))`.
+        """
+        future: Future[Found] = Future()
+        with self._changed:
+            if self._closing:
+                raise EngineClosed("the engine was closed and takes no more requests")
+            self._calls.append((call, future))
+            self._changed.notify_all()
+        return await asyncio.wrap_future(future)
+
     async def close(self, grace: float = 0) -> None:
         """Take no more requests, let those that are there end within `grace` seconds, and end the others.
 
@@ -251,6 +288,7 @@ class BatchEngine:
         try:
             while self._wait():
                 self._reopen_if_lost()
+                self._run_calls()
                 try:
                     self._step()
                 except Exception as error:  # of the device or of a bug: no sequence can go on from here
@@ -258,20 +296,26 @@ class BatchEngine:
         finally:
             with self._changed:
                 self._closing = True
-                self._end_all(EngineClosed("the engine was closed before this answer ended; ask again"))
+                closed = EngineClosed("the engine was closed before this answer ended; ask again")
+                self._end_all(closed)
+                for _, future in self._calls:
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(closed)
             with suppress(LiveshapeError):
                 self._runner.close()
 
     def _emptied(self) -> tuple[PagePool, Scheduler]:
         """A pool of pages that nobody has, and the scheduler of nothing."""
-        bounds = self._runner.bounds
+        bounds, window = self._runner.bounds, self._runner.window
         pool = PagePool(bounds.pages, bounds.page_size)
-        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows)
+        for kept in self._kept:
+            kept.table = None  # of the pool before
+        return pool, Scheduler(pool, bounds.rows, bounds.sequences, self._prompt_rows, window, self._kept)
 
     def _wait(self) -> bool:
         """Wait for something to do, and take arrivals and departures; False when the engine is to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self._requests or self._flights or self._stopped)
+            self._changed.wait_for(lambda: self._requests or self._flights or self._calls or self._stopped)
             if self._stopped:
                 return False
             while self._arrived:
@@ -281,6 +325,16 @@ class BatchEngine:
             while self._left:
                 self._end(self._left.popleft())
             return True
+
+    def _run_calls(self) -> None:
+        """Make the calls that wait for a moment between two steps."""
+        while self._calls:
+            call, future = self._calls.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call(self._scheduler, self._runner))
+                except BaseException as error:  # of this call alone
+                    future.set_exception(error)
 
     def _step(self) -> None:
         """Submit steps ahead, then read the one before them."""
@@ -343,6 +397,11 @@ class BatchEngine:
         response = assembler.put(token, logits, chooser is not None and chooser.complete)
         request.answer.put(response)
         if response.finish_reason is not None:
+            with self._changed:
+                # Draft tokens that were accepted after the end are none of the answer.
+                del request.sequence.tokens[len(request.given.ids) + assembler.count :]
+                if not request.answer.closed:  # or what it continues may go on otherwise
+                    self._scheduler.keep(request.sequence)
             self._end(request)
 
     def _end(self, request: BatchRequest, error: BaseException | None = None) -> None:

@@ -215,7 +215,7 @@ class SerialEngine:
                 count = response.generation_tokens
                 self._moved()
                 # What was computed in chunks before is no reused prefix.
-                answer.put(replace(response, prompt_tps=speed) if computed else response)
+                answer.put(replace(response, prompt_tps=speed, cached_tokens=cached) if computed else response)
                 self._channel.flush([answer])
         finally:
             source.close()

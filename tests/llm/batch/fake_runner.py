@@ -29,7 +29,7 @@ class PendingTokens:
 
     def result(self) -> list[Any]:
         self._runner.reading.set()
-        assert self._runner.gate.wait(60)
+        assert self._runner.gate.wait(1800)
         self._runner.check("result")
         logits = np.zeros((len(self._tokens), VOCABULARY), np.float32)
         logits[np.arange(len(self._tokens)), self._tokens] = 10
@@ -44,6 +44,7 @@ class FakeRunner:
     ) -> None:
         self.following = following
         self.bounds = BatchBounds(rows, sequences, pages, PAGE_SIZE, context)
+        self.window = None
         self.device = SimpleNamespace(name="a list", lost=False, steps_ahead=1)
         self.memory = SimpleNamespace(total=2_000_000_000, state=0)
         self.gate, self.reading = threading.Event(), threading.Event()

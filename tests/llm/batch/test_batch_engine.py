@@ -14,10 +14,10 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.errors import EngineClosed, InputError, QueueFull
+from liveshape.llm import generate, stream_generate
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.batch.pages import PageTable
 from liveshape.llm.batch.scheduler import Sequence
-from liveshape.llm.generation.generating import generate, stream_generate
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.serving.batch_engine import BatchEngine

@@ -14,6 +14,7 @@ import pytest
 from liveshape.errors import DeviceError, EngineClosed
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.engine_sequence import EngineSequence
 from tests.llm.batch.fake_runner import FakeRunner, fake_engine
 
 
@@ -40,7 +41,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(steps(), 60))
+    asyncio.run(asyncio.wait_for(steps(), 1800))
 
 
 def free(engine: BatchEngine) -> bool:
@@ -308,5 +309,71 @@ def test_a_prompt_that_is_longer_than_a_step_comes_in_pieces() -> None:
         answers = [engine.generate([each] * 30, max_tokens=6) for each in (1, 2, 3)]
         assert [await whole(answer) for answer in answers] == [wanted(each, 6, 30) for each in (1, 2, 3)]
         await engine.close()
+
+    run(steps)
+
+
+def test_a_sequence_of_ones_own_outlives_a_device_and_an_answer_that_fails() -> None:
+    async def steps() -> None:
+        runner, other = runner_of(), runner_of()
+        engine = fake_engine(runner, reload=lambda: other)
+        sequence = EngineSequence(engine)
+        assert await whole(sequence.generate([1, 5, 5], max_tokens=4)) == wanted(1, 4, prompt=3)
+        kept = (1, 5, 5, *wanted(1, 3, prompt=3))
+        assert sequence.tokens == kept
+        runner.fails["submit"] = [ValueError("of a bug")]
+        with pytest.raises(ValueError, match="of a bug"):
+            await whole(sequence.generate([9], max_tokens=2))
+        assert sequence.tokens == kept
+        runner.device.lost = True
+        fork = sequence.fork()
+        responses = [response async for response in fork.generate([9], max_tokens=2)]
+        assert [response.token for response in responses] == wanted(1, 2, prompt=7)
+        assert responses[0].cached_tokens == 0, "its pages were lost with the device"
+        assert sequence.tokens == kept
+        for each in (fork, sequence):
+            each.close()
+        assert free(engine)
+        await engine.close()
+
+    run(steps)
+
+
+def test_calls_between_steps_are_each_ones_own_and_end_with_the_engine() -> None:
+    async def steps() -> None:
+        runner = runner_of()
+        engine = fake_engine(runner)
+        assert await engine.between_steps(lambda scheduler, _: scheduler.longest) == 64
+        with pytest.raises(ZeroDivisionError):
+            await engine.between_steps(lambda _, __: 1 // 0)
+        runner.gate.clear()
+        answer = engine.generate([1], max_tokens=5)
+        await until(runner.reading.is_set)
+        made: list[str] = []
+        left, right = (
+            asyncio.create_task(engine.between_steps(lambda _, __, name=name: made.append(name))) for name in "ab"
+        )
+        await asyncio.sleep(0.01)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        runner.gate.set()
+        await right
+        assert made == ["b"]
+        assert await whole(answer) == wanted(1, 5)
+        runner.gate.clear()
+        answer = engine.generate([1], max_tokens=5)
+        runner.reading.clear()
+        await until(runner.reading.is_set)
+        late = asyncio.create_task(engine.between_steps(lambda _, __: None))
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0.01)
+        runner.gate.set()
+        with pytest.raises(EngineClosed):
+            await late
+        await closing
+        with pytest.raises(EngineClosed):
+            await engine.between_steps(lambda _, __: None)
 
     run(steps)

@@ -17,9 +17,12 @@ from liveshape.export.model.families import FAMILIES
 from liveshape.export.sources.huggingface import open_folder
 from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.llm.batch.loading import load_runner
+from liveshape.llm.batch.pages import PagePool
+from liveshape.llm.batch.scheduler import Scheduler, Sequence
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
@@ -87,6 +90,38 @@ def test_ids_are_those_that_each_has_alone(name: str, tmp_path: Path) -> None:
 
 def test_no_family_is_left_out() -> None:
     assert {from_hugging_face(settings).family for settings in EVERY.values()} == set(FAMILIES)
+
+
+def test_pages_behind_the_windows_of_all_layers_are_given_back(tmp_path: Path) -> None:
+    """A sequence that is longer than the whole pool has the tokens that it has alone."""
+    file, context = exported("mistral", tmp_path), 3 * CONTEXT
+    page = 16 * 2 * 2 * 2 * 16 * 4  # rows, layers, keys and values, heads, head size, bytes
+    runner, _ = load_runner(file, sequences=2, max_context=context, cache_bytes=5 * page)
+    bounds = runner.bounds
+    assert (runner.window, bounds.pages) == (9, 5)
+    pool = PagePool(bounds.pages, bounds.page_size)
+    scheduler = Scheduler(pool, bounds.rows, bounds.sequences, window=runner.window)
+    prompt = np.random.default_rng(3).integers(3, 128, 2 * CONTEXT).tolist()
+    sequence = Sequence(prompt, len(prompt) + 40)
+    scheduler.add(sequence)
+    most = 0
+    while len(sequence.tokens) < sequence.limit:
+        step = scheduler.schedule()
+        assert step is not None
+        (tokens,) = runner.submit(step, [Sampling()] * step.lines).result()
+        scheduler.read(step, tokens.reshape(-1).tolist())
+        most = max(most, pool.in_use)
+    runner.close()
+    assert most <= 3  # eight keys before a piece of 24 rows
+    with LanguageModel.load(file, max_context=context) as model:
+        assert sequence.tokens[len(prompt) :] == list(model.stream(prompt, max_tokens=40))
+
+
+@pytest.mark.slow
+def test_nothing_is_given_back_where_a_layer_sees_all(tmp_path: Path) -> None:
+    runner, _ = load_runner(exported("ministral", tmp_path))
+    assert runner.window is None
+    runner.close()
 
 
 @pytest.mark.slow

@@ -58,6 +58,22 @@ def test_a_shared_page_is_copied_before_it_is_written() -> None:
     assert pool.find(next(iter(pool._pages))) == source
 
 
+def test_pages_behind_a_window_are_free_for_others() -> None:
+    pool = PagePool(4, 2)
+    table = PageTable(pool)
+    table.reserve(0, 7)
+    table.publish([1, 2, 3, 4, 5, 6])
+    table.give_up(5)
+    assert (pool.in_use, table.holds(4), table.holds(3)) == (2, True, False)
+    assert PageTable(pool).reuse([1, 2, 3, 4, 5]) == 4  # known until somebody takes them
+    fork = table.fork()
+    assert [pool.users(page) for page in table.pages[2:]] == [2, 2]
+    fork.truncate(5)
+    table.release()
+    fork.release()
+    assert pool.in_use == 2  # those that were found
+
+
 def test_nothing_is_taken_where_there_is_not_enough() -> None:
     pool = PagePool(3, 2)
     table = PageTable(pool)

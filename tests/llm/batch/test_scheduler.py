@@ -25,8 +25,8 @@ def next_token(tokens: Tokens[int]) -> int:
 class Paper:
     """Runs steps: a row of the pool holds all tokens up to its own, if those before it were where the pages say."""
 
-    def __init__(self, pool: PagePool) -> None:
-        self.pool = pool
+    def __init__(self, pool: PagePool, window: int | None = None) -> None:
+        self.pool, self.window = pool, window
         self.rows: dict[int, tuple[int, ...]] = {}
         self.sampled: list[int] = []  # of the step before
 
@@ -44,26 +44,28 @@ class Paper:
         for piece in step.pieces:
             table, tokens = piece.sequence.table, piece.sequence.tokens
             assert table is not None
-            slots = table.slots(0, piece.start + piece.count)
+            stop = piece.start + piece.count
+            first = 0 if self.window is None else max(piece.start + 1 - self.window, 0)
+            slots = {place: int(slot) for place, slot in enumerate(table.slots(first, stop), first)}
             if piece.source is None:
                 given = [*tokens[piece.start : piece.start + piece.count - len(piece.draft)], *piece.draft]
             else:
                 assert piece.count == 1
                 given = [self.sampled[piece.source]]
             assert len(given) == piece.count
-            before, wanted = (
-                self.rows[int(slots[piece.start - 1])] if piece.start else (),
-                piece.count - len(piece.lines),
-            )
+            before = self.rows[slots[piece.start - 1]] if piece.start else ()
+            wanted = piece.count - len(piece.lines)
             for place, token in enumerate(given, piece.start):
                 before = (*before, token)
-                assert int(slots[place]) not in written
-                written.add(int(slots[place]))
-                assert self.pool.users(int(slots[place]) // size) == 1
-                self.rows[int(slots[place])] = before
+                assert slots[place] not in written
+                written.add(slots[place])
+                assert self.pool.users(slots[place] // size) == 1
+                self.rows[slots[place]] = before
                 if place - piece.start >= wanted:
                     found[piece.lines[place - piece.start - wanted]] = next_token(before)
-            assert [self.rows[int(slot)] for slot in slots] == [before[: place + 1] for place in range(len(before))]
+            assert {place: self.rows[slot] for place, slot in slots.items()} == {
+                place: before[: place + 1] for place in slots
+            }
         assert sorted(found) == list(range(step.lines))
         self.sampled = [found[line] for line in range(step.lines)]
         return self.sampled
@@ -97,8 +99,9 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
     draw = random.Random(seed)
     size = draw.choice([1, 2, 4, 16])
     pool = PagePool(draw.randint(6, 40), size)
-    scheduler = Scheduler(pool, draw.randint(1, 24), draw.randint(1, 8), draw.choice([None, 3]))
-    paper = Paper(pool)
+    window = draw.choice([None, None, 2, 9])
+    scheduler = Scheduler(pool, draw.randint(1, 24), draw.randint(1, 8), draw.choice([None, 3]), window)
+    paper = Paper(pool, window)
     prompts = [[draw.randint(0, 1) for _ in range(draw.randint(1, 3 * size + 3))] for _ in range(4)]
     sequences: list[tuple[Sequence, list[int]]] = []
     flights: deque[tuple[Step, list[int]]] = deque()
@@ -106,10 +109,13 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
     for turn in itertools.count():
         if turn < 200 and draw.random() < 0.3:
             prompt = draw.choice(prompts) + [draw.randint(0, 1) for _ in range(draw.randint(0, 2))]
-            limit = min(len(prompt) + draw.randint(1, 12), scheduler.longest + 1)
+            keeps_all = draw.random() < 0.2
+            longest = pool.count * size if keeps_all else scheduler.longest
+            limit = min(len(prompt) + draw.randint(1, 12), longest + 1)
             if len(prompt) < limit:
                 lookahead = Lookahead(Guess(draw), draw.randint(1, 5)) if draw.random() < 0.3 else None
-                sequence = Sequence(prompt, limit, on_host=draw.random() < 0.2, lookahead=lookahead)
+                on_host = draw.random() < 0.2
+                sequence = Sequence(prompt, limit, on_host=on_host, lookahead=lookahead, keeps_all=keeps_all)
                 scheduler.add(sequence)
                 sequences.append((sequence, prompt))
         if draw.random() < 0.03 and sequences:
@@ -134,6 +140,27 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
         assert sequence.done
         wanted = alone(prompt, sequence.limit)
         assert sequence.tokens == wanted[: len(sequence.tokens)]
+    assert pool.in_use == 0
+
+
+def test_pages_behind_a_window_are_given_back_unless_sampling_reads_them() -> None:
+    pool = PagePool(12, 2)
+    scheduler = Scheduler(pool, 3, 1, window=4)
+    sequence = Sequence(list(range(40)), 50)
+    with pytest.raises(InputError, match="the cache holds 24 in all"):
+        scheduler.add(Sequence(sequence.tokens, sequence.limit, keeps_all=True))
+    scheduler.add(sequence)
+    paper = Paper(pool, 4)
+    used = []
+    while not sequence.done:
+        step = scheduler.schedule()
+        assert step is not None
+        scheduler.read(step, paper.run(step))
+        used.append(pool.in_use)
+        if len(sequence.tokens) == sequence.limit:
+            scheduler.finish(sequence)
+    assert sequence.tokens == alone(list(range(40)), 50)
+    assert max(used) <= 4  # three keys before a piece, its three rows, and what of their pages is not seen
     assert pool.in_use == 0
 
 
@@ -165,6 +192,33 @@ def test_a_beginning_that_is_being_computed_is_waited_for_and_shared() -> None:
     assert step is not None
     assert [(piece.sequence, piece.count) for piece in step.pieces[2:]] == [(each, 1) for each in sequences[1:]]
     assert [sequence.cached for sequence in sequences] == [0, 12, 12]
+
+
+@pytest.mark.parametrize("length", [1, 2, 8, 10])
+def test_answers_to_one_prompt_compute_it_once_and_share_its_pages(length: int) -> None:
+    pool = PagePool(64, 4)
+    scheduler, paper = Scheduler(pool, 64, 8), Paper(pool)
+    prompt = list(range(length))
+    sequences = [Sequence(prompt, 20) for _ in range(3)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    step = scheduler.schedule()
+    assert step is not None
+    paper.run(step)
+    if length == 1:
+        assert step.rows == 3
+        return
+    assert [(piece.sequence, piece.count) for piece in step.pieces] == [(sequences[0], length)]
+    step = scheduler.schedule()
+    assert step is not None
+    paper.run(step)
+    assert [(piece.sequence, piece.start) for piece in step.pieces] == [
+        (sequences[0], length), (sequences[1], length - 1), (sequences[2], length - 1),
+    ]  # fmt: skip
+    assert [source for source, _ in step.copies] == [step.pieces[0].table.pages[(length - 1) // 4]] * 2
+    full = (length - 1) // 4
+    assert len({tuple(piece.table.pages[:full]) for piece in step.pieces}) == 1
+    assert [sequence.cached for sequence in sequences] == [0, length - 1, length - 1]
 
 
 def test_the_youngest_gives_its_pages_and_what_can_never_fit_is_refused() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from tests.support.graphs import In, InOut, OpCase, Out, Unused
 
-POSITIONS, SLOTS = 64, 60
+POSITIONS, SLOTS, PAGE = 64, 60, 5
 SIZES = (1, 2, 3, 7, 29, 42, 43)
 
 
@@ -134,6 +134,29 @@ def _record(dtype: str) -> OpCase:
     )
 
 
+def _copies(dtype: str) -> OpCase:
+    """In their order: a page may be the target of one and the source of the next, and the other way round."""
+
+    def golden(pool: torch.Tensor, copies: torch.Tensor, _: int) -> torch.Tensor:
+        pages = pool.clone().reshape(SLOTS // PAGE, -1)
+        for source, target in copies.tolist():
+            pages[target] = pages[source]
+        return pages.reshape(pool.shape)
+
+    def pages(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return generator.integers(0, SLOTS // PAGE, shape)
+
+    return OpCase(
+        name=f"copy_pages {dtype}",
+        op="liveshape.copy_pages",
+        args_at=lambda s: [InOut(dtype, (1, SLOTS, 3, 5)), In("int32", (s, 2), pages), PAGE, None],
+        golden=golden,
+        atol=0,
+        rtol=0,
+        sizes=(0, *SIZES),
+    )
+
+
 CASES = [
     _rotary("float32", 1, (4, 2), 16, 16),
     _rotary("float32", 2, (3, 1), 10, 6),
@@ -144,4 +167,5 @@ CASES = [
     _update_both("float32", "float32", 2),
     _update_both("float32", "float16", 1),
     _record("int64"),
+    *(_copies(dtype) for dtype in ("float32", "float16", "int32")),
 ]

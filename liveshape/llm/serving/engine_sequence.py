@@ -1,0 +1,161 @@
+"""A sequence of a caller's own on an engine of many: generation goes on from its tokens; fork, truncate, save, restore.
+
+All of these are cheap: sequences share pages, and of what two of them have in common at most one page is copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Unpack
+
+from liveshape.errors import InputError, counted
+from liveshape.formats.whole_file import place_of
+from liveshape.llm.arguments import token_ids
+from liveshape.llm.batch.kept_sequence import KeptSequence
+from liveshape.llm.batch.page_transfer import layout_of, read_rows, write_rows
+from liveshape.llm.batch.pages import PageTable
+from liveshape.llm.batch.runner import BatchRunner
+from liveshape.llm.batch.scheduler import Scheduler
+from liveshape.llm.engine import cache_file
+from liveshape.llm.engine.cache_file import Expected, Saved
+from liveshape.llm.generation.options import GenerationOptions
+from liveshape.llm.serving.async_engine import AsyncEngine
+from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.queued_answer import QueuedAnswer
+
+
+class EngineSequence:
+    """Tokens whose rows stay in the pages of an engine between requests, while there is room; else they are computed
+    again. Like a LanguageModel it has all tokens of an answer but the last one, which the next call may give.
+
+    Example: `sequence = EngineSequence(engine); answer = sequence.generate(ids, max_tokens=20)`.
+    """
+
+    def __init__(self, engine: AsyncEngine, kept: KeptSequence | None = None) -> None:
+        if not isinstance(engine, BatchEngine):
+            raise InputError(
+                "this engine runs one sequence at a time and keeps none; a LanguageModel forks, saves, ..."
+            )
+        self._engine, self._kept = engine, kept or KeptSequence()
+        self._answer: QueuedAnswer | None = None
+        engine.locked(lambda scheduler: scheduler.kept.append(self._kept))
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its tokens."""
+        return self._engine.locked(lambda _: tuple(self._kept.tokens))
+
+    @property
+    def position(self) -> int:
+        """The number of its tokens."""
+        return len(self._kept.tokens)
+
+    def generate(self, ids: Sequence[int] = (), **options: Unpack[GenerationOptions]) -> QueuedAnswer:
+        """Append token ids and what follows them, as `AsyncEngine.generate` does.
+
+        An answer that fails, or is closed before its end, leaves the sequence as it was.
+
+        Example: `async for response in sequence.generate(tokenizer.encode(" there was")): ...`.
+        """
+        self._check_idle()
+        self._answer = self._engine.generate([*self.tokens, *token_ids(ids)], continues=self._kept, **options)
+        return self._answer
+
+    def fork(self) -> EngineSequence:
+        """Another sequence with the same tokens in the same pages.
+
+        Example: `other = sequence.fork()`.
+        """
+        self._check_idle()
+        return EngineSequence(self._engine, self._engine.locked(lambda _: self._kept.fork()))
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` tokens.
+
+        Example: `sequence.truncate(len(system_prompt))`.
+        """
+        self._check_idle()
+        if not 0 <= length <= self.position:
+            raise InputError(f"the sequence has {counted(self.position, 'token')} and cannot be cut to {length}")
+        self._engine.locked(lambda _: self._kept.truncate(length))
+
+    def reset(self) -> None:
+        """Remove all tokens."""
+        self.truncate(0)
+
+    async def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the tokens and their rows to a file, atomically; a LanguageModel of the same program may restore it.
+
+        Example: `await sequence.save("system-prompt.cache")`.
+        """
+        self._check_idle()
+        place_of(path, "a saved cache")  # before anything is read back from the device
+        while (saved := await self._engine.between_steps(self._read)) is None:
+            # Others needed the pages: one token more computes all rows again, and is not kept.
+            async with aclosing(self.generate(max_tokens=1)) as answer:
+                async for _ in answer:
+                    pass
+        await asyncio.to_thread(cache_file.save, path, saved)
+
+    async def restore(self, path: str | os.PathLike[str]) -> None:
+        """Restore what was saved with the same program and the same `activations`, by this or by a LanguageModel; a
+        file that is refused changes nothing.
+
+        Example: `await sequence.restore("system-prompt.cache")`.
+        """
+        self._check_idle()
+        expected = await self._engine.between_steps(self._expected)
+        saved = await asyncio.to_thread(cache_file.load, path, expected)
+        await self._engine.between_steps(partial(self._write, saved))
+
+    def close(self) -> None:
+        """Give its pages back.
+
+        Example: `sequence.close()`.
+        """
+
+        def leave(scheduler: Scheduler) -> None:
+            if self._kept in scheduler.kept:
+                scheduler.kept.remove(self._kept)
+            self._kept.drop()
+
+        self._engine.locked(leave)
+
+    def _check_idle(self) -> None:
+        if self._answer is not None and not (self._answer.ended or self._answer.closed):
+            raise InputError("this sequence generates: wait for the end of its answer, close that, or fork before it")
+
+    # In the thread of the engine
+
+    def _read(self, scheduler: Scheduler, runner: BatchRunner) -> Saved | None:
+        """What a file keeps; None where the rows have to be computed first."""
+        kept = self._engine.locked(lambda _: self._kept.fork())
+        tokens, origin = tuple(kept.tokens), runner.origin
+        if tokens and kept.table is None:
+            return None
+        try:
+            states = read_rows(runner, kept.table or PageTable(scheduler.pool), len(tokens))
+        finally:
+            self._engine.locked(lambda _: kept.drop())
+        return Saved(origin.checksum, origin.activations, tokens, layout_of(runner, len(tokens)), states)
+
+    def _expected(self, _: Scheduler, runner: BatchRunner) -> Expected:
+        origin, engine = runner.origin, self._engine
+        layout = partial(layout_of, runner)
+        return Expected(origin.checksum, origin.activations, engine.vocab_size, engine.max_context, layout)
+
+    def _write(self, saved: Saved, _: Scheduler, runner: BatchRunner) -> None:
+        """Upload rows to pages of their own; without enough of these the tokens are computed when they are used."""
+        made = KeptSequence()
+        made.replace(saved.tokens, self._engine.locked(lambda scheduler: scheduler.room_for(len(saved.tokens))))
+        try:
+            if made.table is not None:
+                write_rows(runner, made.table, saved.states)
+        except BaseException:
+            self._engine.locked(lambda _: made.drop())
+            raise
+        self._engine.locked(lambda _: self._kept.replace(made.tokens, made.table))

@@ -1,0 +1,211 @@
+"""Sequences of one's own on an engine: fork, truncate, reset, save and restore keep their meaning, and are cheap."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liveshape.errors import FormatError, InputError
+from liveshape.llm.batch.loading import load_runner
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.engine_sequence import EngineSequence
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.shipped import shipped_model
+from tests.support.llamas import Tiny, program
+
+TINY = Tiny("long context", max_context=96)
+PAGE = 16 * 2 * 2 * 2 * 8 * 4  # rows, layers, keys and values, heads, head size, bytes
+IDS = [random.Random(3).randint(4, 90) for _ in range(90)]
+TOKENIZER = Tokenizer.load(shipped_model())  # of other words, which nobody reads
+ENDS = TOKENIZER.eos_ids | {2, 3}
+Engines = Callable[[int], BatchEngine]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LanguageModel]:
+    with LanguageModel.load(program(TINY)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Engines]:
+    """Engines on a pool of so many pages."""
+    made: dict[int, BatchEngine] = {}
+
+    def engine_of(pages: int) -> BatchEngine:
+        if pages not in made:
+            runner, description = load_runner(program(TINY), sequences=4, cache_bytes=pages * PAGE)
+            assert runner.bounds.pages == pages
+            made[pages] = BatchEngine(runner, TOKENIZER, description)
+        return made[pages]
+
+    yield engine_of
+    for engine in made.values():
+        asyncio.run(engine.close())
+
+
+def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(steps())
+
+
+def alone(model: LanguageModel, ids: list[int], count: int) -> list[int]:
+    model.reset()
+    return list(model.stream(ids, max_tokens=count, stop_ids=ENDS))
+
+
+async def said(sequence: EngineSequence, ids: list[int], count: int) -> tuple[list[int], int]:
+    """The tokens of an answer, and how many of its prompt were in the cache."""
+    responses = [response async for response in sequence.generate(ids, max_tokens=count, temperature=0)]
+    return [response.token for response in responses], responses[0].cached_tokens
+
+
+def test_an_answer_goes_on_from_the_tokens_and_is_part_of_them(model: LanguageModel, engines: Engines) -> None:
+    engine = engines(20)
+
+    async def steps() -> None:
+        sequence = EngineSequence(engine)
+        first, cached = await said(sequence, IDS[:20], 6)
+        assert (first, cached) == (alone(model, IDS[:20], 6), 0)
+        assert sequence.tokens == (*IDS[:20], *first[:-1])
+        more = [*first[-1:], *IDS[30:35]]
+        second, cached = await said(sequence, more, 4)
+        assert second == alone(model, [*IDS[:20], *first[:-1], *more], 4)
+        assert cached == 20 + len(first) - 1, "its last page is shared, too"
+        answer = sequence.generate(IDS[40:44], max_tokens=20)
+        await anext(answer)
+        with pytest.raises(InputError, match="this sequence generates"):
+            sequence.fork()
+        await answer.aclose()
+        assert sequence.position == 20 + len(first) - 1 + len(more) + len(second) - 1
+        with pytest.raises(InputError, match="cannot be cut to 99"):
+            sequence.truncate(99)
+        sequence.close()
+        await asyncio.gather(*(said(EngineSequence(engine), IDS[50:53], 1) for _ in range(2)))
+
+    run(steps)
+
+
+def test_a_fork_copies_at_most_one_page(model: LanguageModel, engines: Engines) -> None:
+    engine = engines(19)
+
+    async def steps() -> None:
+        sequence = EngineSequence(engine)
+        await said(sequence, IDS[:36], 1)
+        used = engine.status.pages_in_use
+        assert used == 3
+        forks = [sequence.fork() for _ in range(3)]
+        forks[0].truncate(33)
+        forks[1].truncate(20)
+        assert engine.status.pages_in_use == used
+        for fork in (*forks, sequence):
+            ids = list(fork.tokens)
+            found, cached = await said(fork, IDS[70:72], 3)
+            assert found == alone(model, [*ids, *IDS[70:72]], 3)
+            assert cached == len(ids)
+        assert engine.status.pages_in_use <= used + 3
+        for each in (*forks, sequence):
+            each.close()
+        assert engine.status.pages_in_use == 0
+
+    run(steps)
+
+
+def test_what_was_saved_is_restored_here_and_by_a_model(model: LanguageModel, engines: Engines, tmp_path: Path) -> None:
+    engine, (mine, others) = engines(20), (tmp_path / "mine", tmp_path / "others")
+    wanted = alone(model, IDS[:42], 5)
+
+    async def steps() -> None:
+        sequence, other = EngineSequence(engine), EngineSequence(engine)
+        await said(sequence, IDS[:40], 1)
+        await sequence.save(mine)
+        model.restore(mine)
+        assert model.tokens == tuple(IDS[:40])
+        assert list(model.stream(IDS[40:42], max_tokens=5, stop_ids=ENDS)) == wanted
+        model.reset()
+        model.prefill(IDS[:40])
+        model.save(others)
+        assert mine.read_bytes()[:200] == others.read_bytes()[:200]
+        # By rows that nobody finds by their tokens.
+        for kept in engine._kept:
+            kept.drop()
+        for page in [engine._pool.take() for _ in range(engine._pool.available)]:
+            assert page is not None
+            engine._pool.release(page)
+        await other.restore(others)
+        assert await said(other, IDS[40:42], 5) == (wanted, 40)
+        other.reset()
+        others.write_bytes(others.read_bytes()[:-1])
+        with pytest.raises(FormatError):
+            await other.restore(others)
+        assert other.tokens == ()
+        await other.save(mine)
+        await other.restore(mine)
+        for each in (sequence, other):
+            each.close()
+
+    run(steps)
+
+
+def test_pages_that_others_need_are_computed_again(model: LanguageModel, engines: Engines, tmp_path: Path) -> None:
+    engine = engines(6)
+
+    async def steps() -> None:
+        sequences = [EngineSequence(engine) for _ in range(3)]
+        for place, sequence in enumerate(sequences):
+            await said(sequence, IDS[place : place + 40], 1)
+        assert engine.status.pages_in_use <= 6
+        for place, sequence in enumerate(sequences):
+            ids = [*IDS[place : place + 40], 7]
+            assert (await said(sequence, [7], 4))[0] == alone(model, ids, 4)
+        await sequences[0].save(tmp_path / "saved")
+        assert sequences[0].position == 44
+        for sequence in sequences:
+            sequence.close()
+        assert engine.status.pages_in_use == 0
+
+    run(steps)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+def test_random_sequences(model: LanguageModel, engines: Engines, tmp_path: Path, seed: int) -> None:
+    """Forks, truncates and answers beside each other, on a pool that is too small for all of them."""
+    engine, draw, file = engines(7), random.Random(seed), tmp_path / "saved"
+
+    async def steps() -> None:
+        sequences: list[tuple[EngineSequence, list[int]]] = [(EngineSequence(engine), [])]
+        for _ in range(12):
+            place = draw.randrange(len(sequences))
+            sequence, ids = sequences[place]
+            action = draw.random()
+            if action < 0.3 and len(sequences) < 5:
+                sequences.append((sequence.fork(), list(ids)))
+            elif action < 0.5:
+                del ids[draw.randint(0, len(ids)) :]
+                sequence.truncate(len(ids))
+            elif action < 0.6:
+                await sequence.save(file)
+                sequences.append((EngineSequence(engine), list(ids)))
+                await sequences[-1][0].restore(file)
+            asked = []
+            for sequence, ids in draw.sample(sequences, draw.randint(1, len(sequences))):
+                ids += draw.sample(IDS, draw.randint(1, 8))
+                if len(ids) > 60:
+                    del ids[20:]
+                    sequence.truncate(min(20, sequence.position))
+                asked.append((sequence, ids, ids[sequence.position :], draw.randint(1, 6)))
+            found = await asyncio.gather(*(said(sequence, new, count) for sequence, _, new, count in asked))
+            for (sequence, ids, _, count), (tokens, _) in zip(asked, found, strict=True):
+                assert tokens == alone(model, ids, count)
+                ids += tokens[:-1]
+                assert sequence.tokens == tuple(ids)
+        for sequence, _ in sequences:
+            sequence.close()
+        assert engine.status.pages_in_use == 0
+
+    run(steps)
