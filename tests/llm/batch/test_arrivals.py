@@ -38,7 +38,7 @@ def test_arrivals_and_departures_write_bytes_of_tables() -> None:
                 flight.append((step, runner.submit(step, [Sampling()] * step.lines)))
             if len(flight) > 1 or step is None:
                 read, pending = flight.pop(0)
-                for sequence in scheduler.read(read, pending.result()[0].reshape(-1).tolist()):
+                for sequence, _ in scheduler.read(read, pending.result()[0].reshape(-1).tolist()):
                     if len(sequence.tokens) == sequence.limit:
                         scheduler.finish(sequence)
         return steps

@@ -96,9 +96,9 @@ def test_pages_behind_the_windows_of_all_layers_are_given_back(tmp_path: Path) -
     """A sequence that is longer than the whole pool has the tokens that it has alone."""
     file, context = exported("mistral", tmp_path), 3 * CONTEXT
     page = 16 * 2 * 2 * 2 * 16 * 4  # rows, layers, keys and values, heads, head size, bytes
-    runner, _ = load_runner(file, sequences=2, max_context=context, cache_bytes=5 * page)
+    runner, _ = load_runner(file, sequences=2, max_context=context, cache_bytes=6 * page)
     bounds = runner.bounds
-    assert (runner.window, bounds.pages) == (9, 5)
+    assert (runner.window, bounds.pages) == (9, 6)
     pool = PagePool(bounds.pages, bounds.page_size)
     scheduler = Scheduler(pool, bounds.rows, bounds.sequences, window=runner.window)
     prompt = np.random.default_rng(3).integers(3, 128, 2 * CONTEXT).tolist()
