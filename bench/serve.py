@@ -1,6 +1,7 @@
 """Many sequences in one graph: tokens per second in all, by how many run at once, without a server.
 
 Run: python -m bench.serve [--shape 1b] [--sequences 1,8,32,64] [--prompt 256] [--tokens 256] [--activations int8]
+     [--deterministic]
 
 Every sequence has its own prompt of random tokens; decode counts the steps in which all of them decode, and the
 whole is all tokens over all the time, prompts included.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,11 @@ class Found:
     step: float  # median seconds of a decode step
 
 
-def runner_of(shape: str, device: Device, sequences: int, context: int, activations: str, half: bool) -> BatchRunner:
+def runner_of(
+    shape: str, device: Device, sequences: int, context: int, activations: str, half: bool, deterministic: bool = False
+) -> BatchRunner:
     """A runner of random weights with room for all sequences at that context."""
+    limits = replace(device.limits, one_order=deterministic)
     graph = Llama(shape_of(shape, context)).graph()
     tokens, position, logits = signature(graph, {})
     states = at_positions(graph, position)
@@ -59,12 +63,12 @@ def runner_of(shape: str, device: Device, sequences: int, context: int, activati
     pages = sequences * (-(-context // 16) + 1)
     bounds = bounds_of(caches, tokens, description, device, half, sequences, pages * 16 * size)
     tables = BatchTables.of(tokens, bounds)
-    fused = fuse(batched(graph, position, tokens, bounds, tables), device.limits)
-    fused = with_activations(fused, activations, device.limits)
+    fused = fuse(batched(graph, position, tokens, bounds, tables), limits)
+    fused = with_activations(fused, activations, limits)
     if half:
         fused = halve_caches(fused, pools_of(fused))
     made = batch_graph(fused, tables, bounds, Tensor("history", "int32", (1, bounds.slots)))
-    return BatchRunner(made, device)
+    return BatchRunner(made, device, limits=limits)
 
 
 def measured(runner: BatchRunner, sequences: int, prompt: int, tokens: int, seed: int) -> Found:
@@ -110,11 +114,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--activations", choices=ACTIVATIONS, default="float32")
     parser.add_argument("--half-cache", action="store_true")
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--repetitions", type=int, default=2)
     given = parser.parse_args(arguments)
     device = open_device()
     most, context = max(given.sequences), given.prompt + given.tokens
-    runner = runner_of(given.shape, device, most, context, given.activations, given.half_cache)
+    runner = runner_of(given.shape, device, most, context, given.activations, given.half_cache, given.deterministic)
     measured(runner, most, given.prompt, WARM_TOKENS, 0)
     table = Table("sequences", "prefill of all, ms", "decode, tokens/s", "whole, tokens/s", "step, ms")
     for count in given.sequences:

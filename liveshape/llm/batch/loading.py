@@ -34,12 +34,14 @@ def load_runner(
     progress: Progress | None = None,
     half_cache: bool = False,
     activations: str = "float32",
+    deterministic: bool = False,
     max_context: int | None = None,
     sequences: int = SEQUENCES,
     cache_bytes: int | None = None,
 ) -> tuple[BatchRunner, Description]:
     """Load a model from a `.pte` or a folder with one, for up to `sequences` at once on a pool of `cache_bytes`.
 
+    With `deterministic` the logits of a sequence have the same bytes whatever runs beside it.
     Raises UnsupportedError, with the reason, for a program that cannot be batched.
 
     Example: `runner, description = load_runner("SmolLM2-135M-Instruct", cache_bytes=1 << 30)`.
@@ -47,7 +49,7 @@ def load_runner(
     context, file = checked_context(max_context), program_file(Path(path))
     if sequences < 1:
         raise InputError(f"{sequences} sequences: at least one is needed")
-    target = CompileTarget(device, activations=activations)
+    target = CompileTarget(device, activations=activations, deterministic=deterministic)
     program = load_program(target, file)
     try:
         constants = constants_of(program)
@@ -56,7 +58,7 @@ def load_runner(
         made, description = _batched_program(
             program, constants, context, target.device, half_cache, sequences, cache_bytes
         )
-        return BatchRunner(made, target.device, progress), description
+        return BatchRunner(made, target.device, progress, target.limits), description
     except UnsupportedError as error:
         raise UnsupportedError(f"{file}: {error}", error.details) from error
     except FormatError as error:
