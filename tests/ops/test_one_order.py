@@ -27,8 +27,8 @@ MOST = SIZES[-1]
 FEW, MANY = 4, 256  # threads that cooperate
 
 
-def device_of(threads: int, one_order: bool = True) -> Device:
-    given = replace(open_device().limits, max_invocations=256, max_cooperating_threads=threads)
+def device_of(threads: int, one_order: bool = True, subgroup: int = 0) -> Device:
+    given = replace(open_device().limits, max_invocations=256, max_cooperating_threads=threads, subgroup=subgroup)
     return open_device(limits=replace(given, one_order=one_order))
 
 
@@ -131,8 +131,18 @@ FORMS = [
 
 @either((FORMS[0], MANY), (FORMS[1], FEW))
 def test_attention_of_many_sequences(subject: Form, threads: int) -> None:
+    check_attention(subject, device_of(threads))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_attention_by_shuffles(form: Form) -> None:
+    device = device_of(MANY, subgroup=4)
+    check_attention(form, device)
+    assert form.kernel("few_rows_subgroups") in {variant.kernel.name for variant in device._pipelines}
+
+
+def check_attention(form: Form, device: Device) -> None:
     """A query that decodes or is of a prompt, beside short sequences and beside the longest."""
-    form, device = subject, device_of(threads)
     shape = (*form.heads, form.size, device.limits)
     assert heuristics.few_queries(*shape) == heuristics.tile_queries(*shape) == 1
     graph, _ = graph_of(form, form.rows)

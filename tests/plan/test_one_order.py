@@ -99,6 +99,7 @@ def test_without_it_rows_choose_the_order(limits: str) -> None:
     [
         ("gpt2", "none"),
         pytest.param("gpt_oss", "none", marks=pytest.mark.slow),
+        pytest.param("mixtral", "4w", marks=pytest.mark.slow),
         pytest.param("gemma2", "8w", marks=pytest.mark.slow),
         pytest.param("qwen3", "8da4w", marks=pytest.mark.slow),
     ],

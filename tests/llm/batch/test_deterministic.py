@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 
 from liveshape.device.backends import open_device
+from liveshape.llm import open_engine
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
+from liveshape.shipped import shipped_model
 from tests.support.llamas import Tiny, program
+from tests.support.paper import PaperDevice
 
 TINY = Tiny("last")
 WHOLE = 30  # pages: more than all sequences have together
@@ -159,6 +163,20 @@ def test_other_bounds_on_rows_and_sequences_change_nothing() -> None:
     assert (runner.bounds.rows, runner_of().bounds.rows) == (24, 8)
     assert answers(runner, given) == answers(runner_of(), given)
     runner.close()
+
+
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_an_engine_is_opened_so(sequences: int) -> None:
+    """Also one that runs one sequence at a time."""
+
+    async def steps() -> None:
+        options: dict[str, Any] = {"device": PaperDevice(), "sequences": sequences, "cache_bytes": 1 << 20}
+        engine: Any = open_engine(shipped_model(), deterministic=True, **options)
+        executor = engine._runner.executor if sequences > 1 else engine._model.engine.executor
+        assert executor.plan.limits == replace(PaperDevice().limits, one_order=True)
+        await engine.close()
+
+    asyncio.run(steps())
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
