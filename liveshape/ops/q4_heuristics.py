@@ -94,7 +94,8 @@ def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
 def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> int:
     """How many workgroups split the depth of a tile (split-K)."""
     if limits.one_order:
-        return max(1, min(MAX_SPLITS, ENOUGH_ORDERED_COLUMNS // max(columns, 1), depth // MIN_SPLIT_DEPTH))
+        enough = ENOUGH_ORDERED_COLUMNS // max(columns, 1) if limits.has_many_threads else 1
+        return max(1, min(MAX_SPLITS, enough, depth // MIN_SPLIT_DEPTH))
     if rows > LARGE_ROWS and has_large_tiles(limits):
         down, across = ceil_div(rows, LARGE_TILE), ceil_div(columns, LARGE_TILE)
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)

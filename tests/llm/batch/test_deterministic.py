@@ -135,6 +135,7 @@ OTHERS = [("float32", False, 256), ("int8", False, 256), ("float32", True, None)
 @pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)], ids=str)
 def test_bytes_are_those_that_each_has_alone(kind: tuple[Any, ...]) -> None:
     runner, given, counts = runner_of(*kind), requests(1, 7), Counts()
+    compiled = runner.device.counters.pipelines
     alone = [answers(runner, [each])[0] for each in given]
     assert sum(len(found) for _, found in alone) > 30
     assert answers(runner, given, seed=2, counts=counts) == alone
@@ -143,6 +144,7 @@ def test_bytes_are_those_that_each_has_alone(kind: tuple[Any, ...]) -> None:
     assert answers(runner, given, prompt_rows=1, seed=3) == alone
     assert answers(runner, given, prompt_rows=3, pages=3, seed=4, counts=counts) == alone
     assert counts.preemptions > 0, "nobody was preempted"
+    assert runner.device.counters.pipelines == compiled, "a kernel was compiled after the load"
 
 
 @pytest.mark.slow
