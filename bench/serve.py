@@ -1,7 +1,7 @@
 """Many sequences in one graph: tokens per second in all by how many run at once, and what clients of a server see.
 
 Run: python -m bench.serve [--shape 1b] [--sequences 1,8,32,64] [--prompt 256] [--tokens 256] [--activations int8]
-                           [--http] [--long 8192] [--common 2048] [--llamacpp FOLDER]
+                           [--http] [--long 8192] [--common 2048] [--llamacpp FOLDER] [--deterministic]
 
 Every sequence has its own prompt of random tokens; decode counts the steps in which all of them decode, and the
 whole is all tokens over all the time, prompts included. With --http the same comes through the engine and the server,
@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,11 +84,13 @@ class Asked:
     tokens_in_all: int
     activations: str
     half_cache: bool
+    deterministic: bool
 
 
 def runner_of(asked: Asked, device: Device) -> tuple[BatchRunner, Description]:
     """A runner of random weights."""
     sequences, half = asked.sequences, asked.half_cache
+    limits = replace(device.limits, one_order=asked.deterministic)
     graph = Llama(shape_of(asked.shape, asked.context)).graph()
     tokens, position, logits = signature(graph, {})
     states = at_positions(graph, position)
@@ -98,12 +100,12 @@ def runner_of(asked: Asked, device: Device) -> tuple[BatchRunner, Description]:
     pages = -(-asked.tokens_in_all // PAGE_SIZE) + sequences
     bounds = bounds_of(caches, tokens, description, device, half, sequences, pages * PAGE_SIZE * size)
     tables = BatchTables.of(tokens, bounds)
-    fused = fuse(batched(graph, position, tokens, bounds, tables), device.limits)
-    fused = with_activations(fused, asked.activations, device.limits)
+    fused = fuse(batched(graph, position, tokens, bounds, tables), limits)
+    fused = with_activations(fused, asked.activations, limits)
     if half:
         fused = halve_caches(fused, pools_of(fused))
     made = batch_graph(fused, tables, bounds, Tensor("history", "int32", (1, bounds.slots)))
-    return BatchRunner(made, device), description
+    return BatchRunner(made, device, limits=limits), description
 
 
 def measured(runner: BatchRunner, sequences: int, prompt: int, tokens: int, seed: int) -> Found:
@@ -261,6 +263,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--activations", choices=ACTIVATIONS, default="float32")
     parser.add_argument("--half-cache", action="store_true")
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--http", action="store_true", help="through the engine and the server, too")
     parser.add_argument("--long", type=int, default=8192, help="the long prompt that arrives (default 8192)")
@@ -273,7 +276,7 @@ def main(arguments: list[str] | None = None) -> None:
     if given.http:
         context = max(given.long, given.prompt + RUNNING, given.common) + given.tokens
         in_all = most * (given.prompt + RUNNING) + context
-    asked = Asked(given.shape, most, context, in_all, given.activations, given.half_cache)
+    asked = Asked(given.shape, most, context, in_all, given.activations, given.half_cache, given.deterministic)
     runner, _ = runner_of(asked, device)
     measured(runner, most, given.prompt, WARM_TOKENS, 0)
     table = Table("sequences", "prefill of all, ms", "decode, tokens/s", "whole, tokens/s", "step, ms")

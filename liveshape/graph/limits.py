@@ -21,6 +21,8 @@ class Limits:
     half: bool = True
     subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
+    # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it.
+    one_order: bool = False
 
     @property
     def has_many_threads(self) -> bool:

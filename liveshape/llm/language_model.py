@@ -63,6 +63,7 @@ class LanguageModel:
         progress: Progress | None = None,
         half_cache: bool = False,
         activations: str = "float32",
+        deterministic: bool = False,
         max_context: int | None = None,
     ) -> LanguageModel:
         """Load a model from a `.pte`, or from a folder with a `model.pte` or with a single `.pte` of any name.
@@ -70,12 +71,13 @@ class LanguageModel:
         `max_context` is the size of the KV cache in tokens, if it is not that of the file.
         `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
         `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
+        With `deterministic` logits have the same bytes however a text is cut into calls: slower.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
         """
         context = checked_context(max_context)
         file = program_file(Path(path))
-        target = CompileTarget(device, activations=activations)
+        target = CompileTarget(device, activations=activations, deterministic=deterministic)
         # Opened here and not by the program: the checksum must be of these bytes, even if the file is replaced later.
         source = Source(file)
         program: Program | None = None
@@ -89,9 +91,14 @@ class LanguageModel:
             made = token_graph(graph, constants if context is None else {**constants, CONTEXT: context})
             program.close()
             turned = rotation_of(constants, made.description.max_context)
-            options = {"half_cache": half_cache, "activations": activations, "max_context": max_context}
+            options = {
+                "half_cache": half_cache,
+                "activations": activations,
+                "deterministic": deterministic,
+                "max_context": max_context,
+            }
             origin = Origin(file.name, source, program.data, activations, turned, options)
-            return cls(Engine(made, target.device, progress), origin)
+            return cls(Engine(made, target.device, progress, target.limits), origin)
         except UnsupportedError as error:
             _close(program, source)
             raise UnsupportedError(f"{file}: {error}", error.details) from error

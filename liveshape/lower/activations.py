@@ -18,7 +18,7 @@ from liveshape.lower.pattern_operators import (
     RMS_NORM_LAYERS,
 )
 from liveshape.lower.rewriting import renamed
-from liveshape.ops.q4_heuristics import QUANT_GROUP
+from liveshape.ops.q4_heuristics import QUANT_GROUP, defers_norm
 from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
 
 FLOAT32, INT8 = "float32", "int8"
@@ -105,11 +105,7 @@ def _deferred_norm(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replace
     no_hazards = uses.single_assignment(total) and norm_weight.constant is not None and not uses.writes[norm_weight]
     aligned = total.max_shape[-1] % QUANT_GROUP == 0 and norm_weight.max_shape == total.max_shape[-1:]
     if not (
-        limits.has_many_threads
-        and no_hazards
-        and aligned
-        and exact(residual, total, norm_weight)
-        and fit(bound, limits)
+        defers_norm(1, limits) and no_hazards and aligned and exact(residual, total, norm_weight) and fit(bound, limits)
     ):
         return ()
     given = (rows, weight, scales, group, bias, residual, norm_weight, (total, quantized))

@@ -69,6 +69,7 @@ class AttentionCall(NamedTuple):
     tensors: Tensors
     combined: Tensors  # those of the kernel that combines splits
     values: dict[str, Any]
+    longest: int  # context that may be live
 
     def dispatch(self, kernel: Kernel, groups: int, **chosen: Any) -> Dispatch:
         return kernel(*self.tensors, **self.values, **chosen, groups=groups)
@@ -114,8 +115,9 @@ def attend(
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
-    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values)
-    route = few_rows if heuristics.is_few_rows(q.shape[row_axis], group) else in_tiles
+    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis])
+    few = limits.one_order or heuristics.is_few_rows(q.shape[row_axis], group)
+    route = few_rows if few else in_tiles
     yield from route(attention, q.shape[0] * key_heads, context, limits)
 
 
@@ -174,11 +176,17 @@ def _params(
 def few_rows(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
     """Blocks of few rows: splits of the context go to workgroups of their own, and are combined (split-K)."""
     kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
-    by_shuffles = heuristics.subgroup_block_of(heads, rows, size, context, limits)
-    block = by_shuffles or heuristics.block_of(heads, rows, size, context, limits)
+    block: heuristics.Block | heuristics.SubgroupBlock
+    if limits.one_order:
+        block = heuristics.ordered_block_of(attention.values["group"], size, context, attention.longest, limits)
+        split_keys = heuristics.ordered_split_keys(attention.longest, limits)
+    else:
+        by_shuffles = heuristics.subgroup_block_of(heads, rows, size, context, limits)
+        block = by_shuffles or heuristics.block_of(heads, rows, size, context, limits)
+        split_keys = ceil_div(context, block.splits)
     blocks, splits = ceil_div(rows, block.rows), block.splits
     units = heads * blocks
-    grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": ceil_div(context, splits)}
+    grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     chosen = {"ROWS": block.rows, "LANES": block.lanes}
     if isinstance(block, heuristics.SubgroupBlock):
         chosen |= {"WG": block.threads, "PREFETCH_KEYS": block.prefetch, "COMBINE_THREADS": block.combine_threads}

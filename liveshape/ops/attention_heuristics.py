@@ -1,5 +1,8 @@
 """Heuristics of attention: few rows (decode) split the context, many (prefill) go in tiles, by the device's limits.
 
+With `Limits.one_order` all rows go the way of few, in blocks of one query and in splits of as many keys as the longest
+context that may be live asks for: a query is summed alike whatever lies beside it.
+
 Every number that was measured rather than derived is here; bench/attention.py tries others.
 """
 
@@ -49,6 +52,10 @@ LARGE_TILE, SMALL_TILE = 64, 32  # rows
 LARGE_HEAD = 128  # above it the accumulators of a large tile spill registers
 FEW_TILES = 8  # as ENOUGH_TILES where threads are few
 
+# Where sums have one order: keys of a split at least, and splits of the longest context at most, for their scratch.
+ORDERED_SPLIT_KEYS, ORDERED_SPLITS = 256, 16
+MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
+
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
 
@@ -91,6 +98,32 @@ class Tile(NamedTuple):
 def is_few_rows(queries: int, group: int) -> bool:
     """Whether the rows of a head are few, as in decode; those of one query are, however many heads share its keys."""
     return queries * group <= FEW_ROWS or queries == 1
+
+
+def ordered_block_of(group: int, size: int, context: int, longest: int, limits: Limits) -> Block | SubgroupBlock:
+    """The block where sums have one order: of the rows of one query, by nothing that is live but the splits.
+
+    >>> ordered_block_of(4, 64, 300, 8192, Limits())
+    Block(rows=4, lanes=4, chunk=128, splits=2)
+    """
+    of_many = MANY_HEADS, group, size, longest, limits
+    block = subgroup_block_of(*of_many) or block_of(*of_many)
+    return block._replace(splits=_ordered_splits(context, longest, limits))
+
+
+def ordered_split_keys(longest: int, limits: Limits) -> int:
+    """Keys of a split where sums have one order, by the longest context that may be live; all where threads are few.
+
+    >>> ordered_split_keys(2048, Limits()), ordered_split_keys(131072, Limits())
+    (256, 8192)
+    """
+    return max(ORDERED_SPLIT_KEYS, ceil_div(longest, ORDERED_SPLITS)) if _many_threads(limits) else longest
+
+
+def _ordered_splits(context: int, longest: int, limits: Limits) -> int:
+    """Splits of a context; two at least where a longer one has several, since an unsplit row is stored without them."""
+    keys = ordered_split_keys(longest, limits)
+    return 1 if longest <= keys else max(2, ceil_div(context, keys))
 
 
 def block_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> Block:
@@ -213,6 +246,8 @@ def few_queries(heads: int, key_heads: int, size: int, limits: Limits) -> int:
     >>> few_queries(32, 8, 64, Limits()), few_queries(8, 8, 64, Limits())
     (1, 4)
     """
+    if limits.one_order:
+        return 1
     rows = _rows_per_block(LINE_ROWS, size) if _many_threads(limits) else 1
     return max(rows // (heads // key_heads), 1)
 
@@ -223,7 +258,9 @@ def tile_queries(heads: int, key_heads: int, size: int, limits: Limits) -> int:
     >>> tile_queries(32, 8, 64, Limits()), tile_queries(32, 8, 256, Limits())
     (16, 8)
     """
-    rows = tile_of(1 << 16, LARGE_TILE, size, 1, limits).rows
+    if limits.one_order:
+        return 1
+    rows = tile_of(MANY_HEADS, LARGE_TILE, size, 1, limits).rows
     return max(rows // (heads // key_heads), 1)
 
 
@@ -234,6 +271,8 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
     batch, queries, heads, size = (queries_bound[axis] for axis in (0, row_axis, head_axis, 3))
     capacity, key_heads = keys_bound[row_axis], keys_bound[head_axis]
     group = max(heads // max(key_heads, 1), 1)
+    if limits.one_order:
+        return _ordered_results(batch * key_heads, queries * group, group, size, capacity, limits), size + 2
     count = _few_results(batch * key_heads, max(min(queries * group, FEW_ROWS), group), size, capacity, limits)
     if not is_few_rows(queries, group):
         count = max(count, _tile_results(batch * key_heads, queries * group, capacity, limits))
@@ -243,12 +282,21 @@ def split_results_shape(queries_bound: Shape, keys_bound: Shape, axes: tuple[int
 @lru_cache(maxsize=1024)
 def line_results_shape(lines: int, capacity: int, heads: int, key_heads: int, size: int, limits: Limits) -> Shape:
     """The same for the lines of paged attention, of which any number up to this may be live."""
+    if limits.one_order:
+        group = heads // key_heads
+        return _ordered_results(lines * key_heads, group, group, size, capacity, limits), size + 2
     queries = few_queries(heads, key_heads, size, limits), tile_queries(heads, key_heads, size, limits)
     few, tile = (count * (heads // key_heads) for count in queries)
     # As many units as workgroups are enough are not split.
     units = min(lines * key_heads, SUBGROUP_WORKGROUPS)
     count = _few_results(units, few, size, capacity, limits)
     return max(count, _tile_results(units, tile, capacity, limits)), size + 2
+
+
+def _ordered_results(heads: int, rows: int, group: int, size: int, capacity: int, limits: Limits) -> int:
+    block = ordered_block_of(group, size, capacity, capacity, limits)
+    units = heads * ceil_div(rows, block.rows)
+    return units * block.rows * block.splits if block.splits > 1 else 0
 
 
 def _few_results(heads: int, rows: int, size: int, capacity: int, limits: Limits) -> int:

@@ -171,7 +171,7 @@ def conv_with_clamp(
     yield from _planned(layer, sums)
 
 
-def _planned(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
+def _planned(layer: Layer, sums: LiveTensor | None) -> Steps:
     x, weight, bias, out, window, extents, outputs, groups, end, _ = layer
     batch, channels = out.shape[:2]
     pixels = prod(outputs)

@@ -14,7 +14,7 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.attention import new_rows
 from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.q4_heuristics import GATED_UNITS, MAX_GATED_QUANTIZED_ROWS, QUANTIZING_THREADS
+from liveshape.ops.q4_heuristics import GATED_UNITS, quantizes_gated
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
@@ -120,10 +120,9 @@ def gated_product(
         return
     out.shape = quantized_shape(shape)
     limits: Limits = yield GetLimits()
-    can_quantize = limits.max_invocations >= QUANTIZING_THREADS
-    if not can_quantize or prod(x.max_shape[:-1]) > MAX_GATED_QUANTIZED_ROWS:
+    if not quantizes_gated(prod(x.max_shape[:-1]), limits):
         floats: LiveTensor = yield Scratch("float32", (*x.max_shape[:-1], weight.max_shape[0] // 2))
-    if can_quantize and prod(x.shape[:-1]) <= MAX_GATED_QUANTIZED_ROWS:
+    if quantizes_gated(prod(x.shape[:-1]), limits):
         yield from q4_product(
             x, weight, scales, group, bias, (out,), GATED_QUANTIZED, norm, quantized_units=GATED_UNITS
         )

@@ -7,14 +7,16 @@ two differ only where a sum of floats falls on the other side of a half.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import GetLimits
 from liveshape.ops.broadcasting import broadcast_layout
 from liveshape.ops.operations import matrix
 from liveshape.ops.registry import op
@@ -29,6 +31,8 @@ INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_inp
 DEEPEST = (1 << 31) // (255 * 128)  # that an i32 accumulator surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
 MAX_UNIT_THREADS = 64
+
+Steps = Generator[Dispatch | GetLimits, Any, None]
 
 
 # Elements
@@ -127,11 +131,12 @@ def q8ta_linear(
     bias: LiveTensor | None,
     activation: str,
     out: LiveTensor,
-) -> Iterator[Dispatch]:
+) -> Steps:
     tensors = _operands(x, weight, weight_sums, weight_scales, bias)
+    limits: Limits = yield GetLimits()
     yield INT8_LINEAR(
         out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0 / output_scale,
-        zero=output_zero_point, BIAS=bias is not None, RELU=is_relu(activation), **_product(x, weight, out),
+        zero=output_zero_point, BIAS=bias is not None, RELU=is_relu(activation), **_product(x, weight, out, limits),
     )  # fmt: skip
 
 
@@ -145,20 +150,22 @@ def linear_q8ta_q8csw(
     weight_scales: LiveTensor,
     bias: LiveTensor | None,
     out: LiveTensor,
-) -> Iterator[Dispatch]:
+) -> Steps:
     tensors = _operands(x, weight, weight_sums, weight_scales, bias)
+    limits: Limits = yield GetLimits()
     yield INT8_LINEAR_FLOATS(
         out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0, zero=0, BIAS=bias is not None,
-        **_product(x, weight, out),
+        **_product(x, weight, out, limits),
     )  # fmt: skip
 
 
 @op("aten._weight_int8pack_mm.default", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True))
-def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, out: LiveTensor) -> Steps:
     """x @ (weight * scales).T, where x stays what it is."""
     check_columns(weight.shape[0], scales)
+    limits: Limits = yield GetLimits()
     yield INT8_WEIGHT(
-        out, x, weight, scales, VEC=4 if x.shape[-1] % 4 == 0 else 1, **_product(x, weight, out)
+        out, x, weight, scales, VEC=4 if x.shape[-1] % 4 == 0 else 1, **_product(x, weight, out, limits)
     )  # fmt: skip
 
 
@@ -174,7 +181,7 @@ def _operands(
     return x, weight, sums, scales, scales if bias is None else bias
 
 
-def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, Any]:
+def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor, limits: Limits) -> dict[str, Any]:
     """Set the output's shape; how threads reduce the product."""
     *lead, depth = x.shape
     columns = weight.shape[0]
@@ -183,10 +190,11 @@ def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> dict[str, An
     out.shape = (*lead, columns)
     rows = prod(lead)
     aligned = columns % 4 == 0
-    thread_rows = 4 if aligned and rows > 1 else 1
+    thread_rows = 4 if aligned and (rows > 1 or limits.one_order) else 1
     units = ceil_div(rows, thread_rows) * (columns // 4) if aligned else ceil_div(rows * columns, 4)
+    few = (ceil_div(columns, 4) if limits.one_order else units) < FEW_UNITS
     unit_threads = 1
-    while units < FEW_UNITS and unit_threads < MAX_UNIT_THREADS and unit_threads * 16 < depth:
+    while few and unit_threads < MAX_UNIT_THREADS and unit_threads * 16 < depth:
         unit_threads = unit_threads * 2
     return {
         "rows": rows,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
-from liveshape.graph import Shape
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import GetLimits
 from liveshape.ops.operations import matrix
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
+
+Steps = Generator[Dispatch | GetLimits, Any, None]
 
 
 class Products(NamedTuple):
@@ -57,7 +60,7 @@ def product(
     scales: Tensors = (),
     enough: int = ENOUGH_TILES,
     **choices: Any,
-) -> Iterator[Dispatch]:
+) -> Steps:
     """out = alpha * x @ weight + beta * addend, for each of a batch; a broadcast operand is given once.
 
     The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
@@ -89,7 +92,9 @@ def product(
     }
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
     tensors = (out, x, x if addend is None else addend, weight, *scales)
-    if rows <= FEW_ROWS:
+    limits: Limits = yield GetLimits()
+    # Tiles of every height sum alike, so that they serve all rows where sums have one order.
+    if rows <= FEW_ROWS and not limits.one_order:
         units = batch * ceil_div(columns, 4) if rows else 0
         unit_threads = (64 if depth >= 1024 else 16) if transposed else 16
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
@@ -125,7 +130,7 @@ def _check_depth(a: LiveTensor, b: LiveTensor, fits: bool) -> None:
 
 
 @op("aten.mm.default", "aten::mm.out", rows=multiplied, product=Product(matrix()))
-def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
     out.shape = (rows, columns)
@@ -133,7 +138,7 @@ def mm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
 
 
 @op("aten.bmm.default", "aten::bmm.out", rows=multiplied, product=Product(matrix()), any_size=True)
-def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
     out.shape = (batch, rows, columns)
@@ -143,7 +148,7 @@ def bmm(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]
 @op(
     "aten.linear.default", "aten::linear.out", rows=row_wise("x"), product=Product(matrix(), "x", "weight", linear=True)
 )
-def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: LiveTensor) -> Iterator[Dispatch]:
+def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: LiveTensor) -> Steps:
     _check_depth(x, weight, x.rank >= 1 and weight.rank == 2 and x.shape[-1] == weight.shape[1])
     *lead, depth = x.shape
     columns = weight.shape[0]
@@ -152,9 +157,7 @@ def linear(x: LiveTensor, weight: LiveTensor, bias: LiveTensor | None, out: Live
 
 
 @op("aten.addmm.default", "aten::addmm.out", rows=multiplied, product=Product(matrix()))
-def addmm(
-    addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
-) -> Iterator[Dispatch]:
+def addmm(addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 2 and x.shape[1] == other.shape[0])
     (rows, depth), columns = x.shape, other.shape[1]
     _check_addend(addend, (rows, columns))
@@ -167,7 +170,7 @@ def addmm(
 @op("aten.baddbmm.default", "aten::baddbmm.out", rows=multiplied, product=Product(matrix()))
 def baddbmm(
     addend: LiveTensor, x: LiveTensor, other: LiveTensor, beta: Number, alpha: Number, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     _check_depth(x, other, x.rank == other.rank == 3 and (x.shape[0], x.shape[2]) == other.shape[:2])
     (batch, rows, depth), columns = x.shape, other.shape[2]
     _check_addend(addend, (batch, rows, columns))
@@ -178,7 +181,7 @@ def baddbmm(
 
 
 @op("aten.matmul.default", "aten::matmul.out", rows=multiplied, product=Product(matrix()))
-def matmul(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
+def matmul(x: LiveTensor, other: LiveTensor, out: LiveTensor) -> Steps:
     """Vectors count as one row on the left and one column on the right, which the result then lacks."""
     left = x.shape if x.rank > 1 else (1, *x.shape)
     right = other.shape if other.rank > 1 else (*other.shape, 1)

@@ -13,7 +13,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
 from liveshape.ops.q4_linear import QUANTIZED_DTYPES, quantized_shape
-from liveshape.ops.reduction import MEAN, reduce, reduction_threads, var
+from liveshape.ops.reduction import MEAN, Steps, reduce, reduction_threads, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise
 from liveshape.ops.shapes import ceil_div
@@ -38,9 +38,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 
 
 @op("et_vk.rms_norm.default", rows=row_wise("x"))
-def rms_norm(
-    x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor
-) -> Generator[Dispatch | GetLimits, Any, None]:
+def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Steps:
     """`out` is floats, or quantized for the 4-bit layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
     if out.dtype in QUANTIZED_DTYPES:
@@ -63,11 +61,12 @@ def _normalize_rows(
     rows: int,
     span: int = 0,
     groups: int = 1,
-) -> Iterator[Dispatch]:
+) -> Steps:
     """A weight per element of a row; or, given a span, one per `span` neighbours, in a list shared by `groups` rows."""
     out, mean, scale = outputs
     width = x.numel // rows if rows else 0
     vector = 4 if (span or width) % 4 == 0 else 1
+    limits: Limits = yield GetLimits()
     yield LAYER_NORM(
         out,
         mean,
@@ -84,7 +83,7 @@ def _normalize_rows(
         BIAS=bias is not None,
         CHANNELS=span > 0,
         VEC=vector,
-        **reduction_threads(rows, width // vector, True),
+        **reduction_threads(rows, width // vector, True, limits),
     )
 
 
@@ -97,7 +96,7 @@ def _check_affine(shape: Ints, *factors: LiveTensor | None) -> None:
 @op("aten.native_layer_norm.default", "aten::native_layer_norm.out", rows=normalized)
 def native_layer_norm(
     x: LiveTensor, normalized_shape: Ints, weight: LiveTensor | None, bias: LiveTensor | None, eps: float, out: Tensors
-) -> Iterator[Dispatch]:
+) -> Steps:
     lead, tail = x.shape[: x.rank - len(normalized_shape)], x.shape[x.rank - len(normalized_shape) :]
     if tail != normalized_shape:
         raise ShapeError(f"shape {x.shape} does not end in the normalized {normalized_shape}")
@@ -118,7 +117,7 @@ def native_group_norm(
     group: int,
     eps: float,
     out: Tensors,
-) -> Iterator[Dispatch]:
+) -> Steps:
     batch, channels = x.shape[:2]
     if channels % group:
         raise ShapeError(f"{channels} channels of {x.shape} do not divide into {group} groups")
@@ -174,7 +173,7 @@ def batch_norm_no_stats(
     momentum: Any,
     eps: float,
     out: Tensors,
-) -> Generator[Dispatch | Scratch, Any, None]:
+) -> Generator[Dispatch | Scratch | GetLimits, Any, None]:
     """By the mean and variance of x itself, which are saved: the mean, and one over the deviation."""
     result, mean, scale = out
     variance: LiveTensor = yield Scratch(mean.dtype, (x.max_shape[1],))

@@ -79,9 +79,9 @@ def paged_attention(
         raise ShapeError(f"sinks {sinks.shape} of queries with {q.shape[2]} heads; there must be one for each head")
     limits: Limits = yield GetLimits()
     shape = q.shape[2], key_heads, size, limits
-    capacity = block_table.shape[1] * page_size
+    capacity, longest = (pages * page_size for pages in (block_table.shape[1], block_table.max_shape[1]))
     split_results: LiveTensor = yield Scratch(
-        "float32", heuristics.line_results_shape(units.max_shape[0], block_table.max_shape[1] * page_size, *shape)
+        "float32", heuristics.line_results_shape(units.max_shape[0], longest, *shape)
     )
     out.shape = q.shape
     if few < 0 or tiles < 0 or few + tiles > units.shape[0]:
@@ -92,17 +92,17 @@ def paged_attention(
     group = values["group"]
     for plan, first, count, queries, context in (
         (few_rows, 0, few, heuristics.few_queries(*shape), few_context),
-        (in_tiles, few, tiles, heuristics.tile_queries(*shape), tile_context),
+        (few_rows if limits.one_order else in_tiles, few, tiles, heuristics.tile_queries(*shape), tile_context),
     ):
         if count == 0:
             continue
         if context <= 0:
             raise ShapeError(f"{count} lines with a context of {context} keys; a query sees at least its own key")
-        seen = min(context, capacity)
-        seen = min(seen, window + queries - 1) if window else seen
+        most = min(longest, window + queries - 1) if window else longest
+        seen = min(context, capacity, most)
         given = values | {"rows": queries * group, "first_line": first}
         yield from plan(
-            AttentionCall(kernels, tensors, (out, split_results, units), given), count * key_heads, seen, limits
+            AttentionCall(kernels, tensors, (out, split_results, units), given, most), count * key_heads, seen, limits
         )
 
 

@@ -18,7 +18,7 @@ from liveshape.ops.attention import check_room
 from liveshape.ops.binary import binary
 from liveshape.ops.fused import axis_to_cache, gated_product, qkv_products
 from liveshape.ops.normalization import rms_norm, rows_of
-from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm
+from liveshape.ops.q4_heuristics import RESIDUAL_UNITS, defers_norm, is_gemv
 from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY, ROTARY_BY_TABLE
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
@@ -206,7 +206,7 @@ def _normed(
     rows = rows_of(x, norm_weight, norm.eps)["rows"]
     if quantized is not None and defers_norm(rows, limits):
         yield from layer(quantized, Norm(None, norm.eps))
-    elif quantized is None and rows == 1:
+    elif quantized is None and is_gemv(rows, limits):
         yield from layer(x, norm)
     else:
         yield from rms_norm(x, norm_weight, norm.eps, normed)

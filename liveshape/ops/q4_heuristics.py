@@ -2,6 +2,8 @@
 
 Split-K does not depend on the columns, so that fused layers give the bytes that they gave one by one; but for one
 quantized row, few that the epilogue quantizes, and large tiles, which may differ in the last bits.
+With `Limits.one_order` it depends on columns and depth alone, and all rows take kernels of one family: their shapes
+say which rows a thread or a workgroup has, and change nothing in how one of them is summed.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ MIN_SPLIT_DEPTH = 256  # of each split
 DEPTH_PER_SPLIT = 512  # one more of these in the depth, one more split
 MAX_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their partial sums take memory
 
+# Where their number may not depend on the rows: splits that fill a device with one band of rows; their partial sums
+# are of all rows, and take memory.
+ENOUGH_ORDERED_COLUMNS = 1 << 16
+
 LARGE_TILE = 128  # rows, and columns
 LARGE_TILE_THREADS, LARGE_TILE_BYTES = 256, 32768  # of its workgroup, and of workgroup memory
 LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
@@ -51,14 +57,27 @@ MAX_SPLIT_ROWS = MAX_PARTIAL_SUMS // (2 * LARGE_TILE)
 
 def is_few(rows: int, int8: bool, limits: Limits) -> bool:
     """Whether rows go eight at a time and not in tiles, whose staging costs few threads more than it saves."""
+    if limits.one_order:
+        return not limits.has_many_threads
     if int8:
         return rows <= FEW_INT8_ROWS
     return rows <= FEW_ROWS or not limits.has_many_threads
 
 
+def is_gemv(rows: int, limits: Limits) -> bool:
+    """Whether a row takes the kernels of one row, whose prologues have its RMSNorm and quantize it."""
+    return rows == 1 and not limits.one_order
+
+
 def defers_norm(rows: int, limits: Limits) -> bool:
     """Whether layers take a row quantized before its RMSNorm, with its sum of squares, and scale in the epilogue."""
-    return rows == 1 and limits.has_many_threads
+    return is_gemv(rows, limits) and limits.has_many_threads
+
+
+def quantizes_gated(rows: int, limits: Limits) -> bool:
+    """Whether the epilogue of a gated unit quantizes its rows, as it does of no more than so many."""
+    can_quantize = limits.max_invocations >= QUANTIZING_THREADS and not limits.one_order
+    return can_quantize and rows <= MAX_GATED_QUANTIZED_ROWS
 
 
 def has_large_tiles(limits: Limits) -> bool:
@@ -74,6 +93,9 @@ def is_large(rows: int, depth: int, group: int, limits: Limits) -> bool:
 
 def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> int:
     """How many workgroups split the depth of a tile (split-K)."""
+    if limits.one_order:
+        enough = ENOUGH_ORDERED_COLUMNS // max(columns, 1) if limits.has_many_threads else 1
+        return max(1, min(MAX_SPLITS, enough, depth // MIN_SPLIT_DEPTH))
     if rows > LARGE_ROWS and has_large_tiles(limits):
         down, across = ceil_div(rows, LARGE_TILE), ceil_div(columns, LARGE_TILE)
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
@@ -128,6 +150,9 @@ def _cost(tiles: int, splits: int, steps: int, int8: bool) -> float:
 def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: Limits) -> Shape:
     """Scratch for the partial sums of every split, in whole vectors, at the number of rows with most of them."""
     most, wide = 0, ceil_div(columns, 4) * 4
+    if limits.one_order:
+        splits = split_k_of(rows, columns, depth, int8, limits)
+        return (rows * wide * splits if splits > 1 else 0,)
     # Of more rows than these no depth is split: a file can name billions of them.
     for each in range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64):
         splits = split_k_of(each, columns, depth, int8, limits)
@@ -155,7 +180,7 @@ def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> 
 
 def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:
     """How threads reduce the depth of four columns of 2, 4 or 8 rows."""
-    thread_rows = _rows_per_thread(rows)
+    thread_rows = max(_rows_per_thread(rows), 2)
     unit_threads = _unit_threads(ceil_div(depth, 8) // 8)
     units = ceil_div(rows, thread_rows) * ceil_div(columns, 4)
     return {
@@ -212,19 +237,26 @@ def _unit_threads(wanted: int) -> int:
 
 
 def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
-    """Tiles of 64 by 64, or of 32 by 64 where there are no more rows."""
-    groups = ceil_div(rows, 64) * ceil_div(columns, 64)
-    row_vectors, scaled = 1 if rows <= 32 else 2, 4 if group % 4 == 0 else 1
-    return {"ROW_THREADS": 8, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4, "SCALE_SPAN": scaled, "groups": groups}
+    """Tiles of 64 by 64, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
+    row_threads, row_vectors = _tile_threads(rows), 1 if rows <= 32 else 2
+    groups = ceil_div(rows, 64) * ceil_div(columns, 512 // row_threads)
+    scaled = 4 if group % 4 == 0 else 1
+    tile = {"ROW_THREADS": row_threads, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4}
+    return {**tile, "SCALE_SPAN": scaled, "groups": groups}
 
 
 def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
-    """Tiles of 64 by 128, of 32 by 64 or of 16 by 128 as the rows need them."""
+    """Tiles of 64 by 128, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
     if rows <= 32:
-        down = 4 if rows <= 16 else 8
+        down = _tile_threads(rows)
         return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "groups": ceil_div(columns, 512 // down)}
     groups = ceil_div(rows, 64) * ceil_div(columns, 128)
     return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "groups": groups}
+
+
+def _tile_threads(rows: int) -> int:
+    """Threads down a small tile, each with four rows."""
+    return 2 if rows <= 8 else 4 if rows <= 16 else 8
 
 
 def large_tile_config(rows: int, columns: int) -> dict[str, Any]:

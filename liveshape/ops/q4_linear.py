@@ -30,6 +30,7 @@ from liveshape.ops.q4_heuristics import (
     int8_gemv_config,
     int8_tile_config,
     is_few,
+    is_gemv,
     is_large,
     large_tile_config,
     partial_sums_bound,
@@ -210,7 +211,7 @@ def q4_product(
     operands = (weight, scales, scales if terms is None else terms)
     product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, quantized_units, limits)
     staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
-    if quantizes and rows == 1 and (norm is not None or x.max_shape[-1] <= staged):
+    if quantizes and is_gemv(rows, limits) and (norm is not None or x.max_shape[-1] <= staged):
         yield _quantizing_gemv(product)
         return
     if quantized is not None:
@@ -299,7 +300,7 @@ def _int8_few_rows(product: Q4Product) -> Dispatch:
     """Up to FEW_INT8_ROWS quantized rows, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
     loads = product.int8_loads()
-    if rows != 1:
+    if not is_gemv(rows, product.limits):
         config = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
         return product.dispatch(product.kernels.int8_few_rows, **loads, **config)
     config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
@@ -312,7 +313,7 @@ def _few_rows(product: Q4Product) -> Dispatch:
     """Up to FEW_ROWS rows of floats, bound by the bandwidth of the weight."""
     rows, columns, depth = product.sizes()
     layer, loads = product.layer, product.float_loads()
-    if rows != 1:
+    if not is_gemv(rows, product.limits):
         config = few_rows_config(rows, columns, depth, layer["GROUP"])
         return product.dispatch(product.kernels.few_rows, **loads, **config)
     # Vector loads, with one scale for a vector; where threads are many, single words were measured to be faster.
@@ -330,8 +331,9 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits
     loads = product.int8_loads() if int8 else product.float_loads()
-    # Large tiles of integers have no minima.
-    if is_large(rows, depth, layer["GROUP"], limits) and not (int8 and layer["MINIMA"]):
+    # Large tiles of integers have no minima, and take zero points off in another order.
+    others = int8 and (layer["MINIMA"] or (limits.one_order and loads["ASYMMETRIC"]))
+    if is_large(rows, depth, layer["GROUP"], limits) and not others:
         tiles = large_tile_config(rows, columns)
         unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
     else:

@@ -9,11 +9,12 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError
+from liveshape.graph import Limits
 from liveshape.graph.elements import is_packed, prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import CacheRows
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.copies import copy_strided
 from liveshape.ops.lookup import gather_packed_rows, gather_rows
 from liveshape.ops.registry import op
@@ -47,7 +48,7 @@ SETTING_COLUMNS = (
     "length",  # of the history
 )
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 @op(
@@ -148,7 +149,10 @@ def sample_rows(
     scores, chosen, masses, best, limit = yield from _scratch(most, logits.max_shape[-1])
     given, count = prod(logits.shape[:-1]), logits.shape[-1]
     rows = min(rows, given, most)
+    limits: Limits = yield GetLimits()
     drawn, limited, penalized = bool(drawn), bool(drawn and limited), bool(penalized)
+    if limits.one_order and (drawn or penalized):
+        drawn = limited = penalized = True  # what others want decides on no kernel but that of the likeliest token
     if settings.shape[0] < rows or settings.shape[1:] != (len(SETTING_COLUMNS),):
         raise ShapeError(
             f"settings {settings.shape}: a line of {len(SETTING_COLUMNS)} for each of {rows} rows is needed"

@@ -7,10 +7,11 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.copies import copy_strided, copy_values
 from liveshape.ops.matmul import Products, product
 from liveshape.ops.reduction import SUM, reduce, reduction_threads
@@ -22,7 +23,7 @@ ADAMW = Kernel.load("training/adamw")
 REQUANTIZE_Q4 = Kernel.load("quantization/requantize_q4")
 NIBBLES = Products.of_weight("nibbles")
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 @op("et_vk.fused_ce.default")
@@ -37,9 +38,10 @@ def fused_ce(logits: LiveTensor, labels: LiveTensor, n_valid: float, out: Tensor
         raise ShapeError(f"scores {logits.shape} have no class that a label could name")
     gradient.shape = logits.shape
     losses.shape = (rows,)
+    limits: Limits = yield GetLimits()
     yield CROSS_ENTROPY(
         losses, gradient, logits, labels, rows=rows, length=length, n_valid=n_valid, not_a_number=math.nan,
-        **reduction_threads(rows, length, True),
+        **reduction_threads(rows, length, True, limits),
     )  # fmt: skip
     yield from reduce(SUM, losses, None, False, loss)
 
@@ -89,7 +91,7 @@ def linear_dw(d_out: LiveTensor, x: LiveTensor, out: LiveTensor) -> Steps:
 @op("et_vk.linear_q4gsw_backward.default")
 def linear_q4gsw_backward(
     d_out: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, out: LiveTensor
-) -> Iterator[Dispatch]:
+) -> Steps:
     """d_out @ weight: the gradient of a 4-bit layer's input."""
     *lead, depth = d_out.shape
     columns = weight.shape[1] * 2

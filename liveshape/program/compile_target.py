@@ -1,11 +1,13 @@
-"""Compile target: the device, whether host fallback is allowed, the dtype of activations."""
+"""Compile target: the device, whether host fallback is allowed, the dtype of activations, the order of sums."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
+    from liveshape.graph import Limits
 
 
 class CompileTarget:
@@ -13,15 +15,22 @@ class CompileTarget:
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
     `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
+    `deterministic` sums every row in one order, however many rows there are: slower, and the same bytes.
 
     Example: `load_program(CompileTarget("nvidia"), "model.pte")`.
     """
 
     def __init__(
-        self, device: Device | str | int | None = None, *, strict: bool = False, activations: str = "float32"
+        self,
+        device: Device | str | int | None = None,
+        *,
+        strict: bool = False,
+        activations: str = "float32",
+        deterministic: bool = False,
     ) -> None:
         self.strict = strict
         self.activations = activations
+        self.deterministic = deterministic
         self._choice = device
         self._opened: Device | None = None
 
@@ -36,3 +45,9 @@ class CompileTarget:
             else:
                 self._opened = self._choice
         return self._opened
+
+    @property
+    def limits(self) -> Limits:
+        """What the device allows, with the order of sums that was chosen."""
+        limits = self.device.limits
+        return replace(limits, one_order=True) if self.deterministic else limits

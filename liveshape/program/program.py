@@ -89,8 +89,8 @@ class Program:
         from liveshape.run.host import find_on_host
 
         target = self._target
-        made = lower(self.file, method_name, self.data, target.device.limits, find_on_host, target.strict, rewrite)
-        return with_activations(made, target.activations, target.device.limits)
+        made = lower(self.file, method_name, self.data, target.limits, find_on_host, target.strict, rewrite)
+        return with_activations(made, target.activations, target.limits)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
         """Not available: liveshape records no ETDump."""
@@ -133,7 +133,7 @@ class Program:
         from liveshape.run.legal import CallCheck
 
         device, made = self._target.device, self.graph(plan.name)
-        compiled = (compile if self._target.strict else compile_with_host)(made, device.limits)
+        compiled = (compile if self._target.strict else compile_with_host)(made, self._target.limits)
         tell_host(compiled.graph)
         if not self._told and any(tensor.dtype == "bfloat16" for tensor in compiled.graph.tensors):
             self._told = True

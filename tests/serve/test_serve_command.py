@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from liveshape.cli import main
+from liveshape.errors import InputError
 from tests.llm.texts import CHAT_TEMPLATE
 
 PATIENCE = 1800
@@ -97,6 +98,18 @@ def test_a_model_that_is_not_there_ends_it_as_it_ends_every_command(
 ) -> None:
     assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 2
     assert "liveshape: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--deterministic"]])
+def test_the_order_of_sums_reaches_the_engine(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def opened(folder: Any, *, deterministic: bool, **options: Any) -> Any:
+        raise InputError(f"deterministic: {deterministic}")
+
+    monkeypatch.setattr("liveshape.tools.commands.serve.engine_from", opened)
+    assert main(["serve", "story", "--port", "0", *words]) == 2
+    assert f"deterministic: {bool(words)}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,15 @@ def load_runner(
     progress: Progress | None = None,
     half_cache: bool = False,
     activations: str = "float32",
+    deterministic: bool = False,
     max_context: int | None = None,
     sequences: int = SEQUENCES,
     cache_bytes: int | None = None,
 ) -> tuple[BatchRunner, Description]:
     """Load a model from a `.pte`, its bytes, or a folder with one, for up to `sequences` at once.
 
-    They share a pool of `cache_bytes`. Raises UnsupportedError, with the reason, for a program that cannot be batched.
+    They share a pool of `cache_bytes`. With `deterministic` the logits of a sequence have the same bytes whatever runs
+    beside it. Raises UnsupportedError, with the reason, for a program that cannot be batched.
 
     Example: `runner, description = load_runner("SmolLM2-135M-Instruct", cache_bytes=1 << 30)`.
     """
@@ -52,7 +54,7 @@ def load_runner(
     name = "the program" if isinstance(file, memoryview) else str(file)
     if sequences < 1:
         raise InputError(f"{sequences} sequences: at least one is needed")
-    target = CompileTarget(device, activations=activations)
+    target = CompileTarget(device, activations=activations, deterministic=deterministic)
     # Opened here and not by the program: the checksum must be of these bytes, even if the file is replaced later.
     source = Source(file)
     try:
@@ -65,7 +67,7 @@ def load_runner(
             )
             turned = rotation_of(own, description.max_context)
             origin = Origin(name, source, program.data, activations, turned)
-            runner = BatchRunner(made, target.device, progress, origin)
+            runner = BatchRunner(made, target.device, progress, target.limits, origin)
             held.pop_all()
             return runner, description
     except UnsupportedError as error:

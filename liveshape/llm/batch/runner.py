@@ -11,7 +11,7 @@ from typing import Any
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
-from liveshape.graph import SymInt, Tensor
+from liveshape.graph import Limits, SymInt, Tensor
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.batch.step_tables import LineSizes, StepTables, tables_of
 from liveshape.llm.engine.origin import Origin
@@ -31,18 +31,28 @@ _MODES = ((False, False, False), (False, False, True), (True, False, False), (Tr
 
 
 class BatchRunner:
-    """One compiled graph with its weights and pool of pages on a device; `origin` is the model of its file, if any."""
+    """One compiled graph with its weights and pool of pages on a device; `origin` is the model of its file, if any.
+
+    `limits` are those of the device, or these with `one_order`: then the logits of a sequence have the same bytes
+    whatever runs beside it and however its prompt is cut.
+    """
 
     def __init__(
-        self, made: BatchGraph, device: Device, progress: Progress | None = None, origin: Origin | None = None
+        self,
+        made: BatchGraph,
+        device: Device,
+        progress: Progress | None = None,
+        limits: Limits | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._made, self.device = made, device
         self.origin = origin or Origin("a graph")
-        shapes = [(*shape, device.limits) for shape in made.attentions]
+        limits = limits or device.limits
+        shapes = [(*shape, limits) for shape in made.attentions]
         few, tile = (min(most(*shape) for shape in shapes) for most in (few_queries, tile_queries))
         self.lines = LineSizes(few, tile)
         choices = Choices(ready=(TOKEN,), transfers=1 + device.steps_ahead, settings=self._routes())
-        plan = compile(made.graph, device.limits, choices)
+        plan = compile(made.graph, limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
 
     def _routes(self) -> tuple[tuple[tuple[SymInt, Any], ...], ...]:

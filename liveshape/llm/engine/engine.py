@@ -11,7 +11,7 @@ import numpy as np
 
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
-from liveshape.graph import SymInt
+from liveshape.graph import Limits, SymInt
 from liveshape.graph.elements import prod
 from liveshape.llm.engine.fair_lock import FairLock
 from liveshape.llm.engine.kv_cache import Cache, Contents
@@ -36,10 +36,16 @@ _ROUTES = (
 class Engine:
     """Runs the forward pass at a position and samples the next token. Sessions keep track of tokens and positions.
 
-    Callers hold the lock (`lock`).
+    Callers hold the lock (`lock`). `limits` are those of the device, or these with `one_order`.
     """
 
-    def __init__(self, token_graph: TokenGraph, device: Device, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        token_graph: TokenGraph,
+        device: Device,
+        progress: Progress | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.description = token_graph.description
         self.device = device
         self.lock = FairLock()
@@ -54,7 +60,7 @@ class Engine:
             resume=(token_graph.sample_node,),
             settings=settings,
         )
-        plan = compile(token_graph.graph, device.limits, choices)
+        plan = compile(token_graph.graph, limits or device.limits, choices)
         self._executor: Executor | None = Executor(plan, device, progress=progress)
         self.cache = Cache(self._executor, token_graph.states)
         self._token_graph = token_graph

@@ -37,6 +37,7 @@ def load(
     progress: Progress | None = None,
     half_cache: bool = False,
     activations: str = "float32",
+    deterministic: bool = False,
     quant: Mode | None = None,
     max_context: int | None = None,
     cache: bool = True,
@@ -51,6 +52,7 @@ def load(
     `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
     `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
+    With `deterministic` logits have the same bytes however a text is cut into calls: slower.
 
     Example: `model, tokenizer = load("SmolLM2-135M-Instruct.Q4_1.gguf", max_context=4096)`.
     """
@@ -68,6 +70,7 @@ def load(
             progress=progress,
             half_cache=half_cache,
             activations=activations,
+            deterministic=deterministic,
             max_context=max_context,
         ), tokenizer
 

@@ -50,6 +50,7 @@ def serve(
     device: str | None = None,
     half_cache: bool = False,
     activations: str = "float32",
+    deterministic: bool = False,
     lookahead: str | None = None,
     lookahead_tokens: int = LOOKAHEAD_TOKENS,
     conversion: Conversion = AS_USUAL,
@@ -83,6 +84,7 @@ def serve(
         device=device,
         half_cache=half_cache,
         activations=activations,
+        deterministic=deterministic,
         max_context=conversion.max_context,
     )
 

@@ -67,6 +67,11 @@ def add_commands(add: Add) -> None:
     )
     serving.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
     add_activations(serving)
+    serving.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same bytes whatever runs beside a sequence: sums have one order for any number of rows; slower",
+    )
     add_conversion(serving)
     serving.add_argument(
         "--lookahead",
@@ -100,6 +105,7 @@ def _run_serve(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         half_cache=arguments.half_cache,
         activations=arguments.activations,
+        deterministic=arguments.deterministic,
         lookahead=arguments.lookahead,
         lookahead_tokens=arguments.lookahead_tokens,
         conversion=conversion_of(arguments),
