@@ -58,6 +58,7 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
         self._names = {key: _content(value) for key, value in self._config.items() if key.endswith("_token")}
+        self.lengths: dict[int, int] = {}  # of the texts of single tokens, as streams meet them
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
@@ -208,8 +209,18 @@ class Tokenizer:
         outside = next((index for index in row if not 0 <= index < _MOST_IDS), None)
         if outside is not None:
             raise InputError(f"{outside} is no token: ids are from 0 to {self.vocab_size - 1}")
-        with _library(InputError, "the tokenizer cannot decode these ids"):
+        return self.decode_valid(row, skip_special_tokens)
+
+    def decode_valid(self, row: list[int], skip_special_tokens: bool) -> str:
+        """Decode ids that are known to be tokens; for what decodes thousands of times a second.
+
+        Example: `tokenizer.decode_valid([504], skip_special_tokens=True)`.
+        """
+        try:
             return self._backend.decode(row, skip_special_tokens=skip_special_tokens)
+        except BaseException:
+            with _library(InputError, "the tokenizer cannot decode these ids"):
+                raise
 
     @overload
     def apply_chat_template(
@@ -308,8 +319,17 @@ class StreamDecoder:
         piece = text[self._length :]
         # How a token decodes depends on the tokens before it, so the last piece stays as context.
         del self._window[: self._settled]
-        self._settled, self._length = len(self._window), len(self._text())
+        self._settled, self._length = len(self._window), self._settled_length()
         return piece
+
+    def _settled_length(self) -> int:
+        """The length of the text of the window; of one token it is known by then."""
+        if len(self._window) != 1:
+            return len(self._text())
+        lengths, (token,) = self._tokenizer.lengths, self._window
+        if token not in lengths:
+            lengths[token] = len(self._text())
+        return lengths[token]
 
     def end(self) -> str:
         """The rest: an incomplete character, as U+FFFD."""
@@ -318,7 +338,7 @@ class StreamDecoder:
         return piece
 
     def _text(self) -> str:
-        return self._tokenizer.decode(self._window, skip_special_tokens=True) if self._window else ""
+        return self._tokenizer.decode_valid(self._window, skip_special_tokens=True) if self._window else ""
 
 
 def _read_templates(home: Path) -> dict[str, str]:
