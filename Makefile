@@ -23,7 +23,7 @@ SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
 test-recorded:
-	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/formats/test_pte.py tests/formats/test_vkgraph.py
+	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
 	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device
 test-models:
