@@ -20,19 +20,14 @@ from rich.table import Table
 from bench.rows import numbers
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.graph import Tensor
-from liveshape.llm.batch.loading import bounds_of
+from liveshape.llm.batch.loading import PAGE_SIZE
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
-from liveshape.llm.program.batch_graph import batch_graph, pools_of
-from liveshape.llm.program.batched_graph import BatchTables, batched
-from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.token_graph import at_positions, describe, signature
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.lower.activations import ACTIVATIONS, with_activations
-from liveshape.lower.fusion import fuse
-from liveshape.tools.measuring.random_llamas import SHAPES, Llama, shape_of
+from liveshape.lower.activations import ACTIVATIONS
+from liveshape.tools.measuring.capacity import random_batch
+from liveshape.tools.measuring.random_llamas import SHAPES
 
 WARM_TOKENS = 64
 
@@ -50,20 +45,10 @@ class Found:
 
 def runner_of(shape: str, device: Device, sequences: int, context: int, activations: str, half: bool) -> BatchRunner:
     """A runner of random weights with room for all sequences at that context."""
-    graph = Llama(shape_of(shape, context)).graph()
-    tokens, position, logits = signature(graph, {})
-    states = at_positions(graph, position)
-    description = describe({}, tokens, logits, states)
-    caches = [state.tensor for state in states]
-    size = sum(4 * cache.max_shape[2] * cache.max_shape[3] for cache in caches) // (2 if half else 1)
-    pages = sequences * (-(-context // 16) + 1)
-    bounds = bounds_of(caches, tokens, description, device, half, sequences, pages * 16 * size)
-    tables = BatchTables.of(tokens, bounds)
-    fused = fuse(batched(graph, position, tokens, bounds, tables), device.limits)
-    fused = with_activations(fused, activations, device.limits)
-    if half:
-        fused = halve_caches(fused, pools_of(fused))
-    made = batch_graph(fused, tables, bounds, Tensor("history", "int32", (1, bounds.slots)))
+    pages = sequences * (-(-context // PAGE_SIZE) + 1)
+    made = random_batch(
+        shape, device, sequences=sequences, context=context, half=half, activations=activations, pages=pages
+    )
     return BatchRunner(made, device)
 
 

@@ -53,7 +53,7 @@ def load_runner(
         constants = constants_of(program)
         if context is not None:
             constants = {**constants, CONTEXT: context}
-        made, description = _batched_program(
+        made, description = batched_program(
             program, constants, context, target.device, half_cache, sequences, cache_bytes
         )
         return BatchRunner(made, target.device, progress), description
@@ -65,7 +65,7 @@ def load_runner(
         program.close()
 
 
-def _batched_program(
+def batched_program(
     program: Program,
     constants: dict[str, Any],
     context: int | None,
@@ -74,6 +74,10 @@ def _batched_program(
     sequences: int,
     cache_bytes: int | None,
 ) -> tuple[BatchGraph, Description]:
+    """The graph of a program for many sequences, fused for a device.
+
+    Example: `batched_program(program, constants_of(program), None, device, False, 64, 1 << 30)`.
+    """
     found: list[tuple[BatchBounds, BatchTables, Description]] = []
 
     def rewrite(lowered: Graph) -> Graph:
