@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
-.PHONY: demo test test-all $(TIERS) test-page lint adapter test-adapter clean
+.PHONY: demo test test-all $(TIERS) test-page test-ray lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -22,13 +22,13 @@ test: .venv/.test test-adapter
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
-test-all: test $(TIERS) test-page
+test-all: test $(TIERS) test-page test-ray
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
 test-recorded:
-	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/formats/test_pte.py tests/formats/test_vkgraph.py
+	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
 	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device
 test-models:
@@ -46,6 +46,10 @@ test-survival:
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
 test-page: .venv/.page
 	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py
+
+# Replicas of Ray Serve on the software adapter; one worker, since Ray has a cluster of its own.
+test-ray: .venv/.ray test-adapter
+	$(SOLO) $(BIN)/python -m pytest -q -m slow tests/serve/test_ray.py
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -81,6 +85,10 @@ test-adapter: .venv/.run
 	@test -n "$$LIVESHAPE_CHROMIUM" || command -v chromium || command -v google-chrome || \
 	  $(BROWSERS) $(BIN)/python -m playwright install chromium || { echo "The chat page is tested in Chromium, and none \
 	was found or could be downloaded: apt-get install chromium, or name one in LIVESHAPE_CHROMIUM." >&2; exit 1; }
+	@touch $@
+
+.venv/.ray: .venv/.test
+	$(BIN)/python -m pip install -q -e '.[ray]'
 	@touch $@
 
 clean:

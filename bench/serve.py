@@ -37,27 +37,23 @@ from bench.rows import numbers
 from bench.serve_client import RUNNING
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.graph import Tensor
-from liveshape.llm.batch.loading import PAGE_SIZE, bounds_of
+from liveshape.llm.batch.loading import PAGE_SIZE
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
 from liveshape.llm.engine.step_period import StepPeriod
-from liveshape.llm.program.batch_graph import batch_graph, pools_of
-from liveshape.llm.program.batched_graph import BatchTables, batched
-from liveshape.llm.program.half_cache import halve_caches
-from liveshape.llm.program.token_graph import Description, at_positions, describe, signature
+from liveshape.llm.program.token_graph import Description
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.serving.answer_channel import AnswerChannel
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.serving.remote_engine import RemoteEngine
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.lower.activations import ACTIVATIONS, with_activations
-from liveshape.lower.fusion import fuse
+from liveshape.lower.activations import ACTIVATIONS
 from liveshape.serve.running import GracefulServer, listening
 from liveshape.serve.service import Service
-from liveshape.tools.measuring.random_llamas import SHAPES, Llama, shape_of
+from liveshape.tools.measuring.capacity import random_batch
+from liveshape.tools.measuring.random_llamas import SHAPES
 
 WARM_TOKENS = 64
 SHARING = 32  # sequences with a common beginning
@@ -89,22 +85,17 @@ class Asked:
 
 def runner_of(asked: Asked, device: Device) -> tuple[BatchRunner, Description]:
     """A runner of random weights."""
-    sequences, half = asked.sequences, asked.half_cache
     limits = replace(device.limits, one_order=asked.deterministic)
-    graph = Llama(shape_of(asked.shape, asked.context)).graph()
-    tokens, position, logits = signature(graph, {})
-    states = at_positions(graph, position)
-    description = describe({}, tokens, logits, states)
-    caches = [state.tensor for state in states]
-    size = sum(4 * cache.max_shape[2] * cache.max_shape[3] for cache in caches) // (2 if half else 1)
-    pages = -(-asked.tokens_in_all // PAGE_SIZE) + sequences
-    bounds = bounds_of(caches, tokens, description, device, half, sequences, pages * PAGE_SIZE * size)
-    tables = BatchTables.of(tokens, bounds)
-    fused = fuse(batched(graph, position, tokens, bounds, tables), limits)
-    fused = with_activations(fused, asked.activations, limits)
-    if half:
-        fused = halve_caches(fused, pools_of(fused))
-    made = batch_graph(fused, tables, bounds, Tensor("history", "int32", (1, bounds.slots)))
+    made, description = random_batch(
+        asked.shape,
+        device,
+        sequences=asked.sequences,
+        context=asked.context,
+        half=asked.half_cache,
+        activations=asked.activations,
+        pages=-(-asked.tokens_in_all // PAGE_SIZE) + asked.sequences,
+        limits=limits,
+    )
     return BatchRunner(made, device, limits=limits), description
 
 

@@ -37,6 +37,7 @@ examples:
   liveshape perplexity model-folder book.txt         perplexity on a text
   liveshape bench --shape 1b                         tokens per second
   liveshape profile --shape 1b                       and where the time goes
+  liveshape scale --shape 8b --memory 80GiB          how many sequences fit, how fast at most
   liveshape demo                                     one graph at several live shapes
 
 exit codes: {codes}

@@ -1,8 +1,8 @@
 """Every block of README.md and docs is run as it is written, in a folder of its own; the network alone is left out.
 
-In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make` and `python -m venv`
-are not run: what they name must be there. A server that a page starts listens at a port that is free, in place of 8000,
-and ends with the page.
+In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make`, `python -m venv` and
+Ray's commands (tests/serve/test_ray.py runs them) are not run: what they name must be there. A server that a page
+starts listens at a port that is free, in place of 8000, and ends with the page.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ import pytest
 
 from liveshape.cli import main
 from liveshape.ops import OPS
+from liveshape.serve.fleet_options import FleetOptions
 from tests.support.chat_model import write_folder_model, write_gguf_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NOT_RUN = ("pip", "make", "python")
+_NOT_RUN = ("pip", "make", "python", "ray", "serve")
 _PORT = 8000
 
 
@@ -145,8 +146,22 @@ def exists(program: str, words: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for named in re.findall(r"liveshape[\w.-]*\[([\w,]+)\]", " ".join(words)):
         assert set(named.split(",")) <= extras.keys()
+    if program == "serve":
+        served_by_ray(*words[1:])
     if words[:2] == ["python", "-m"] and words[2].startswith("bench."):
         assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+
+
+def served_by_ray(command: str, target: str, *options: str) -> None:
+    """A config file that is there, or a name of liveshape/serve/ray.py with options that a fleet has."""
+    if command == "deploy":
+        assert (ROOT / target).exists()
+        return
+    module, _, name = target.partition(":")
+    assert command == "run"
+    assert module == "liveshape.serve.ray"
+    assert name in ("app", "build")
+    FleetOptions.read(dict(option.split("=") for option in options))
 
 
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ factors; every other operator has one operation for each element of its output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,10 @@ class Cost:
         return self.read + self.written
 
 
-def costs(node: LiveNode, half: bool) -> list[Cost]:
+def costs(node: LiveNode, half: bool, left_out: Collection[LiveTensor] = ()) -> list[Cost]:
     """The cost of each step of a node as it is planned now; its operations are those of the step that moves most.
+
+    Bytes of the tensors `left_out` are not counted.
 
     Example: `sum(costs(live.nodes[3], plan.limits.half), Cost())`.
     """
@@ -49,7 +51,7 @@ def costs(node: LiveNode, half: bool) -> list[Cost]:
         writes: dict[LiveTensor, None] = {}
         for binding, place in zip(variant.kernel.bindings, places, strict=True):
             tensor = node.tensors[place]
-            if tensor not in node.scratch:
+            if tensor not in node.scratch and tensor not in left_out:
                 (writes if binding.writes else reads)[tensor] = None
         written = sum(_bytes(tensor, _written(node, tensor), half) for tensor in writes)
         read = 0

@@ -23,6 +23,7 @@ from liveshape.serve.bodies import JsonBody, read_fields
 from liveshape.serve.metrics import MEDIA_TYPE
 from liveshape.serve.openai_chat import ChatCompletion
 from liveshape.serve.openai_completions import Completion
+from liveshape.serve.openai_embeddings import EmbeddingRequest
 from liveshape.serve.openai_messages import template_messages, template_tools
 from liveshape.serve.page import headers as page_headers
 from liveshape.serve.page import page
@@ -48,6 +49,7 @@ def app_of(service: Service) -> Starlette:
         "/v1/models/{name:path}": ("GET", routes.model),
         "/v1/chat/completions": ("POST", routes.chat),
         "/v1/completions": ("POST", routes.completions),
+        "/v1/embeddings": ("POST", routes.embeddings),
         ANTHROPIC: ("POST", routes.messages),
         f"{ANTHROPIC}/count_tokens": ("POST", routes.count_tokens),
         "/tokenize": ("POST", routes.tokenize),
@@ -116,19 +118,22 @@ class _Routes:
         return Response(text, media_type=MEDIA_TYPE)
 
     async def models(self, request: Request) -> Response:
-        rows = [self._model(name) for name in self._service.names]
+        rows = [self._model(name) for name in self._service.all_names]
         ends = {"has_more": False, "first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
         return JsonBody({"object": "list", "data": rows, **ends})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in self._service.names:
-            raise unknown_model(name, self._service.names)
+        if name not in self._service.all_names:
+            raise unknown_model(name, self._service.all_names)
         return JsonBody(self._model(name))
 
     def _model(self, name: str) -> dict[str, Any]:
         """A model in OpenAI's and in Anthropic's words, which do not contradict each other."""
-        engine, created = self._service.engine, self._service.created
+        engine, embedder, created = self._service.engine, self._service.embedder, self._service.created
+        context = None if engine is None else engine.max_context
+        if embedder is not None and name == embedder.name:
+            context = embedder.encoder.max_tokens
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
         return {
             "id": name,
@@ -138,7 +143,7 @@ class _Routes:
             "type": "model",
             "display_name": name,
             "created_at": moment,
-            "max_context": None if engine is None else engine.max_context,
+            "max_context": context,
         }
 
     # Text
@@ -198,6 +203,21 @@ class _Routes:
             return asked, ids if counts else self._fitting(ids, "messages")
 
         return await asyncio.to_thread(read)
+
+    # Vectors
+
+    async def embeddings(self, request: Request) -> Response:
+        service = self._service
+        service.ready()
+        embedder, fields = service.embeds(), await read_fields(request, service.limits)
+
+        def read() -> EmbeddingRequest:
+            return EmbeddingRequest.read(fields, service.encoder_of(fields), embedder.encoder, service.limits)
+
+        asked = await asyncio.to_thread(read)
+        request.scope[TOLD]["prompt_tokens"] = asked.tokens
+        vectors = await until_gone(request.receive, embedder.vectors(asked.texts))
+        return JsonBody(await asyncio.to_thread(asked.answer, vectors))
 
     # Tokens
 

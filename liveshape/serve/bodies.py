@@ -19,14 +19,21 @@ async def read_fields(request: Request, limits: RequestLimits) -> Fields:
 
     Example: `fields = await read_fields(request, RequestLimits())`.
     """
+    return await asyncio.to_thread(fields_of, await read_body(request, limits))
+
+
+async def read_body(request: Request, limits: RequestLimits) -> bytes:
+    """Read the body of a request, within the limits of its length and time.
+
+    Example: `content = await read_body(request, RequestLimits())`.
+    """
     try:
         async with asyncio.timeout(limits.body_seconds):
-            content = await _read(request, limits.body_bytes)
+            return await _read(request, limits.body_bytes)
     except TimeoutError:
         raise Refusal(408, f"the body took longer than {limits.body_seconds:g} seconds to arrive") from None
     except ClientDisconnect:
         raise Refusal(400, "the body ended before it was whole") from None
-    return await asyncio.to_thread(fields_of, content)
 
 
 async def _read(request: Request, most: int) -> bytes:

@@ -15,5 +15,6 @@ class RequestLimits:
     tools: int = 128
     stops: int = 16
     choices: int = 16  # n, or prompts times n
+    embedded_texts: int = 2048  # of one request, as OpenAI takes them
     ping_seconds: float = 15  # of silence, before a stream says that it is there
     stall_seconds: float = 120  # without a step, before the server is unhealthy

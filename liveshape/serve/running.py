@@ -47,9 +47,11 @@ class GracefulServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        engine = self._service.engine
+        engine, embedder = self._service.engine, self._service.embedder
         closing = None if engine is None else asyncio.create_task(engine.close(self._grace))
         await super().shutdown(sockets)
+        if embedder is not None:
+            await asyncio.to_thread(embedder.close)
         if engine is None or closing is None:
             return
         if self.force_exit:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from liveshape.llm.serving.async_engine import AsyncEngine
+from liveshape.serve.embedder import Embedder
 from liveshape.serve.fields import Fields
 from liveshape.serve.metrics import Metrics
 from liveshape.serve.refusals import Refusal
@@ -26,6 +28,7 @@ class Service:
     hosts: Sequence[str] | None = None  # the Host headers that are answered; None answers all
     limits: RequestLimits = field(default_factory=RequestLimits)
     engine: AsyncEngine | None = None
+    embedder: Embedder | None = None
     metrics: Metrics = field(default_factory=Metrics)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -35,12 +38,27 @@ class Service:
             raise Refusal(503, "the model is being loaded; ask again in a moment", None, "loading")
         return self.engine
 
+    def embeds(self) -> Embedder:
+        """The encoder of embeddings; a refusal where the server has none."""
+        if self.embedder is None:
+            raise Refusal(
+                400,
+                "this server has no encoder: start it with --embeddings ENCODER, a program that gives hidden states",
+            )
+        return self.embedder
+
+    @property
+    def all_names(self) -> Sequence[str]:
+        """The names of the model, and of the encoder behind them."""
+        return self.names if self.embedder is None else (*self.names, self.embedder.name)
+
     def model_of(self, fields: Fields) -> str:
         """The name of the model that a request asks for; without one, the model that is here."""
-        name = fields.text("model")
-        if name is not None and name not in self.names:
-            raise unknown_model(name, self.names)
-        return self.names[0] if name is None else name
+        return _asked(fields, self.names)
+
+    def encoder_of(self, fields: Fields) -> str:
+        """The name of the encoder that a request for embeddings asks for."""
+        return _asked(fields, (self.embeds().name,))
 
     def health(self, now: float) -> str:
         """`ok`, `loading`, or `stalled` where requests wait and nothing moves."""
@@ -48,6 +66,29 @@ class Service:
             return "loading"
         stalled = self.engine.status.stalled_for(now) > self.limits.stall_seconds
         return "stalled" if stalled else "ok"
+
+
+def model_name(model: str | None) -> str:
+    """The name of a model as clients ask for it: of its folder or file, or on the Hub; None is the shipped one.
+
+    >>> model_name("owner/name"), model_name(None)
+    ('owner/name', 'story')
+    """
+    if model is None:
+        return "story"
+    path = Path(model)
+    if not path.exists():
+        return model
+    path = path.resolve()
+    found = path.parent if path.name == "model.pte" else path
+    return found.name if found.is_dir() else found.stem
+
+
+def _asked(fields: Fields, names: Sequence[str]) -> str:
+    name = fields.text("model")
+    if name is not None and name not in names:
+        raise unknown_model(name, names)
+    return names[0] if name is None else name
 
 
 def unknown_model(name: str, names: Sequence[str]) -> Refusal:

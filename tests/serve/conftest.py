@@ -1,4 +1,5 @@
-"""A browser with the chat page. Without the playwright package the tests in it are not collected: `make test-page`."""
+"""A browser with the chat page. Without the playwright package the tests in it are not collected: `make test-page`; and
+without ray those of a fleet are not: `make test-ray`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.serve.stub_api import StubApi
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-collect_ignore = [] if importlib.util.find_spec("playwright") else ["test_page_browser.py"]
+NEEDED = {"test_page_browser.py": "playwright", "test_ray.py": "ray"}
+collect_ignore = [name for name, package in NEEDED.items() if importlib.util.find_spec(package) is None]
 
 # Nothing that leaves the machine, nothing that needs a display or the kernel's namespaces.
 FLAGS = (

@@ -62,7 +62,7 @@ def load_runner(
             held.callback(source.close)
             own = constants_of(program)
             constants = own if context is None else {**own, CONTEXT: context}
-            made, description = _batched_program(
+            made, description = batched_program(
                 program, constants, context, target.device, half_cache, sequences, cache_bytes
             )
             turned = rotation_of(own, description.max_context)
@@ -76,7 +76,7 @@ def load_runner(
         raise FormatError(f"{name}: {error}") from error
 
 
-def _batched_program(
+def batched_program(
     program: Program,
     constants: dict[str, Any],
     context: int | None,
@@ -85,6 +85,10 @@ def _batched_program(
     sequences: int,
     cache_bytes: int | None,
 ) -> tuple[BatchGraph, Description]:
+    """The graph of a program for many sequences, fused for a device.
+
+    Example: `batched_program(program, constants_of(program), None, device, False, 64, 1 << 30)`.
+    """
     found: list[tuple[BatchBounds, BatchTables, Description]] = []
 
     def rewrite(lowered: Graph) -> Graph:

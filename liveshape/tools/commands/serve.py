@@ -48,6 +48,8 @@ def serve(
     max_waiting: int = MAX_WAITING,
     grace: float = GRACE,
     device: str | None = None,
+    embeddings: str | None = None,
+    pooling: str | None = None,
     half_cache: bool = False,
     activations: str = "float32",
     deterministic: bool = False,
@@ -60,16 +62,20 @@ def serve(
     Example: `serve("SmolLM2-135M-Instruct", port=8080)`.
     """
     need("starlette", "uvicorn", extra="serve", what="serving")
+    from liveshape.llm.embedding.text_encoder import TextEncoder
     from liveshape.serve.authorization import LOOPBACK
+    from liveshape.serve.embedder import Embedder
     from liveshape.serve.request_log import log, log_to_stderr
     from liveshape.serve.running import listening, serve_until_stopped
-    from liveshape.serve.service import Service
+    from liveshape.serve.service import Service, model_name
 
     check_options(None, None, (), lookahead, lookahead_tokens)
+    if pooling is not None and embeddings is None:
+        raise InputError(f"--pooling {pooling} is of an encoder: name it with --embeddings")
     key = _key(api_key, api_key_file)
     template = None if chat_template is None else read_text(chat_template)
     local = host in LOOPBACK
-    service = Service(names or [_name(model)], key, cors, hosts=LOOPBACK if local else None)
+    service = Service(names or [model_name(model)], key, cors, hosts=LOOPBACK if local else None)
 
     opening = partial(
         _opened,
@@ -88,7 +94,14 @@ def serve(
         max_context=conversion.max_context,
     )
 
+    def encoder() -> TextEncoder:
+        assert embeddings is not None
+        with upload_bar() as progress:
+            return TextEncoder.load(embeddings, device=device, pooling=pooling, progress=progress)
+
     def load() -> AsyncEngine:
+        if embeddings is not None:
+            service.embedder = Embedder(model_name(embeddings), encoder, max_waiting)
         engine = RemoteEngine(opening)
         log("engine", **asdict(engine.facts))
         return engine
@@ -142,15 +155,3 @@ def _key(given: str | None, file: str | None) -> str | None:
     if key is not None and (not key.strip() or not key.isascii() or not key.isprintable()):
         raise InputError("a key is a word of letters, digits and signs that a header can have; this one is none")
     return key
-
-
-def _name(model: str | None) -> str:
-    """The name of a model as clients ask for it: of its folder or file, or on the Hub."""
-    if model is None:
-        return "story"
-    path = Path(model)
-    if not path.exists():
-        return model
-    path = path.resolve()
-    found = path.parent if path.name == "model.pte" else path
-    return found.name if found.is_dir() else found.stem

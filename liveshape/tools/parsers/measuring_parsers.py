@@ -1,11 +1,20 @@
-"""Argument parsers of `bench` and `profile`."""
+"""Argument parsers of `bench`, `profile` and `scale`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, counts, positive
+from liveshape.tools.parsers.flags import (
+    SOURCES,
+    Add,
+    add_activations,
+    add_conversion,
+    conversion_of,
+    counts,
+    positive,
+    size,
+)
 
 _BENCH = f"""\
 MODEL is a language model, or a .pte file, which is timed per call at the shapes given; without it, the shipped model.
@@ -30,6 +39,16 @@ examples:
   liveshape profile SmolLM2-135M-Instruct -p 0 -n 32 -d 1024 --trace trace.json
   liveshape profile model.pte --input-shapes 1x3x224x224 --json | jq '.profiles[].by_kernel'"""
 
+_SCALE = f"""\
+MODEL is as of `liveshape serve`; --shape takes a known size instead. {SOURCES}
+Nothing runs, and without a GPU it is planned for the least that every WebGPU device has. A step reads every weight once
+and of the KV cache what each sequence sees; at the bandwidth of the adapter's memory that bounds its tokens per second.
+
+examples:
+  liveshape scale model.gguf --sequences 1,8,64 --context 4096
+  liveshape scale --shape 8b --context 2048 --memory 80GiB --bandwidth 3350
+  liveshape scale model-folder --half-cache --json | jq '.sequence_bytes'"""
+
 
 def add_commands(add: Add) -> None:
     """Add the subcommands' parsers.
@@ -48,6 +67,30 @@ def add_commands(add: Add) -> None:
     looking.add_argument("--trace", metavar="FILE", help="write a trace that ui.perfetto.dev shows (.json)")
     looking.add_argument("--remeasure", action="store_true", help="measure the peak rates of the adapter again")
     looking.add_argument("--json", action="store_true", help="print JSON")
+
+    scaling = add("scale", "show what a server of many sequences needs: memory, bandwidth", _SCALE, _run_scale)
+    scaling.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or what is converted")
+    scaling.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
+    scaling.add_argument(
+        "--sequences",
+        metavar="N,..",
+        type=counts,
+        default=[1, 8, 64],
+        help="how many decode together (default 1,8,64)",
+    )
+    scaling.add_argument(
+        "--context", metavar="N", type=positive, help="tokens in the KV cache of each (default 1024, or the model's)"
+    )
+    scaling.add_argument(
+        "--bandwidth", metavar="GB/s", type=positive, help="of the memory (default: that of the adapter, measured)"
+    )
+    scaling.add_argument(
+        "--memory", metavar="SIZE", type=size, help="of an adapter, such as 80GiB: how many sequences does it hold?"
+    )
+    scaling.add_argument("--half-cache", action="store_true", help="float16 KV cache")
+    add_activations(scaling)
+    add_conversion(scaling)
+    scaling.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
@@ -131,4 +174,22 @@ def _run_profile(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         remeasure=arguments.remeasure,
         **_measured(arguments),
+    )
+
+
+def _run_scale(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.scale import scale
+
+    return scale(
+        arguments.model,
+        shape=arguments.shape,
+        sequences=arguments.sequences,
+        context=arguments.context,
+        bandwidth=None if arguments.bandwidth is None else 1e9 * arguments.bandwidth,
+        memory=arguments.memory,
+        half_cache=arguments.half_cache,
+        activations=arguments.activations,
+        device=arguments.device,
+        as_json=arguments.json,
+        conversion=conversion_of(arguments),
     )

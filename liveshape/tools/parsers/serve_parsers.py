@@ -65,6 +65,16 @@ def add_commands(add: Add) -> None:
     serving.add_argument(
         "--chat-template", metavar="FILE", help="a jinja template for messages, instead of the model's"
     )
+    serving.add_argument(
+        "--embeddings",
+        metavar="ENCODER",
+        help="a second program for /v1/embeddings: a .pte with tokenizer.json beside it",
+    )
+    serving.add_argument(
+        "--pooling",
+        choices=("mean", "cls", "last", "none"),
+        help="of its hidden states (default: as its 1_Pooling/config.json says, or mean)",
+    )
     serving.add_argument("--half-cache", action="store_true", help="keep the cache in float16: half of its memory")
     add_activations(serving)
     serving.add_argument(
@@ -106,6 +116,8 @@ def _run_serve(arguments: argparse.Namespace) -> int:
         half_cache=arguments.half_cache,
         activations=arguments.activations,
         deterministic=arguments.deterministic,
+        embeddings=arguments.embeddings,
+        pooling=arguments.pooling,
         lookahead=arguments.lookahead,
         lookahead_tokens=arguments.lookahead_tokens,
         conversion=conversion_of(arguments),

@@ -1,0 +1,1 @@
+"""Texts to vectors: an encoder program with its tokenizer and its pooling."""
