@@ -40,7 +40,7 @@ test-export:
 test-graphs:
 	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
-	$(SLOW) -m slow tests/survival tests/serve
+	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py
 
 # The chat page, in the system's Chromium or the one that Playwright downloads into .venv.
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers

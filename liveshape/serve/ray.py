@@ -119,8 +119,9 @@ class Gateway:
             raise Refusal(
                 429, "every replica is full and the queue is, too: ask again later", code="queue_full"
             ) from error
-        finally:
-            stream.cancel()
+        except (asyncio.CancelledError, GeneratorExit):
+            stream.cancel()  # the client is gone; of a request that failed it would raise its error once more
+            raise
 
 
 def build(args: dict[str, str]) -> serve.Application:

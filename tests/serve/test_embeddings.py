@@ -15,6 +15,7 @@ from liveshape.cli import main
 from liveshape.llm.embedding.text_encoder import TextEncoder
 from liveshape.serve.embedder import Embedder
 from tests.serve.serving import Served, scripted, served
+from tests.serve.test_serve_command import ask, process
 from tests.support.encoders import SIZE, STATIC, dynamic, hidden, static, write_encoder
 
 TEXTS = ["The cat", "Once upon a time"]
@@ -142,6 +143,19 @@ def test_a_full_queue_and_a_lost_device(tmp_path: Path) -> None:
         opened[-1].gone = True
         assert made.told("/v1/embeddings", {"input": [7] * STATIC}) == before
         assert len(opened) == 3
+
+
+@pytest.mark.slow
+def test_the_command_serves_both(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "tiny", dynamic())
+    words = ["--embeddings", str(folder), "--pooling", "cls", "--max-sequences", "2", "--cache-size", "3MiB"]
+    with process("story", *words) as (_, lines, port):
+        assert any(line["event"] == "ready" for line in lines)
+        status, told = ask(port, "/v1/embeddings", {"input": [7, 8, 9], "model": "tiny"})
+        assert status == 200
+        first = hidden([7, 8, 9])[0][0]
+        np.testing.assert_allclose(told["data"][0]["embedding"], (first / first.norm()).numpy(), atol=1e-5)
+        assert ask(port, "/v1/completions", {"prompt": "Once", "max_tokens": 2})[0] == 200
 
 
 def test_a_pooling_without_an_encoder_is_wrong_usage(capfd: pytest.CaptureFixture[str]) -> None:

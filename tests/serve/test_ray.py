@@ -27,6 +27,7 @@ from liveshape.serve.affinity import conversation_key, ranked
 from liveshape.serve.fleet_options import FleetOptions
 from liveshape.serve.ray import MODEL, build
 from tests.llm.texts import CHAT_TEMPLATE
+from tests.support.encoders import SIZE, static, write_encoder
 from tests.test_blocks import free_port
 
 pytestmark = pytest.mark.slow
@@ -116,7 +117,10 @@ def told_by(client: openai.OpenAI, text: str, **options: Any) -> Any:
 
 
 def test_streams_and_a_replica_that_dies_in_the_middle(cluster: int, tmp_path: Path) -> None:
-    with fleet(cluster, min_replicas=2, max_replicas=2, chat_template=template(tmp_path)) as client:
+    (tmp_path / "key").write_text("none\n")
+    encoder = write_encoder(tmp_path / "encoder", static())
+    given = {"chat_template": template(tmp_path), "api_key_file": tmp_path / "key", "embeddings": encoder}
+    with fleet(cluster, min_replicas=2, max_replicas=2, **given) as client:
         until(lambda: len(actors()) == 2)
         whole = told_by(client, "Once upon a time", max_tokens=20)
         streamed = list(told_by(client, "Once upon a time", max_tokens=20, stream=True))
@@ -126,7 +130,10 @@ def test_streams_and_a_replica_that_dies_in_the_middle(cluster: int, tmp_path: P
         assert (
             client.chat.completions.create(model="story", messages=messages, max_tokens=5).usage.completion_tokens == 5
         )
-        assert client.models.list().data[0].id == "story"
+        assert [model.id for model in client.models.list()] == ["story", "encoder"]
+        assert len(client.embeddings.create(model="encoder", input="cats").data[0].embedding) == SIZE
+        with pytest.raises(openai.AuthenticationError):
+            client.with_options(api_key="other").models.list()
         with pytest.raises(openai.BadRequestError, match="max_tokens"):
             told_by(client, "Once", max_tokens=0)
         with pytest.raises(openai.NotFoundError):
@@ -249,6 +256,33 @@ def test_what_waits_too_long_and_who_leaves(cluster: int) -> None:
         for asker in askers:
             asker.join(PATIENCE)
         assert set(statuses) == {200, 429}
+
+
+def test_an_update_replaces_replicas_and_loses_no_request(cluster: int) -> None:
+    with fleet(cluster, min_replicas=2, max_replicas=2, name="old") as client:
+        old, stop = set(actors()), threading.Event()
+        statuses: list[int] = []
+
+        def load(number: int) -> None:
+            body = {"prompt": f"{number} cats", "max_tokens": 20}
+            while not stop.is_set():
+                found = httpx.post(f"http://127.0.0.1:{cluster}/v1/completions", json=body, timeout=PATIENCE)
+                statuses.append(found.status_code)
+
+        users = [threading.Thread(target=load, args=(number,)) for number in range(3)]
+        for user in users:
+            user.start()
+        try:
+            options = {**SMALL, "min_replicas": 2, "max_replicas": 2, "name": "new"}
+            serve.run(build(options), name="fleet", route_prefix="/")
+        finally:
+            stop.set()
+            for user in users:
+                user.join(PATIENCE)
+        assert statuses
+        assert set(statuses) == {200}
+        assert not old & set(actors())
+        assert [model.id for model in client.models.list()] == ["new"]
 
 
 def test_the_config_file_is_one_of_ray_and_its_options_are_ours() -> None:

@@ -113,7 +113,8 @@ class Capacity:
         scalars = (*zip(made.tables.sizes, sizes, strict=True), (made.rows, sequences))
         for symint, value in (*scalars, *zip(made.tables.attention, (sequences, 0, context, 1), strict=True)):
             live.set(symint, value)
-        live.set(made.tables.packed, (packed_size(*sizes),))
+        for value in made.graph.inputs:  # beside the tables nothing is given to a step that only decodes
+            live.set(value, (packed_size(*sizes),) if value is made.tables.packed else (0, *value.max_shape[1:]))
         live.begin()
         live.walk(0, len(made.graph.nodes), _no_data)
         return live
