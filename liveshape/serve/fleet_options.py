@@ -32,6 +32,7 @@ class FleetOptions:
     max_waiting: int = MAX_WAITING
     half_cache: bool = False
     activations: str = "float32"
+    deterministic: bool = False
     quant: str | None = None
     chat_template: str | None = None  # a file
     embeddings: str | None = None

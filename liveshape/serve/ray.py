@@ -73,6 +73,7 @@ class Replica:
             quant=options.quant,
             half_cache=options.half_cache,
             activations=options.activations,
+            deterministic=options.deterministic,
             device=device,
         )
         self._app = app_of(self._service)

@@ -104,10 +104,10 @@ def test_a_model_that_is_not_there_ends_it_as_it_ends_every_command(
 def test_the_order_of_sums_reaches_the_engine(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def opened(folder: Any, *, deterministic: bool, **options: Any) -> Any:
-        raise InputError(f"deterministic: {deterministic}")
+    def opened(opening: Any) -> Any:
+        raise InputError(f"deterministic: {opening.keywords['deterministic']}")
 
-    monkeypatch.setattr("liveshape.tools.commands.serve.engine_from", opened)
+    monkeypatch.setattr("liveshape.tools.commands.serve.RemoteEngine", opened)
     assert main(["serve", "story", "--port", "0", *words]) == 2
     assert f"deterministic: {bool(words)}" in capfd.readouterr().err
 
