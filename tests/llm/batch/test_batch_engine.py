@@ -211,6 +211,7 @@ def test_what_is_refused_is_refused_at_the_call(engines: Callable[..., BatchEngi
     run(steps)
 
 
+@pytest.mark.slow  # tests/llm/batch/test_arrivals.py has a thousand, without texts
 def test_arrivals_and_departures_compile_nothing_and_plan_little(engines: Callable[..., BatchEngine]) -> None:
     """The plan stays constant while sequences come and go: joining and leaving write bytes of tables."""
     engine = engines()
