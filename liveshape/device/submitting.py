@@ -34,14 +34,20 @@ class Handed(NamedTuple):
 
 
 class Submitter:
-    """Orders the submits and writes of one device; `failure` converts errors.
+    """Orders the submits and writes of one device; `failure` converts errors, `check_alive` raises once it is lost.
 
     Only one thread at a time may submit.
     """
 
-    def __init__(self, recorder: Recorder, pace: Pace, failure: Callable[[str, Exception], DeviceError]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        pace: Pace,
+        failure: Callable[[str, Exception], DeviceError],
+        check_alive: Callable[[], None],
+    ) -> None:
         self.recorder = recorder
-        self._pace, self._failure = pace, failure
+        self._pace, self._failure, self._check_alive = pace, failure, check_alive
         self._worker = Worker("liveshape submits")
         self._failed: DeviceError | None = None  # pending error of the worker
 
@@ -106,7 +112,11 @@ class Submitter:
 
         def deferred() -> None:
             try:
+                self._check_alive()  # lost since it was deferred: wgpu-native would abort the process
                 call()
+            except DeviceError as error:
+                self._failed = error
+                raise
             except Exception as error:
                 self._failed = self._failure(self._culprit(commands, what), error)
                 raise self._failed from error

@@ -71,7 +71,7 @@ class WebGpuDevice:
         else:
             recorder = PublicRecorder(self._device, self._queue)
             self._reader = PublicReader(library, self._device, self._queue, self._lock)
-        self._submitter = Submitter(recorder, pace, self._failure.error)
+        self._submitter = Submitter(recorder, pace, self._failure.error, self._failure.check)
         self._waiting = 0
         self._done = 0  # submits known to be complete
         self._pipelines = Pipelines(self._compile)
