@@ -127,7 +127,11 @@ def test_a_process_that_dies_is_told_and_another_one_serves() -> None:
         assert engine.status.requests == 0
         assert await whole(await asyncio.to_thread(engine.generate, [2], max_tokens=5)) == wanted(2, 5)
         assert engine._process is not first
-        await engine.close()
+        last = engine.generate([3], max_tokens=50)
+        await anext(last)
+        closing = asyncio.create_task(engine.close(grace=100))
+        assert await whole(last) == wanted(3, 50)[1:]
+        await closing
 
     run(steps)
 

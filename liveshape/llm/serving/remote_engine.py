@@ -83,8 +83,12 @@ class RemoteEngine:
             process.join(_LAST_SECONDS)
             raise message.error
         with self._lock:
+            if self._closing:  # while it was loaded
+                process.kill()
+                return
             self._connection, self._process, self._ready, self._status = ours, process, message, message.status
-        threading.Thread(target=self._read, args=(ours, process), name="liveshape answers", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(ours, process), name="liveshape answers", daemon=True)
+        self._reader.start()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -123,9 +127,9 @@ class RemoteEngine:
         """
         identity, answer = next(self._next), LOCAL.open(self._leave)
         accepted: Future[None] = Future()
-        while not self._registered(identity, answer, accepted):
-            self._start()
         try:
+            while not self._registered(identity, answer, accepted):
+                self._start()
             self._send(Generate(identity, prompt, {**options}))
             accepted.result()
             return answer
@@ -171,8 +175,9 @@ class RemoteEngine:
         self._send(Close(grace))
         await asyncio.to_thread(self._closed.wait)
         self._send(Exit())
-        await asyncio.to_thread(process.join, _LAST_SECONDS)
-        if process.is_alive():
+        # Its reader waits for the process: two threads that do would take its exit code from each other.
+        await asyncio.to_thread(self._reader.join, _LAST_SECONDS)
+        if self._reader.is_alive():
             process.kill()
 
     def _send(self, message: Any) -> None:
@@ -236,4 +241,5 @@ class RemoteEngine:
             each.set_exception(error)
         for answer in answers:
             answer.end(error)
-        self._closed.set()
+        if closing:  # else another process may be started, and closed with its own grace
+            self._closed.set()
