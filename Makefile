@@ -10,15 +10,14 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
-.PHONY: demo test test-all $(TIERS) test-page test-ray lint adapter test-adapter clean
+.PHONY: demo test test-all $(TIERS) test-page test-ray bytecode lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
 
-# While one core checks types, the other one byte-compiles what every worker imports.
-EXPORTER := executorch.backends.vulkan.partitioner.vulkan_partitioner
-test: .venv/.test test-adapter
-	@$(BIN)/python -W ignore -c "import $(EXPORTER)" 2>/dev/null & $(MAKE) --no-print-directory lint && wait
+# What comes before the tests keeps two cores busy.
+test: .venv/.test
+	@$(MAKE) -j2 -O --no-print-directory bytecode test-adapter lint
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
@@ -50,6 +49,11 @@ test-page: .venv/.page
 # Replicas of Ray Serve on the software adapter; one worker, since Ray has a cluster of its own.
 test-ray: .venv/.ray test-adapter
 	$(SOLO) $(BIN)/python -m pytest -q -m slow tests/serve/test_ray.py
+
+# What every worker imports is compiled once, and not by two of them at a time.
+EXPORTER := executorch.backends.vulkan.partitioner.vulkan_partitioner
+bytecode: .venv/.test
+	@$(BIN)/python -W ignore -c "import $(EXPORTER)" 2>/dev/null
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -51,9 +51,13 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(part for part in parts if part != "__init__"), path
 
 
-def imported(path: Path, for_types: bool = False) -> Iterator[str]:
+@functools.cache
+def imported(path: Path, for_types: bool = False) -> tuple[str, ...]:
     """The dotted names that a file imports, inside of functions too; those for type checkers alone if asked."""
-    tree = ast.parse(path.read_text())
+    return tuple(_imported(path, ast.parse(path.read_text()), for_types))
+
+
+def _imported(path: Path, tree: ast.Module, for_types: bool) -> Iterator[str]:
     hidden = {
         id(inner)
         for node in ast.walk(tree)

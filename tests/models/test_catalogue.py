@@ -14,7 +14,7 @@ from liveshape.formats import open_program
 from liveshape.lower.lowering import lower
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
-from tests.support.catalogue import case_files, cases, dynamic_module, dynamic_shape_files, first_of_each_suite
+from tests.support.catalogue import case_files, cases, dynamic_module, dynamic_shape_files, first_of_some_suites
 
 
 def load(path: Any) -> Executor:
@@ -45,14 +45,14 @@ def slowly(names: list[Any], fast: Collection[Any]) -> list[Any]:
 
 
 CASES = [*cases(), *cases(heavy=True)]
-FAST = first_of_each_suite()
+FAST = first_of_some_suites()
 
 
-def test_every_suite_has_a_fast_case() -> None:
-    """Each suite is there but for those of q8ta, and the whole catalogue is collected."""
+def test_many_suites_have_a_fast_case() -> None:
+    """One of a suite, of about half of the suites, and the whole catalogue is collected."""
     suites = {suite for suite, _ in CASES}
-    assert {suite for suite, _ in FAST} == {suite for suite in suites if "q8ta" not in suite}
-    assert len(FAST) < len(suites) < len(CASES)
+    assert len(FAST) == len({suite for suite, _ in FAST} & suites)
+    assert len(suites) / 3 < len(FAST) < len(suites) < len(CASES)
 
 
 @pytest.mark.parametrize(("suite", "case"), slowly(CASES, FAST))
@@ -70,7 +70,9 @@ def test_case(suite: str, case: str) -> None:
 FIXTURES = ("dyn_rms", "dyn_rms_chain", "dyn_residual", "dyn_rmsmul", "dyn_sigmoid", "static_rms", "dyn_select")
 
 
-@pytest.mark.parametrize("family", [*FIXTURES, "dyn_fp32_linear"])
+@pytest.mark.parametrize(
+    "family", slowly([*FIXTURES, "dyn_fp32_linear"], ("dyn_rms_chain", "dyn_select", "dyn_fp32_linear"))
+)
 def test_dynamic_shape_oracle(family: str) -> None:
     fixtures = dynamic_shape_files([family])
     assert fixtures

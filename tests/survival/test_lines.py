@@ -11,7 +11,7 @@ from liveshape.device.backends import open_device
 from tests.survival.faulty import FaultyDevice
 from tests.survival.lines import Lines
 from tests.survival.subjects import live_bytes
-from tests.survival.test_faults import SUBJECTS, Subject, undisturbed
+from tests.survival.test_faults import QUICK, SUBJECTS, Subject, undisturbed
 
 
 def sweep(kind: type[Subject], folder: Path, most: int) -> None:
@@ -43,7 +43,7 @@ def sweep(kind: type[Subject], folder: Path, most: int) -> None:
     assert cuts >= min(most, lines.count) // 2
 
 
-@pytest.mark.parametrize("kind", SUBJECTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", QUICK, ids=lambda kind: kind.__name__)
 def test_an_interrupt_at_some_lines(kind: type[Subject], tmp_path: Path) -> None:
     sweep(kind, tmp_path, 2)
 

@@ -11,8 +11,8 @@ import pytest
 from tests.survival.subjects import ROOT
 from tests.survival.threads import SCENES
 
-# Those in which most is shared.
-QUICK = ("forks", "closing")
+# That in which most is shared.
+QUICK = ("forks",)
 
 
 @pytest.mark.parametrize("raw", ["1", pytest.param("0", marks=pytest.mark.slow)])
