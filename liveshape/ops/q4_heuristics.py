@@ -1,7 +1,7 @@
 """Heuristics of the 4-bit linear: GEMV, few rows, tiles or large tiles, and split-K, by rows, columns and depth.
 
 Split-K does not depend on the columns, so that fused layers give the bytes that they gave one by one; but for one
-quantized row, few that the epilogue quantizes, and large tiles, which may differ in the last bits.
+quantized row, few that the epilogue quantizes, 33 to 64 of them, and large tiles, which may differ in the last bits.
 With `Limits.one_order` it depends on columns and depth alone, and all rows take kernels of one family: their shapes
 say which rows a thread or a workgroup has, and change nothing in how one of them is summed.
 """
@@ -33,6 +33,14 @@ MAX_SPLITS = 8  # workgroups that split the depth of a tile
 MIN_SPLIT_DEPTH = 256  # of each split
 DEPTH_PER_SPLIT = 512  # one more of these in the depth, one more split
 MAX_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their partial sums take memory
+
+# Tiles of 64 int8 rows by 128 columns, as measured on the H200, in microseconds: 32 places of the depth of two tiles
+# that share an SM, and of one that has it to itself; a wave of them until its first tile is staged; partial sums of a
+# tile, written and read; one more dispatch.
+INT8_TILE_COLUMNS = 128
+INT8_TWO_TILES_COST, INT8_ONE_TILE_COST, INT8_WAVE_COST = 2.25, 1.62, 1.5
+INT8_TILE_SUMS_COST, INT8_COMBINE_COST = 0.012, 4.0
+MAX_INT8_SPLITS, MIN_INT8_SPLIT_DEPTH = 16, 128
 
 # Where their number may not depend on the rows: splits that fill a device with one band of rows; their partial sums
 # are of all rows, and take memory.
@@ -101,8 +109,24 @@ def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) 
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
     if columns > MAX_SPLIT_COLUMNS or not limits.has_many_threads:
         return 1
+    if int8 and rows > LARGE_ROWS // 2:
+        return _int8_split_k(ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS), depth)
     for_64_rows = max(MAX_SPLITS, depth // DEPTH_PER_SPLIT)
     return max(1, min(MAX_SPLITS, for_64_rows // max(ceil_div(rows, 64), 1), depth // MIN_SPLIT_DEPTH))
+
+
+@lru_cache(maxsize=1024)  # of few values
+def _int8_split_k(tiles: int, depth: int) -> int:
+    """How many workgroups split the depth of each of so many tiles of 64 int8 rows: those that leave few SMs idle."""
+    steps = ceil_div(depth, QUANT_GROUP)
+
+    def cost(splits: int) -> float:
+        full, left = divmod(tiles * splits, 2 * MULTIPROCESSORS)
+        last = INT8_TWO_TILES_COST if left > MULTIPROCESSORS else INT8_ONE_TILE_COST if left else 0.0
+        waves = (full * INT8_TWO_TILES_COST + last) * steps / splits + (full + (left > 0)) * INT8_WAVE_COST
+        return waves + (tiles * splits * INT8_TILE_SUMS_COST + INT8_COMBINE_COST if splits > 1 else 0.0)
+
+    return min(range(1, max(1, min(MAX_INT8_SPLITS, depth // MIN_INT8_SPLIT_DEPTH)) + 1), key=cost)
 
 
 @lru_cache(maxsize=1024)  # of few values
@@ -154,7 +178,7 @@ def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: 
         splits = split_k_of(rows, columns, depth, int8, limits)
         return (rows * wide * splits if splits > 1 else 0,)
     # Of more rows than these no depth is split: a file can name billions of them.
-    for each in range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64):
+    for each in (LARGE_ROWS // 2, *range(64, min(rows, MAX_SPLIT_ROWS) + 64, 64)):
         splits = split_k_of(each, columns, depth, int8, limits)
         most = max(most, min(each, rows) * wide * splits if splits > 1 else 0)
     return (most,)
@@ -248,10 +272,11 @@ def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
 def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
     """Tiles of 64 by 128, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
     if rows <= 32:
-        down = _tile_threads(rows)
-        return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "groups": ceil_div(columns, 512 // down)}
-    groups = ceil_div(rows, 64) * ceil_div(columns, 128)
-    return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "groups": groups}
+        down, groups = _tile_threads(rows), ceil_div(columns, 512 // _tile_threads(rows))
+        # Two tiles of 8 by 256 are more than workgroup memory that every device has.
+        return {"ROW_THREADS": down, "ROW_VEC4S": 1, "COLUMN_VEC4S": 1, "BUFFERS": 1, "groups": groups}
+    groups = ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS)
+    return {"ROW_THREADS": 8, "ROW_VEC4S": 2, "COLUMN_VEC4S": 2, "BUFFERS": 2, "groups": groups}
 
 
 def _tile_threads(rows: int) -> int:

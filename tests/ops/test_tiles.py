@@ -11,6 +11,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Limits
 from liveshape.ops.q4_heuristics import (
+    INT8_TILE_COLUMNS,
     LARGE_TILE,
     MAX_PARTIAL_SUMS,
     MULTIPROCESSORS,
@@ -44,10 +45,13 @@ MORE = [
 FEWER = (17, 64, 1, 33)  # that tiles of 32 and 64 rows take
 SMALL = [
     q4gsw(576, 130, 64, bias=True, sizes=FEWER),
+    int8_activations(576, 130, 32, bias=True, sizes=FEWER),
     q4gsw(48, 7, 4, dtype="float16", aligned=1, sizes=FEWER),
     q4gsw(96, 70, 32, bits=8, minima=True, sizes=FEWER),
     q4gsw(256, 68, 16, bias=True, minima=True, sizes=FEWER),
     q4gsw(20, 9, 20, sizes=FEWER),
+    int8_activations(256, 70, 64, minima=True, sizes=FEWER),
+    dq8ca(1024, 130, 32, bias=True, sizes=FEWER),
     qcs4w(32, 20, sizes=FEWER),
 ]
 GPU = Limits(max_invocations=1024, max_workgroup_bytes=49152)
@@ -63,7 +67,7 @@ def many() -> Device:
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *SMALL[:2], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[2:], *MORE))],
+    [*QUICK, *SMALL[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[3:], *MORE))],
     ids=lambda case: case.name,
 )
 def test_tiles(case: OpCase, many: Device) -> None:
@@ -93,6 +97,19 @@ def test_waves_of_workgroups_are_nearly_full(depth: int, columns: int, int8: boo
         if tiles * depth > MULTIPROCESSORS * 1024:
             assert tiles * depth >= 0.65 * MULTIPROCESSORS * times[-1], f"{rows} rows in {splits} splits"
     assert all(after > 0.9 * before for before, after in pairwise(times))
+
+
+@pytest.mark.parametrize(("depth", "columns"), LAYERS)
+def test_waves_of_64_int8_rows_are_nearly_full(depth: int, columns: int) -> None:
+    """Two workgroups share an SM; of a shallow layer the partial sums cost more than SMs that wait."""
+    for rows in (33, 64):
+        tiles, splits = -(-columns // INT8_TILE_COLUMNS), split_k_of(rows, columns, depth, True, GPU)
+        slots = 2 * MULTIPROCESSORS
+        waves = -(-tiles * splits // slots)
+        if depth >= 2048:
+            assert tiles * splits >= 0.9 * slots * waves, f"{rows} rows in {splits} splits"
+    assert split_k_of(64, 2048, 8192, True, GPU) > split_k_of(64, 2048, 8192, False, GPU)
+    assert split_k_of(64, 16384, 2048, True, GPU) < split_k_of(64, 16384, 2048, False, GPU)
 
 
 @pytest.mark.parametrize(("depth", "columns"), [*LAYERS, (576, 130), (2048, 5)])

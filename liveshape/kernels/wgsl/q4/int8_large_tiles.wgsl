@@ -24,7 +24,6 @@ const COLUMN_PITCH: u32 = COLUMNS + 2;
 const FIRST_COLUMN: u32 = WORDS * ROW_PITCH;
 const TILE: u32 = FIRST_COLUMN + WORDS * COLUMN_PITCH;
 const FACTORS: u32 = ROWS + COLUMNS;
-const INTEGER_MAGIC: f32 = 12582912.0; // plus an integer below 2^22 it has that integer in its lowest bits
 
 var<workgroup> tile: array<vec4<u32>, 2 * TILE>;
 var<workgroup> factors: array<vec4<f32>, 2 * FACTORS>;
@@ -33,15 +32,6 @@ var<workgroup> factors: array<vec4<f32>, 2 * FACTORS>;
 #include q4/int8_tile_loads
 #include q4/epilogue
 #include q4/epilogue_block
-
-// 16 times the nibbles less their offset, as signed bytes.
-fn even_bytes(words: vec4<u32>) -> vec4<u32> {
-    return (select(words << vec4<u32>(4u), words, HIGH_FIRST) & vec4<u32>(0xf0f0f0f0u)) ^ vec4<u32>(0x80808080u);
-}
-
-fn odd_bytes(words: vec4<u32>) -> vec4<u32> {
-    return (select(words, words << vec4<u32>(4u), HIGH_FIRST) & vec4<u32>(0xf0f0f0f0u)) ^ vec4<u32>(0x80808080u);
-}
 
 fn scale_of(column: u32, group: u32) -> vec4<f32> {
     return scale_four(min(column, params.columns - 1u), group * STEP) * 0.0625;
@@ -100,11 +90,6 @@ struct Found {
     lower: Integers,
 }
 
-fn no_integers() -> Integers {
-    let nothing = bitcast<vec4<i32>>(vec4<f32>(INTEGER_MAGIC));
-    return Integers(nothing, nothing, nothing, nothing);
-}
-
 fn plus_word(found: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
     let four = tile[of_columns + word * COLUMN_PITCH];
     return Found(
@@ -116,16 +101,15 @@ fn plus_word(found: Found, of_rows: u32, of_columns: u32, word: u32) -> Found {
 // The sums plus integers, dequantized by the scale of their column, and by the step of their row if that is not for the
 // whole row.
 fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, step: vec4<f32>) -> mat4x4<f32> {
-    let nothing = vec4<f32>(INTEGER_MAGIC);
     var steps = step;
     if (ASYMMETRIC) {
         steps = vec4<f32>(1.0);
     }
     return mat4x4<f32>(
-        fma(bitcast<vec4<f32>>(found.a) - nothing, steps.x * scale, sums[0]),
-        fma(bitcast<vec4<f32>>(found.b) - nothing, steps.y * scale, sums[1]),
-        fma(bitcast<vec4<f32>>(found.c) - nothing, steps.z * scale, sums[2]),
-        fma(bitcast<vec4<f32>>(found.d) - nothing, steps.w * scale, sums[3]),
+        fma(floats_of(found.a), steps.x * scale, sums[0]),
+        fma(floats_of(found.b), steps.y * scale, sums[1]),
+        fma(floats_of(found.c), steps.z * scale, sums[2]),
+        fma(floats_of(found.d), steps.w * scale, sums[3]),
     );
 }
 

@@ -1,6 +1,7 @@
 // 4-bit GEMM of quantized rows: a workgroup stages a tile of both factors in its memory, 32 places of the depth at a
 // time and words outermost; a thread keeps a block of integer sums, which are dequantized after each 32 places. The
-// next 32 are prefetched to registers while these are computed.
+// next 32 are prefetched to registers while these are computed. Where the memory of a workgroup holds two such tiles,
+// one barrier is enough for 32 places.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
 // TScale: f32, f16
@@ -9,6 +10,7 @@ override WG: u32 = 128;
 override ROW_THREADS: u32 = 8;
 override ROW_VEC4S: u32 = 2; // that a thread takes, 1 or 2
 override COLUMN_VEC4S: u32 = 2; // that a thread takes, 1 or 2
+override BUFFERS: u32 = 2; // of the tile, 1 or 2
 
 const THREADS_Y: u32 = min(ROW_THREADS, WG); // a device may clamp the workgroup
 const THREADS_X: u32 = WG / THREADS_Y;
@@ -17,28 +19,23 @@ const COLUMNS: u32 = THREADS_X * COLUMN_VEC4S;
 const STEP: u32 = 32; // of the depth
 const WORDS: u32 = 8; // of 32 places, unrolled by hand: a loop costs more than its body
 const PITCH: u32 = ROWS + COLUMNS + 1; // one more, so that neighbouring words lie in different banks
+const TILE: u32 = WORDS * PITCH;
 const ROW_LOADS: u32 = (ROWS * 2 + WG - 1) / WG;
 const COLUMN_LOADS: u32 = (COLUMNS * 4 + WG - 1) / WG;
 const FACTOR_LOADS: u32 = (ROWS + COLUMNS + WG - 1) / WG;
 
-var<workgroup> tile: array<vec4<u32>, WORDS * PITCH>;
-var<workgroup> scale_of_columns: array<vec4<f32>, COLUMNS>;
-var<workgroup> step_of_rows: array<vec4<f32>, ROWS>;
-var<workgroup> zero_of_rows: array<vec4<f32>, ROWS>;
-var<workgroup> minimum_of_columns: array<vec4<f32>, COLUMNS>;
-var<workgroup> total_of_rows: array<vec4<f32>, ROWS>; // 8 times that of their bytes, in steps
+var<workgroup> tile: array<vec4<u32>, BUFFERS * TILE>;
+var<workgroup> scale_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>;
+var<workgroup> step_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
+var<workgroup> zero_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
+var<workgroup> minimum_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>;
+var<workgroup> total_of_rows: array<vec4<f32>, BUFFERS * ROWS>; // 8 times that of their bytes, in steps
 
 #include common/multiply_add
 #include q4/int8_operands
 #include q4/int8_tile_loads
 #include q4/epilogue
 #include q4/epilogue_block
-
-// Nibbles less their offset, as signed bytes.
-fn signed_bytes(nibbles: vec4<u32>) -> vec4<u32> {
-    let flipped = nibbles ^ vec4<u32>(0x08080808u);
-    return flipped | ((flipped & vec4<u32>(0x08080808u)) * 30u);
-}
 
 // Integer sums of 32 places: of the thread's block, and of those below and beside if it has them.
 struct Found {
@@ -50,9 +47,9 @@ struct Found {
     total_beside: vec4<i32>,
 }
 
-fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
+fn plus_word(before: Found, buffer: u32, row: u32, column: u32, word: u32) -> Found {
     var found = before;
-    let i = word * PITCH;
+    let i = buffer * TILE + word * PITCH;
     let four = tile[i + column];
     let rows = tile[i + COLUMNS + row];
     found.upper = plus_dots(found.upper, rows, four);
@@ -79,10 +76,10 @@ fn plus_word(before: Found, row: u32, column: u32, word: u32) -> Found {
 fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32) -> mat4x4<f32> {
     let scale = scale_of_columns[column];
     let step = step_of_rows[row];
-    var a = vec4<f32>(found.a);
-    var b = vec4<f32>(found.b);
-    var c = vec4<f32>(found.c);
-    var d = vec4<f32>(found.d);
+    var a = floats_of(found.a);
+    var b = floats_of(found.b);
+    var c = floats_of(found.c);
+    var d = floats_of(found.d);
     if (ASYMMETRIC) {
         let zero = zero_of_rows[row];
         let all = vec4<f32>(total);
@@ -115,12 +112,13 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
     var next_factors: array<vec4<f32>, FACTOR_LOADS>;
     var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
     var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
+    var buffer = 0u;
     for (var group = first_group; group <= last_group; group++) {
         if (group > first_group) {
             for (var i = 0u; i < ROW_LOADS; i++) {
                 let block = thread + i * WG;
                 if (block < ROWS * 2u) {
-                    let place = block % 2u * 4u * PITCH + COLUMNS + block / 2u;
+                    let place = buffer * TILE + block % 2u * 4u * PITCH + COLUMNS + block / 2u;
                     let next = next_rows[i];
                     tile[place] = vec4<u32>(next.a.x, next.b.x, next.c.x, next.d.x);
                     tile[place + PITCH] = vec4<u32>(next.a.y, next.b.y, next.c.y, next.d.y);
@@ -131,25 +129,25 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
             for (var i = 0u; i < COLUMN_LOADS; i++) {
                 let block = thread + i * WG;
                 if (block < COLUMNS * 4u) {
-                    let place = block % 4u * PITCH + block / 4u;
-                    tile[place] = signed_bytes(evens(next_columns[i]));
-                    tile[place + 4u * PITCH] = signed_bytes(odds(next_columns[i]));
+                    let place = buffer * TILE + block % 4u * PITCH + block / 4u;
+                    tile[place] = even_bytes(next_columns[i]);
+                    tile[place + 4u * PITCH] = odd_bytes(next_columns[i]);
                 }
             }
             for (var i = 0u; i < FACTOR_LOADS; i++) {
                 let four = thread + i * WG;
                 if (four < COLUMNS) {
-                    scale_of_columns[four] = next_factors[i];
+                    scale_of_columns[buffer * COLUMNS + four] = next_factors[i] * 0.0625;
                     if (MINIMA) {
-                        minimum_of_columns[four] = next_terms[i];
+                        minimum_of_columns[buffer * COLUMNS + four] = next_terms[i];
                     }
                 } else if (four < COLUMNS + ROWS) {
-                    step_of_rows[four - COLUMNS] = next_factors[i];
+                    step_of_rows[buffer * ROWS + four - COLUMNS] = next_factors[i];
                     if (ASYMMETRIC) {
-                        zero_of_rows[four - COLUMNS] = next_zeros[i];
+                        zero_of_rows[buffer * ROWS + four - COLUMNS] = next_zeros[i];
                     }
                     if (MINIMA) {
-                        total_of_rows[four - COLUMNS] = next_terms[i];
+                        total_of_rows[buffer * ROWS + four - COLUMNS] = next_terms[i];
                     }
                 }
             }
@@ -187,27 +185,37 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
             }
         }
         if (group > first_group) {
-            var found = Found();
-            found = plus_word(found, row, column, 0u);
-            found = plus_word(found, row, column, 1u);
-            found = plus_word(found, row, column, 2u);
-            found = plus_word(found, row, column, 3u);
-            found = plus_word(found, row, column, 4u);
-            found = plus_word(found, row, column, 5u);
-            found = plus_word(found, row, column, 6u);
-            found = plus_word(found, row, column, 7u);
-            sums_0 = plus_scaled(sums_0, found.upper, found.total, row, column);
+            var found = Found(no_integers(), no_integers(), no_integers(), no_integers(), vec4<i32>(), vec4<i32>());
+            found = plus_word(found, buffer, row, column, 0u);
+            found = plus_word(found, buffer, row, column, 1u);
+            found = plus_word(found, buffer, row, column, 2u);
+            found = plus_word(found, buffer, row, column, 3u);
+            found = plus_word(found, buffer, row, column, 4u);
+            found = plus_word(found, buffer, row, column, 5u);
+            found = plus_word(found, buffer, row, column, 6u);
+            found = plus_word(found, buffer, row, column, 7u);
+            let of_row = buffer * ROWS + row;
+            let of_column = buffer * COLUMNS + column;
+            sums_0 = plus_scaled(sums_0, found.upper, found.total, of_row, of_column);
             if (ROW_VEC4S == 2u) {
-                sums_1 = plus_scaled(sums_1, found.lower, found.total, row + THREADS_Y, column);
+                sums_1 = plus_scaled(sums_1, found.lower, found.total, of_row + THREADS_Y, of_column);
             }
             if (COLUMN_VEC4S == 2u) {
-                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, row, column + THREADS_X);
+                let of_beside = of_column + THREADS_X;
+                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, of_row, of_beside);
                 if (ROW_VEC4S == 2u) {
-                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, row + THREADS_Y, column + THREADS_X);
+                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, of_row + THREADS_Y, of_beside);
                 }
             }
-            workgroupBarrier();
+            if (BUFFERS == 2u) {
+                buffer = 1u - buffer;
+            } else {
+                workgroupBarrier();
+            }
         }
+    }
+    if (BUFFERS == 2u) {
+        workgroupBarrier(); // before the next tile takes this one's place
     }
     store_block(first_row + row * 4u, first_column + column * 4u, sums_0);
     if (ROW_VEC4S == 2u) {
