@@ -45,6 +45,21 @@ def held(file: Path, channel: AnswerChannel, **options: Any) -> AsyncEngine:
     return fake_engine(FakeRunner(later), channel=channel, **options)
 
 
+def hurried(channel: AnswerChannel) -> AsyncEngine:
+    """One whose answers end before it has said that they were accepted."""
+    engine: Any = opened(channel)
+    generate = engine.generate
+
+    def ended(prompt: Any, **options: Any) -> Any:
+        answer = generate(prompt, **options)
+        while not answer.ended:
+            time.sleep(0.001)
+        return answer
+
+    engine.generate = ended
+    return engine  # type: ignore[no-any-return]
+
+
 def refusing(channel: AnswerChannel) -> AsyncEngine:
     raise InputError("there is no such model")
 
@@ -81,6 +96,17 @@ def test_tokens_of_many_and_what_is_refused(engine: RemoteEngine) -> None:
         assert engine.status.generated_tokens == 36
         assert engine.facts.sequences == 4
         assert engine.tokenizer.vocab_size > 0
+
+    run(steps)
+
+
+def test_an_answer_may_end_before_it_is_known_to_be_accepted() -> None:
+    async def steps() -> None:
+        engine = RemoteEngine(hurried)
+        for first in range(3):
+            assert await whole(engine.generate([first], max_tokens=5)) == wanted(first, 5)
+        assert engine.status.requests == 0
+        await engine.close()
 
     run(steps)
 

@@ -131,11 +131,14 @@ class RemoteEngine:
             while not self._registered(identity, answer, accepted):
                 self._start()
             self._send(Generate(identity, prompt, {**options}))
-            accepted.result()
+            accepted.result()  # it may have ended by then
             return answer
         except BaseException:  # an interrupt, too: nobody will read the answer
             self._leave(answer)
             raise
+        finally:
+            with self._lock:
+                self._accepting.pop(identity, None)
 
     def _registered(self, identity: int, answer: QueuedAnswer, accepted: Future[None]) -> bool:
         """Whether there is a process that answers, or whose end will be told."""
@@ -157,7 +160,6 @@ class RemoteEngine:
 
     def _forget(self, identity: int) -> None:
         with self._lock:
-            self._accepting.pop(identity, None)
             answer = self._answers.pop(identity, None)
             if answer is not None:
                 del self._numbers[answer]
