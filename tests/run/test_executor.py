@@ -21,7 +21,7 @@ from liveshape.plan.plan import Choices
 from liveshape.run.executor import Executor
 from liveshape.run.weights import Weights
 from tests.support.chains import Chain
-from tests.survival.lines import leaves_with
+from tests.survival.lines import no_signal_comes
 
 ROWS, WIDTH = 40, 64
 WEIGHT = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
@@ -158,7 +158,7 @@ def interrupted(after: int) -> Iterator[list[int]]:
             last.pop(id(frame), None)
         if event == "line":
             before, last[id(frame)] = last.get(id(frame)), frame.f_lineno
-            if leaves_with(frame, before):  # it would keep a lock for ever, which no signal can do
+            if no_signal_comes(frame, before):  # it would keep a lock for ever, which no signal can do
                 return trace
             lines[0] += 1
             if lines[0] == after:

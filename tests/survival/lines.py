@@ -1,12 +1,14 @@
 """Ctrl-C at a certain line: what a timer hits once in thousands of times, this hits each time.
 
 A signal arrives between two calls, not between any two lines; where that makes a difference on purpose, in
-`fair_lock.py`, no line is cut. Those that only pass the time are left out, too, and so is the end of a `with`: Python
-comes back to its line there, and what is raised at that moment keeps the lock for ever, which no signal can do.
+`fair_lock.py`, no line is cut. Those that only pass the time are left out, too, and so are the end of a `with`, where
+Python comes back to its line, and `try:` and `continue`, which are no operation and belong to no `with` around them:
+what is raised at these moments keeps the lock for ever, which no signal can do.
 """
 
 from __future__ import annotations
 
+import dis
 import linecache
 import sys
 from collections.abc import Callable
@@ -19,8 +21,13 @@ _PARTS = ("run", "llm", "device", "plan", "runtime.py", "graph")
 _WITHOUT = ("fair_lock.py", "waiting.py")
 
 
-def leaves_with(frame: FrameType, last: int | None) -> bool:
-    """Whether a line is that of a `with` which ends: Python comes to it from a line below."""
+_NO_OPERATION = dis.opmap["NOP"]
+
+
+def no_signal_comes(frame: FrameType, last: int | None) -> bool:
+    """Whether a line is no operation, or that of a `with` which ends: Python comes to it from a line below."""
+    if frame.f_code.co_code[frame.f_lasti] == _NO_OPERATION:
+        return True
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
     return last is not None and last > frame.f_lineno and line.startswith(("with ", "async with "))
 
@@ -58,7 +65,7 @@ class Lines:
             self._last.pop(id(frame), None)
         elif event == "line":
             last, self._last[id(frame)] = self._last.get(id(frame)), frame.f_lineno
-            if leaves_with(frame, last):
+            if no_signal_comes(frame, last):
                 return self._lines
             self.count += 1
             if self.count == self._at:
