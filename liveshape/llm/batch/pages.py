@@ -7,6 +7,7 @@ Where no query sees further back than a window, the pages behind it are given ba
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -110,7 +111,7 @@ class PageTable:
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
-        self.pages: list[int] = []
+        self.pages = array("i")
         self._behind = 0  # pages at its beginning that were given back
         self._keys: list[bytes] = []  # of the pages that are full, in order
 
@@ -153,6 +154,9 @@ class PageTable:
 
         None, and nothing taken, if the pool has not enough.
         """
+        size = self.pool.page_size
+        if start // size + 1 == -(-stop // size) == len(self.pages) and not self.pool.is_shared(self.pages[-1]):
+            return []  # as for most rows of decode
         shared, missing = self._needed(start, stop)
         if len(shared) + missing > self.pool.available:
             return None
@@ -161,7 +165,7 @@ class PageTable:
             copies.append(PageCopy(self.pages[place], self._taken()))
             self.pool.release(self.pages[place])
             self.pages[place] = copies[-1].target
-        self.pages += [self._taken() for _ in range(missing)]
+        self.pages.extend(self._taken() for _ in range(missing))
         return copies
 
     def _taken(self) -> int:
@@ -180,10 +184,11 @@ class PageTable:
         positions = np.arange(start, stop)
         return (np.asarray(self.pages, np.int64)[positions // size] * size + positions % size).astype(np.int32)
 
-    def publish(self, tokens: Sequence[int]) -> None:
-        """Make the pages known that these tokens, all of which are computed, fill."""
+    def publish(self, tokens: Sequence[int], computed: int | None = None) -> None:
+        """Make the pages known that tokens fill; so many of them are computed, or all."""
         size = self.pool.page_size
-        for start in range(len(self._keys) * size, len(tokens) - size + 1, size):
+        length = len(tokens) if computed is None else min(computed, len(tokens))
+        for start in range(len(self._keys) * size, length - size + 1, size):
             key = page_key(self._last_key, tokens[start : start + size])
             self._keys.append(key)
             if start // size >= self._behind:
@@ -214,7 +219,7 @@ class PageTable:
         other = PageTable(self.pool)
         for page in self.pages[self._behind :]:
             self.pool.share(page)
-        other.pages, other._behind, other._keys = list(self.pages), self._behind, list(self._keys)
+        other.pages, other._behind, other._keys = self.pages[:], self._behind, list(self._keys)
         return other
 
     def release(self) -> None:

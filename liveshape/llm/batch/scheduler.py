@@ -73,9 +73,9 @@ class Sequence:
         return self.length - self.computed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # frozen, it would take three times as long to make, once per token
 class Piece:
-    """Rows of one sequence in a step: `count` of them from position `start`; the last one samples if it has a `line`.
+    """Rows of one sequence in a step: `count` of them from position `start`; the last one samples if it has `lines`.
 
     `source` is the line of the step before that has the token of its one row, or None where the tokens are known.
     With a `draft`, its last rows are these tokens, and each of them samples, too, in the lines that follow.
@@ -85,13 +85,13 @@ class Piece:
     start: int
     count: int
     source: int | None
-    line: int | None
+    lines: range
     draft: tuple[int, ...] = ()
 
     @property
-    def lines(self) -> range:
-        """The lines that it samples."""
-        return range(0) if self.line is None else range(self.line, self.line + 1 + len(self.draft))
+    def line(self) -> int | None:
+        """The line of what its last row samples, or the last before a draft."""
+        return self.lines.start if self.lines else None
 
     @property
     def table(self) -> PageTable:
@@ -240,7 +240,8 @@ class Scheduler:
         building = _Building(self.rows, self.prompt_rows, self.sequences - requests)
         for sequence in list(self.running):
             if sequence.missing == 1 and sequence.table is not None and self._may_go_on(sequence):
-                self._place(building, sequence, 1, self._draft(building, sequence))
+                draft = () if sequence.lookahead is None else self._draft(building, sequence)
+                self._place(building, sequence, 1, draft)
         for sequence in self._prompts(building):
             rows = min(sequence.missing, building.rows, building.prompt_rows)
             if self._place(building, sequence, rows):
@@ -255,13 +256,15 @@ class Scheduler:
         found = []
         for piece in step.pieces:
             sequence = piece.sequence
-            if piece.line is None:
+            lines = piece.lines
+            if not lines:
                 continue
             if sequence.unread and sequence.unread[0] is piece:
                 sequence.unread.popleft()
             if not sequence.done:
-                lines = piece.lines[: 1 + self._accepted(piece, sampled)]
-                sequence.tokens += [sampled[line] for line in lines]
+                if piece.draft:
+                    lines = lines[: 1 + self._accepted(piece, sampled)]
+                sequence.tokens += sampled[lines.start : lines.stop]
                 if piece.draft and sequence.table is not None:
                     sequence.computed = len(sequence.tokens) - 1  # rows of what was not accepted are written again
                 found.append((sequence, lines))
@@ -269,8 +272,6 @@ class Scheduler:
 
     def _accepted(self, piece: Piece, sampled: Tokens[int]) -> int:
         """How many draft tokens are those that were sampled."""
-        if not piece.draft:
-            return 0
         accepted = common_prefix(piece.draft, [sampled[line] for line in piece.lines])
         assert piece.sequence.lookahead is not None
         piece.sequence.lookahead.record(len(piece.sequence.tokens), len(piece.draft), accepted)
@@ -278,9 +279,10 @@ class Scheduler:
 
     def _draft(self, building: _Building, sequence: Sequence) -> tuple[int, ...]:
         """Draft tokens of a sequence, as far as lines, rows and pages are there for nothing."""
-        if sequence.lookahead is None or sequence.unread:
+        if sequence.unread:
             return ()
         assert sequence.table is not None
+        assert sequence.lookahead is not None
         length = len(sequence.tokens)
         room = min(building.draft_lines, sequence.limit - length - 1)
         draft = sequence.lookahead.draft(sequence.tokens[:-1], sequence.tokens[-1], room)
@@ -305,6 +307,8 @@ class Scheduler:
         for sequence in list(self.running):
             if building.rows and building.prompt_rows and sequence.table is not None and sequence.missing > 1:
                 yield sequence
+        if not self.waiting:
+            return
         # Pages that this step computes: who could share them soon waits for the next step.
         computing = {_next_key(sequence) for sequence in building.pieces}
         for sequence in list(self.waiting):
@@ -412,15 +416,15 @@ class Scheduler:
         for sequence, (start, rows, draft) in building.pieces.items():
             samples = start + rows - len(draft) == sequence.length < sequence.limit
             source = sequence.unread[-1].line if sequence.unread else None
-            pieces.append(Piece(sequence, start, rows, source, lines if samples else None, draft))
-            lines += len(pieces[-1].lines)
-        for piece in pieces:
-            sequence = piece.sequence
+            last = lines + 1 + len(draft) if samples else lines
+            piece = Piece(sequence, start, rows, source, range(lines, last), draft)
+            pieces.append(piece)
+            lines = last
             assert sequence.table is not None
-            sequence.computed = piece.start + piece.count
-            if piece.line is not None:
+            sequence.computed = start + rows
+            if samples:
                 sequence.unread.append(piece)
-            sequence.table.publish(sequence.tokens[: sequence.computed])
+            sequence.table.publish(sequence.tokens, sequence.computed)
         copies = tuple(copy for each in building.copies.values() for copy in each)
         if not pieces:
             return None

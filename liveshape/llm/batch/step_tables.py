@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from liveshape.llm.batch.scheduler import Step
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.ops.batch_inputs import LINE, PLACE, packed_size
+from liveshape.ops.batch_inputs import packed_size
 from liveshape.ops.paged_attention import COPY
 from liveshape.ops.sampling import SETTING_COLUMNS
 
@@ -47,41 +48,43 @@ def tables_of(step: Step, samplings: Sequence[Sampling], lines: LineSizes, longe
     Each piece is a line of the block table.
     """
     few, tiles, contexts = _attention(step, lines)
-    sampled = [  # the line of the block table, and how many tokens are before
-        (place, piece.start + piece.count - len(piece.draft) + number)
-        for place, piece in enumerate(step.pieces)
-        for number in range(len(piece.lines))
-    ]
-    pages = min(_rounded(max(len(piece.table.pages) for piece in step.pieces), 1), longest)
-    sizes = (step.rows, max(len(sampled), 1), len(few) + len(tiles), len(step.pieces), pages)
-    packed = np.zeros(packed_size(*sizes), np.int32)
-    rows, wanted, units, sequences, _ = sizes
-    tokens, sources, places, wanted_rows, line_table, settings, block_table = np.split(
-        packed, np.cumsum([rows, rows, PLACE * rows, wanted, LINE * units, len(SETTING_COLUMNS) * wanted])
-    )
-    places, block_table = places.reshape(rows, PLACE), block_table.reshape(sequences, pages)
-    sources[:] = -1
-    line_table[:] = np.array([*few, *tiles], np.int32).reshape(-1)
-    first = 0
+    tokens: list[int] = []
+    sources: list[int] = []
+    places: list[int] = []  # position and slot of each row
+    wanted: list[int] = []
+    lengths: list[int] = []  # tokens before each that is sampled
+    sequences: list[int] = []  # and the line of the block table of each
+    most = 0
     for place, piece in enumerate(step.pieces):
-        table, stop, last = piece.table, piece.start + piece.count, first + piece.count
+        table, start, count = piece.table, piece.start, piece.count
         if piece.source is None:
-            known = piece.sequence.tokens[piece.start : stop - len(piece.draft)]
-            tokens[first:last] = (*known, *piece.draft) if piece.draft else known
+            tokens += piece.sequence.tokens[start : start + count - len(piece.draft)]
+            tokens += piece.draft
+            sources += [-1] * count
         else:
-            sources[first:last] = piece.source
-        if piece.count == 1:
-            places[first] = piece.start, table.slot(piece.start)
+            tokens.append(0)
+            sources.append(piece.source)
+        if count == 1:
+            places += (start, table.slot(start))
         else:
-            places[first:last, 0] = np.arange(piece.start, stop)
-            places[first:last, 1] = table.slots(piece.start, stop)
-        block_table[place, : len(table.pages)] = table.pages
-        if piece.line is not None:
-            wanted_rows[piece.line : piece.lines.stop] = range(last - len(piece.lines), last)
-        first = last
-    if sampled:
-        sequence_of, lengths = zip(*sampled, strict=True)
-        settings[:] = settings_table(samplings, lengths, sequence_of).reshape(-1)
+            positions = np.arange(start, start + count)
+            places += np.stack([positions, table.slots(start, start + count)], 1).reshape(-1).tolist()
+        for number in range(len(piece.lines)):
+            wanted.append(len(tokens) - len(piece.lines) + number)
+            lengths.append(start + count - len(piece.draft) + number)
+            sequences.append(place)
+        most = max(most, len(table.pages))
+    pages = min(_rounded(most, 1), longest)
+    sizes = (len(tokens), max(len(wanted), 1), len(few) + len(tiles), len(step.pieces), pages)
+    packed = np.zeros(packed_size(*sizes), np.int32)
+    known = [*tokens, *sources, *places, *(wanted or [0]), *chain.from_iterable(few), *chain.from_iterable(tiles)]
+    packed[: len(known)] = known
+    settings = packed[len(known) : len(known) + len(SETTING_COLUMNS) * sizes[1]]
+    if wanted:
+        settings[:] = settings_table(samplings, lengths, sequences).reshape(-1)
+    block_table = packed[len(known) + len(settings) :].reshape(len(step.pieces), pages)
+    for place, piece in enumerate(step.pieces):
+        block_table[place, : len(piece.table.pages)] = piece.table.pages
     copies = np.array(step.copies, np.int32).reshape(-1, COPY)
     return StepTables(packed, copies, sizes, (len(few), len(tiles), *contexts))
 
@@ -92,12 +95,13 @@ def _attention(step: Step, lines: LineSizes) -> tuple[list[Line], list[Line], tu
     tiles: list[Line] = []
     longest, first = [0, 0], 0
     for place, piece in enumerate(step.pieces):
-        is_tile = piece.count > lines.few
+        start, count = piece.start, piece.count
+        is_tile = count > lines.few
         kind, size = (tiles, lines.tile) if is_tile else (few, lines.few)
-        for offset in range(0, piece.count, size):
-            kind.append((first + offset, min(size, piece.count - offset), piece.start + offset, place))
-        longest[is_tile] = max(longest[is_tile], piece.start + piece.count)
-        first += piece.count
+        for offset in range(0, count, size):
+            kind.append((first + offset, min(size, count - offset), start + offset, place))
+        longest[is_tile] = max(longest[is_tile], start + count)
+        first += count
     return few, tiles, (_rounded(longest[0], _LEAST_CONTEXT), _rounded(longest[1], _LEAST_CONTEXT))
 
 

@@ -9,7 +9,7 @@ from liveshape.llm.generation.logprobs import Logprobs
 from liveshape.llm.generation.stats import Stats
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen, it would take five times as long to make, once per token
 class GenerationResponse:
     """One token and the text that it completed, which is empty while a character or a stop string is incomplete.
 

@@ -24,6 +24,8 @@ class StopWatch:
         """The text that can be emitted after one more piece; empty once a stop string was found."""
         if self.matched is not None:
             return ""
+        if not self._stops:
+            return text
         text = self._held + text
         found = [(text.find(stop), -len(stop), stop) for stop in self._stops if stop in text]
         if found:
