@@ -1,7 +1,8 @@
 """What a model writes, as a client gets it: reasoning, text and tool calls, told apart while they stream.
 
 Reasoning is what stands between `<think>` and `</think>` at the beginning. Calls are written as `<tool_call>{"name":
-..., "arguments": {...}}</tool_call>` (Hermes, Qwen) or as the bare JSON (Llama 3, with `parameters`).
+..., "arguments": {...}}</tool_call>` (Hermes, Qwen), as the bare JSON (Llama 3, with `parameters`), as a list of that,
+or as the name before the arguments (Mistral, whose marker `[TOOL_CALLS]` is a special token and no text).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _HEAD = re.compile(
     r'\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
     r'"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
+_LIST = re.compile(r"\[\s*(?=\{)")
+_LIST_BEGINS = re.compile(r"\[\s*")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class AnswerParser:
         self._depth = _JsonDepth()
         self._skips = thinking  # the newlines that come first
         self._marked = False  # whether the call that is read began with <tool_call>
+        self._list = ""  # what opened the list of calls
+        self._closes = "}"  # the end of a call that is not marked
+        names = "|".join(re.escape(name) for name in sorted(self._tools, key=len, reverse=True))
+        self._named = re.compile(rf"({names})\s*(?=\{{\s*[\"}}])")
+        self._name_begins = re.compile(rf"({names})\s*\{{?\s*")
         self.calls = 0
 
     def put(self, text: str) -> list[Part]:
@@ -116,12 +124,32 @@ class AnswerParser:
         """The beginning of the answer, or what follows a call: a bare call may begin here."""
         begun = self._held.lstrip()
         if self.calls:
-            begun = begun.lstrip(";").lstrip()
-        if begun:
-            bare = bool(self._tools) and begun.startswith("{")
-            self._held = begun if bare or self.calls else self._held
-            self._marked, self._step = False, self._call if bare else self._text
-        yield from ()
+            begun = self._held = begun.lstrip(" ,]" if self._list else " ;").lstrip()
+        if not begun or (self._tools and self._may_begin(begun)):
+            return
+        self._marked, self._closes = False, "}"
+        named = self._named.match(begun) if self._tools else None
+        if named is not None:
+            self._held, self._closes = begun[named.end() :], ""
+            yield self._begin_call(named[1])
+            return
+        listed = _LIST.match(begun) if not self.calls else None
+        if self._tools and listed is not None:
+            self._list, begun = listed[0], begun[listed.end() :]
+        bare = bool(self._tools) and begun.startswith("{")
+        self._held = begun if bare or self.calls else self._held
+        self._step = self._call if bare else self._text
+
+    def _may_begin(self, begun: str) -> bool:
+        """Whether one cannot tell yet whether this begins a list of calls, or the name of a tool and its arguments."""
+        if _LIST_BEGINS.fullmatch(begun) or self._name_begins.fullmatch(begun):
+            return True
+        return any(name.startswith(begun) for name in self._tools)
+
+    def _begin_call(self, name: str) -> CallPart:
+        """A call whose arguments follow."""
+        self._step, self._depth = self._arguments, _JsonDepth()
+        return CallPart(self.calls, "", name, f"call_{secrets.token_hex(12)}")
 
     def _text(self) -> Iterator[Part]:
         if not self._tools:
@@ -144,21 +172,24 @@ class AnswerParser:
         if head is not None:
             name = _loaded(head[1])
             if self._marked or name in self._tools:
-                self._held, self._step, self._depth = self._held[head.end() :], self._arguments, _JsonDepth()
-                yield CallPart(self.calls, "", str(name), f"call_{secrets.token_hex(12)}")
+                self._held = self._held[head.end() :]
+                yield self._begin_call(str(name))
                 return
-        text, ended, rest = self._held.partition(_CALLED) if self._marked else (self._held, "", "")
+        if self._marked:
+            text, marker, rest = self._held.partition(_CALLED)
+            ended = bool(marker)
+        else:
+            size, marker = _JsonDepth().end_of(self._held), ""
+            text, rest = self._held[:size], "" if size is None else self._held[size:]
+            ended = size is not None
         whole = _loaded(text) if ended or text.rstrip().endswith("}") else None
         name, arguments = _call_of(whole)
         if name is not None and (self._marked or name in self._tools):
-            self._held, self._step = (
-                rest if ended else "",
-                self._closing if self._marked and not ended else self._answer,
-            )
+            self._held, self._step = rest, self._answer if ended else self._closing
             yield CallPart(self.calls, arguments, name, f"call_{secrets.token_hex(12)}")
             self.calls += 1
         elif ended or whole is not None or (head is not None and not self._marked):
-            yield from self._no_call(text + ended)
+            yield from self._no_call(text + marker)
             self._held = rest
 
     def _arguments(self) -> Iterator[Part]:
@@ -173,15 +204,15 @@ class AnswerParser:
 
     def _closing(self) -> Iterator[Part]:
         """Behind the arguments: the brace of the call, and its marker."""
-        closed = _CALLED if self._marked else "}"
-        _, found, rest = self._held.partition(closed)
+        closed = _CALLED if self._marked else self._closes
+        _, found, rest = self._held.partition(closed) if closed else ("", True, self._held)
         if found:
             self._held, self._step = rest, self._answer
         yield from ()
 
     def _no_call(self, text: str) -> list[Part]:
         self._step = self._text
-        said = f"{_CALL if self._marked else ''}{text}"
+        said = f"{_CALL if self._marked else ''}{'' if self.calls else self._list}{text}"
         return [TextPart(said)] if said else []
 
 

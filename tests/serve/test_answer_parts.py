@@ -51,6 +51,21 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str]]]] = {
     "a call that is no JSON": ("<tool_call>f(1)</tool_call>", "", "<tool_call>f(1)</tool_call>", []),
     "a call that does not begin": ('<tool_call>{"na', "", '<tool_call>{"na', []),
     "a call that does not end": ('<tool_call>{"name": "f", "arguments": {"x": ', "", "", [("f", '{"x": ')]),
+    "a list": ('[{"name": "f", "arguments": {"x": [1]}}]', "", "", [("f", '{"x": [1]}')]),
+    "a list of two": (
+        '[ {"name": "f", "arguments": {}},\n {"arguments": {"y": 2}, "name": "g"} ]',
+        "",
+        "",
+        [("f", "{}"), ("g", '{"y": 2}')],
+    ),
+    "a list of no calls": ('[{"name": "h"}] it is', "", '[{"name": "h"}] it is', []),
+    "a list of numbers": ("[1, 2]", "", "[1, 2]", []),
+    "a bracket": ("[ ", "", "[ ", []),
+    "a name and arguments": ('f{"x": {"y": 1}}', "", "", [("f", '{"x": {"y": 1}}')]),
+    "names and arguments": ('f {} g{"x": "}"}', "", "", [("f", "{}"), ("g", '{"x": "}"}')]),
+    "a name in a text": ("f is {x}", "", "f is {x}", []),
+    "a name and a brace": ("f {x}", "", "f {x}", []),
+    "a name alone": ("g", "", "g", []),
     "less than": ("1 <tool 2", "", "1 <tool 2", []),
 }
 
