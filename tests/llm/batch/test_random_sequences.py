@@ -56,7 +56,7 @@ KINDS = (
 def test_forty_sequences(kind: Kind) -> None:
     subject = kind.subject
     runner = runner_of(subject, 7)
-    check(subject, runner, 40, 1)
+    assert check(subject, runner, 40, 1) > 0
     runner.close()
 
 
@@ -102,6 +102,5 @@ def test_five_hundred_sequences(kind: Kind) -> None:
     subject = kind.subject
     for pages in (4, 9, 30):
         runner = runner_of(subject, pages)
-        for seed in range(4):
-            check(subject, runner, 42, seed)
+        assert sum(check(subject, runner, 42, seed) for seed in range(4)) > 0
         runner.close()
