@@ -24,7 +24,6 @@ from starlette.responses import Response
 from liveshape.device.backends import list_adapters
 from liveshape.disk import read_text
 from liveshape.llm.embedding.text_encoder import TextEncoder
-from liveshape.llm.serving.engine_opening import open_engine
 from liveshape.serve.affinity import conversation_key
 from liveshape.serve.app import app_of
 from liveshape.serve.bodies import JsonBody, read_body
@@ -34,10 +33,10 @@ from liveshape.serve.fleet_options import FleetOptions
 from liveshape.serve.forwarding import Forwarded, Messages, ReplicaLost, answered, plain_scope
 from liveshape.serve.refusals import Refusal, error_body
 from liveshape.serve.replica_adapter import adapter_of
+from liveshape.serve.replica_engine import replica_engine
 from liveshape.serve.request_limits import RequestLimits
 from liveshape.serve.request_log import log, log_to_stderr
 from liveshape.serve.service import Service, model_name
-from liveshape.shipped import shipped_model
 
 MODEL, GATEWAY = "Model", "Gateway"  # the deployments, as a config file names them
 _OPEN_REQUESTS = 10_000  # of a gateway, which only passes them on
@@ -62,20 +61,7 @@ class Replica:
             self._service.embedder = Embedder(
                 model_name(encoder), lambda: TextEncoder.load(encoder, device=device, pooling=pooling)
             )
-        template = options.chat_template
-        self._service.engine = open_engine(
-            shipped_model() if options.model is None else options.model,
-            sequences=options.sequences,
-            cache_bytes=options.cache_bytes,
-            max_context=options.max_context,
-            max_waiting=options.max_waiting,
-            chat_template=None if template is None else read_text(Path(template)),
-            quant=options.quant,
-            half_cache=options.half_cache,
-            activations=options.activations,
-            deterministic=options.deterministic,
-            device=device,
-        )
+        self._service.engine = replica_engine(options, device)
         self._app = app_of(self._service)
         log("ready", model=self._service.names[0], device=self._service.engine.facts.device)
 
