@@ -36,10 +36,9 @@ MAX_SPLIT_COLUMNS = 32768  # more fill a device by themselves, and their partial
 
 # Tiles of 64 int8 rows by 128 columns, as measured on the H200, in microseconds: 32 places of the depth of two tiles
 # that share an SM, and of one that has it to itself; a wave of them until its first tile is staged; partial sums of a
-# tile, written and read; one more dispatch.
+# tile, written and read.
 INT8_TILE_COLUMNS = 128
-INT8_TWO_TILES_COST, INT8_ONE_TILE_COST, INT8_WAVE_COST = 2.25, 1.62, 1.5
-INT8_TILE_SUMS_COST, INT8_COMBINE_COST = 0.012, 4.0
+INT8_TWO_TILES_COST, INT8_ONE_TILE_COST, INT8_WAVE_COST, INT8_TILE_SUMS_COST = 2.25, 1.62, 1.5, 0.012
 MAX_INT8_SPLITS, MIN_INT8_SPLIT_DEPTH = 16, 128
 
 # Where their number may not depend on the rows: splits that fill a device with one band of rows; their partial sums
@@ -109,24 +108,29 @@ def split_k_of(rows: int, columns: int, depth: int, int8: bool, limits: Limits) 
         return _large_split_k(down, (rows - 1).bit_length(), across, depth, int8)
     if columns > MAX_SPLIT_COLUMNS or not limits.has_many_threads:
         return 1
-    if int8 and rows > LARGE_ROWS // 2:
-        return _int8_split_k(ceil_div(rows, LARGE_ROWS) * ceil_div(columns, INT8_TILE_COLUMNS), depth)
+    if int8 and LARGE_ROWS // 2 < rows <= LARGE_ROWS:
+        return _int8_split_k(ceil_div(columns, INT8_TILE_COLUMNS), depth)
     for_64_rows = max(MAX_SPLITS, depth // DEPTH_PER_SPLIT)
     return max(1, min(MAX_SPLITS, for_64_rows // max(ceil_div(rows, 64), 1), depth // MIN_SPLIT_DEPTH))
 
 
 @lru_cache(maxsize=1024)  # of few values
 def _int8_split_k(tiles: int, depth: int) -> int:
-    """How many workgroups split the depth of each of so many tiles of 64 int8 rows: those that leave few SMs idle."""
+    """How many workgroups split the depth of each of so many tiles of 64 int8 rows: those that leave few SMs idle.
+
+    Where tiles of fewer rows are split, these are, too, and so all have the same kernels.
+    """
     steps = ceil_div(depth, QUANT_GROUP)
 
     def cost(splits: int) -> float:
         full, left = divmod(tiles * splits, 2 * MULTIPROCESSORS)
         last = INT8_TWO_TILES_COST if left > MULTIPROCESSORS else INT8_ONE_TILE_COST if left else 0.0
         waves = (full * INT8_TWO_TILES_COST + last) * steps / splits + (full + (left > 0)) * INT8_WAVE_COST
-        return waves + (tiles * splits * INT8_TILE_SUMS_COST + INT8_COMBINE_COST if splits > 1 else 0.0)
+        return waves + tiles * splits * INT8_TILE_SUMS_COST
 
-    return min(range(1, max(1, min(MAX_INT8_SPLITS, depth // MIN_INT8_SPLIT_DEPTH)) + 1), key=cost)
+    if depth < 2 * MIN_SPLIT_DEPTH:
+        return 1
+    return min(range(2, min(MAX_INT8_SPLITS, depth // MIN_INT8_SPLIT_DEPTH) + 1), key=cost)
 
 
 @lru_cache(maxsize=1024)  # of few values

@@ -35,7 +35,7 @@ ROWS = {
     "q4/int8_few_rows": {"ROWS"},
     "q4/tiles": {"ROW_THREADS", "ROW_VEC4S", "TILE_DEPTH", "SCALE_SPAN", "WG"},
     "q4/large_tiles": {"WG"},
-    "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "WG"},
+    "q4/int8_tiles": {"ROW_THREADS", "ROW_VEC4S", "COLUMN_VEC4S", "BUFFERS", "WG"},
     "q4/int8_large_tiles": {"WG"},
     "matmul/tiled": {"TILE_ROWS"},
 }
