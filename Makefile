@@ -50,10 +50,10 @@ test-page: .venv/.page
 test-ray: .venv/.ray test-adapter
 	$(SOLO) $(BIN)/python -m pytest -q -m slow tests/serve/test_ray.py
 
-# What every worker imports is compiled once, and not by two of them at a time.
+# What every worker imports is compiled once, and not by two of them at a time. If it cannot be imported, tests say why.
 EXPORTER := executorch.backends.vulkan.partitioner.vulkan_partitioner
 bytecode: .venv/.test
-	@$(BIN)/python -W ignore -c "import $(EXPORTER)" 2>/dev/null
+	@$(BIN)/python -W ignore -c "import $(EXPORTER)" 2>/dev/null || true
 
 lint: .venv/.test
 	$(BIN)/ruff check .
