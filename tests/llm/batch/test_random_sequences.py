@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -15,46 +15,31 @@ from liveshape.llm.engine.speculative import Lookahead
 from tests.llm.batch.crowd import Crowd, Subject, check, compare, runner_of
 from tests.support.llamas import Tiny, program
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A tiny model and how it is loaded."""
-
-    tiny: Tiny
-    half_cache: bool = False
-    activations: str = "float32"
-    tolerance: float = 1e-4
-
-    @property
-    def name(self) -> str:
-        half = " half cache" if self.half_cache else ""
-        return f"{self.tiny.name} {self.activations}{half}"
-
-    @property
-    def subject(self) -> Subject:
-        """Its file, which is exported if there is none."""
-        return Subject(program(self.tiny), self.half_cache, self.activations, self.tolerance)
-
-
 LAST = Tiny("last")
-KINDS = (
-    Kind(LAST),
-    Kind(Tiny("qwen", qwen=True)),
-    Kind(Tiny("rows", full_logits=True)),
+# Tiny models, and how each is loaded.
+KINDS: dict[str, tuple[Tiny, dict[str, Any]]] = {
+    "last": (LAST, {}),
+    "qwen": (Tiny("qwen", qwen=True), {}),
+    "rows": (Tiny("rows", full_logits=True), {}),
     # One row and several are summed in another order, so a key may be rounded to the half beside it, 2^-10 away.
-    Kind(LAST, half_cache=True, tolerance=2**-10),
+    "half cache": (LAST, {"half_cache": True, "tolerance": 2**-10}),
     # One row and several are quantized by other kernels, whose last bits turn bytes over.
-    Kind(LAST, activations="int8", tolerance=0.25),
-)
+    "int8": (LAST, {"activations": "int8", "tolerance": 0.25}),
+}
+QUICK = ("last", "rows")
+
+
+def subject_of(kind: str) -> Subject:
+    """Its file, which is exported if there is none."""
+    tiny, options = KINDS[kind]
+    return Subject(program(tiny), **options)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [KINDS[0], KINDS[2], *(pytest.param(kind, marks=pytest.mark.slow) for kind in (KINDS[1], *KINDS[3:]))],
-    ids=lambda kind: kind.name,
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_forty_sequences(kind: Kind) -> None:
-    subject = kind.subject
+def test_forty_sequences(kind: str) -> None:
+    subject = subject_of(kind)
     runner = runner_of(subject, 7)
     assert check(subject, runner, 40, 1) > 0
     runner.close()
@@ -75,7 +60,7 @@ class Told:
 
 
 def test_draft_tokens_change_nothing() -> None:
-    subject = KINDS[0].subject
+    subject = subject_of("last")
     runner = runner_of(subject, 9)
 
     def crowd_of(lookahead: Callable[[int], Lookahead | None]) -> Crowd:
@@ -97,9 +82,9 @@ def test_draft_tokens_change_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_five_hundred_sequences(kind: Kind) -> None:
-    subject = kind.subject
+@pytest.mark.parametrize("kind", KINDS)
+def test_five_hundred_sequences(kind: str) -> None:
+    subject = subject_of(kind)
     for pages in (4, 9, 30):
         runner = runner_of(subject, pages)
         assert sum(check(subject, runner, 42, seed) for seed in range(4)) > 0
