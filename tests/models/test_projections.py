@@ -88,7 +88,7 @@ def test_wide_qkv_projection() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["", "_group32", "_bias", "_wrong_width", "_different_input"])
 def test_qkv_projection_of_a_real_size(form: str) -> None:
-    pte = generated("q4gsw.bk64", write_large_dynamic_linears) / f"dyn_qkv_bk64{form}.pte"
+    pte = generated("q4gsw.bk64", write_large_dynamic_linears, large=True) / f"dyn_qkv_bk64{form}.pte"
     run_rows(pte, recorded_rows(pte, OUTPUTS), 5e-3, () if form == "" else (1,))
 
 

@@ -48,7 +48,7 @@ def test_linear_of_executorch(name: str) -> None:
     def write(out: Path) -> None:
         upstream_linear.export_quantized_linear_model(config, str(out / "model.pte"), str(out / "golden.bin"))
 
-    folder = generated(f"q4gsw.{name}", quietly(write))
+    folder = generated(f"q4gsw.{name}", quietly(write), large=name not in QUICK)
     executor = load(folder / "model.pte")
     executor.poison()
     (got,) = executor.execute([upstream_linear._ramp_input(config.m, config.k).numpy()])
@@ -108,7 +108,8 @@ def test_dynamic_linears_of_executorch() -> None:
 
 @pytest.mark.slow
 def test_large_dynamic_linears_of_executorch() -> None:
-    run_dynamic_linears(generated("q4gsw.bk64", quietly(write_large_dynamic_linears)), "dyn_linear_bk64*.pte")
+    folder = generated("q4gsw.bk64", quietly(write_large_dynamic_linears), large=True)
+    run_dynamic_linears(folder, "dyn_linear_bk64*.pte")
 
 
 def test_dynamic_embeddings_of_executorch() -> None:

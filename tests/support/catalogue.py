@@ -17,9 +17,11 @@ import os
 import re
 import tempfile
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,15 +205,34 @@ def recorded(pte: Path) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     return dict(sorted(pairs.items()))
 
 
-def generated(name: str, write: Callable[[Path], None]) -> Path:
-    """A folder filled by `write`, made once per exporter version, that appears whole or not at all."""
+def generated(name: str, write: Callable[[Path], None], *, large: bool = False) -> Path:
+    """A folder filled by `write`, made once per exporter version, that appears whole or not at all.
+
+    What is `large` is made in a process of its own: goldens in float64 take gigabytes, which a worker would keep.
+    """
     digest = hashlib.sha256("\0".join((name, *exporter_versions()[1:])).encode()).hexdigest()
     folder = CACHE / "catalogue" / f"{name}-{digest[:12]}"
     if not folder.exists():
         with only_one(folder.name):
             if not folder.exists():
-                write_folder(folder, write)
+                write_folder(folder, partial(in_child, write) if large else write)
     return folder
+
+
+def in_child(write: Callable[[Path], None], out: Path) -> None:
+    """Run `write` in a forked process, which opens no device."""
+    child = os.fork()
+    if child == 0:
+        try:
+            write(out)
+            os._exit(0)
+        except BaseException:
+            (out / "failed").write_text(traceback.format_exc())
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if status:
+        told = out / "failed"
+        raise AssertionError(told.read_text() if told.exists() else f"the exporter ended with status {status}")
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:

@@ -29,12 +29,17 @@ class Subject:
     file: Path
     half_cache: bool = False
     activations: str = "float32"
+    deterministic: bool = False
     tolerance: float = 1e-4
 
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of whoever loads the file."""
-        return {"half_cache": self.half_cache, "activations": self.activations}
+        return {
+            "half_cache": self.half_cache,
+            "activations": self.activations,
+            "deterministic": self.deterministic,
+        }
 
 
 class Crowd:

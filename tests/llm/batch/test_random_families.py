@@ -32,8 +32,8 @@ def test_five_hundred_sequences(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in NO_HALF_ALONE])
 def test_with_a_half_cache(name: str, tmp_path: Path) -> None:
-    # One row and several are summed in another order, so a key may be rounded to the half beside it, 2^-10 away.
-    run(Subject(exported(name, tmp_path), half_cache=True, tolerance=2**-10), range(1))
+    # Summed in one order, so that a key is rounded to the same half whoever is beside it: experts make much of it.
+    run(Subject(exported(name, tmp_path), half_cache=True, deterministic=True), range(1))
 
 
 @pytest.mark.parametrize("name", EVERY)
