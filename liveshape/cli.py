@@ -83,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     try:
         arguments = _parser().parse_args(argv)
+        if getattr(arguments, "backend", None) is not None:
+            from liveshape.device.backends import name_backend
+
+            arguments.device = name_backend(arguments.device, arguments.backend)
         code: int = arguments.command(arguments)
         sys.stdout.flush()
         return code
@@ -149,6 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         )
         if on_device:
             made.add_argument("--device", metavar="WHICH", help="adapter by index or by a part of its name")
+            made.add_argument(
+                "--backend",
+                choices=("wgpu", "dawn"),
+                help="library that reaches it; dawn (pip install 'liveshape[dawn]') has matrix units. By default the "
+                "faster one there, or LIVESHAPE_BACKEND",
+            )
         made.set_defaults(command=command)
         return made
 

@@ -140,6 +140,7 @@ def load(
     path: FileSource,
     *,
     device: Device | str | int | None = None,
+    backend: str | None = None,
     data_path: Path | Sequence[Path] | None = None,
     method: str = "forward",
     progress: Progress | None = None,
@@ -148,14 +149,15 @@ def load(
 ) -> Model:
     """Load a method of a `.pte`, or of the folder that contains it, as a callable.
 
-    `device` is an index or part of a name, as `liveshape devices` lists them.
+    `device` is an index or part of a name, as `liveshape devices` lists them. `backend` is `wgpu`, or
+    `dawn`, which has matrix units (`pip install 'liveshape[dawn]'`); by default the faster one there.
     `data_path` is one `.ptd` or several; `progress(done, total)` is called with bytes of weights uploaded.
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
     `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
 
     Example: `y = load("model.pte")(x)`.
     """
-    target = CompileTarget(device, strict=strict, activations=activations)
+    target = CompileTarget(device, backend=backend, strict=strict, activations=activations)
     source = program_file(FilePath(path)) if isinstance(path, (str, os.PathLike)) else path
     program = load_program(target, source, data_path=data_path, progress=progress)
     try:

@@ -85,9 +85,14 @@ class Runtime(CompileTarget):
     """
 
     def __init__(
-        self, device: Device | str | int | None = None, *, strict: bool = False, activations: str = "float32"
+        self,
+        device: Device | str | int | None = None,
+        *,
+        backend: str | None = None,
+        strict: bool = False,
+        activations: str = "float32",
     ) -> None:
-        super().__init__(device, strict=strict, activations=activations)
+        super().__init__(device, backend=backend, strict=strict, activations=activations)
         self.backend_registry = BackendRegistry()
         self.operator_registry = OperatorRegistry()
 

@@ -38,14 +38,13 @@ def _is_of_use(record: logging.LogRecord) -> bool:
 def usable_adapters(library: Library) -> list[Any]:
     """A library's own adapter objects, GPUs first, then software adapters with the newest driver first.
 
-    Example: `describe(0, usable_adapters(LIBRARY)[0]).name`.
+    Example: `describe(LIBRARY, 0, usable_adapters(LIBRARY)[0]).name`.
     """
     offer_software_driver()
-    library.configure()
-    logging.getLogger("wgpu").addFilter(_is_of_use)  # idempotent
+    logging.getLogger(library.wgpu.__name__).addFilter(_is_of_use)  # idempotent
     try:
         with no_display():
-            adapters = library.wgpu.gpu.enumerate_adapters_sync()
+            adapters = library.adapters()
     except (library.wgpu.GPUError, RuntimeError) as error:
         raise DeviceError(f"the adapters of this machine could not be listed: {error}") from error
     found = [adapter for adapter in adapters if adapter.info["backend_type"] != "OpenGL"]
@@ -63,10 +62,10 @@ def _rank(kind: str, driver: str) -> tuple[bool, list[int]]:
     return software, [-int(part) for part in version[0].split(".")] if software and version else []
 
 
-def describe(index: int, adapter: Any) -> Adapter:
+def describe(library: Library, index: int, adapter: Any) -> Adapter:
     """Adapter info (name, type, driver, limits) without opening a device.
 
-    Example: `describe(0, usable_adapters(LIBRARY)[0]).software`.
+    Example: `describe(LIBRARY, 0, usable_adapters(LIBRARY)[0]).software`.
     """
     info, limits = adapter.info, adapter.limits
     return Adapter(
@@ -79,4 +78,6 @@ def describe(index: int, adapter: Any) -> Adapter:
         half=HALF in adapter.features,
         max_buffer_bytes=limits[LIMIT_NAMES["max_buffer_bytes"]],
         max_binding_bytes=limits[LIMIT_NAMES["max_binding_bytes"]],
+        library=library.name,
+        matrices=library.matrices(adapter),
     )

@@ -6,6 +6,8 @@ web page that opened its GPU before Python started can offer that device.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import logging
 import os
 import threading
@@ -13,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from liveshape.device.failure import check_process
 from liveshape.device.protocol import Adapter, Device, Offer
-from liveshape.errors import InputError, NoAdapterError
+from liveshape.errors import DeviceError, InputError, NoAdapterError
 from liveshape.graph.limits import Limits
 
 _LOG = logging.getLogger("liveshape")
@@ -34,7 +36,15 @@ def _wgpu() -> Sequence[Offer]:
     return offers()
 
 
-_backends: dict[str, Backend] = {"wgpu": _wgpu}
+def _dawn() -> Sequence[Offer]:
+    try:
+        from liveshape.device.dawn import offers
+    except ImportError as error:
+        raise NoAdapterError(f"Dawn could not be loaded ({error}): pip install 'liveshape[dawn]'") from error
+    return offers()
+
+
+_backends: dict[str, Backend] = {"wgpu": _wgpu, "dawn": _dawn}
 _open: dict[tuple[str, int], Device] = {}  # by backend and index of the adapter
 _opening = threading.RLock()
 
@@ -47,17 +57,89 @@ def register(name: str, backend: Backend) -> None:
     _backends[name] = backend
 
 
-def default_backend() -> str:
-    """The default backend.
+def default_backend(asked: str | int | None = None) -> str:
+    """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else Dawn where it is installed and opens the
+    matrix units of that device, else wgpu.
 
-    >>> default_backend()
+    >>> default_backend()  # doctest: +SKIP
     'wgpu'
     """
-    return next(iter(_backends))
+    named = os.environ.get("LIVESHAPE_BACKEND")
+    if named or importlib.util.find_spec("wgpudawn") is None:
+        return named or "wgpu"
+    try:
+        adapters = _dawn_adapters()
+        return "dawn" if adapters[choose_adapter(asked, adapters)].matrices else "wgpu"
+    except DeviceError as error:  # another series of it, no driver that it takes, or no such adapter
+        _LOG.info("Dawn is installed and not used: %s", error)
+        return "wgpu"
+
+
+@functools.cache
+def _dawn_adapters() -> list[Adapter]:
+    return list_adapters("dawn")
+
+
+def split_choice(choice: str | int | None, backend: str | None = None) -> tuple[str | None, str | int | None]:
+    """Backend and device of a choice: `dawn:nvidia` names both.
+
+    >>> split_choice("dawn:nvidia"), split_choice(1, "dawn"), split_choice("nvidia")
+    (('dawn', 'nvidia'), ('dawn', 1), (None, 'nvidia'))
+    """
+    name, colon, rest = choice.partition(":") if isinstance(choice, str) else ("", "", "")
+    if not colon or name not in _backends:
+        return backend, choice
+    if backend not in (None, name):
+        raise InputError(f"device {choice!r} is of the backend {name!r}, and backend={backend!r} was given: give one")
+    return name, rest or None
+
+
+def name_backend(choice: Device | str | int | None, backend: str) -> str:
+    """The choice of a device that names its backend, too.
+
+    >>> name_backend("nvidia", "dawn"), name_backend(None, "dawn")
+    ('dawn:nvidia', 'dawn:')
+    """
+    if not (choice is None or isinstance(choice, (str, int))):
+        raise InputError(f"{choice!r} is an open device: it has its backend, and backend={backend!r} cannot be given")
+    check_backend(backend)
+    _, rest = split_choice(choice, backend)
+    return f"{backend}:{'' if rest is None else rest}"
+
+
+def choose_backend(choice: str | int | None = None, backend: str | None = None) -> tuple[str, str | int | None]:
+    """The backend to open, and what was asked of its device: by the caller, else by LIVESHAPE_DEVICE.
+
+    >>> choose_backend("wgpu:nvidia")
+    ('wgpu', 'nvidia')
+    """
+    name, asked = split_choice(choice, backend)
+    if asked is None:
+        named, asked = split_choice(asked_device())
+        name = name or named
+    return name or default_backend(asked), asked
+
+
+def check_backend(name: str) -> None:
+    """Raise for a backend that does not exist.
+
+    >>> check_backend("dawn")
+    """
+    if name not in _backends:
+        raise InputError(f"there is no backend {name!r}; there is {', '.join(_backends)}")
+
+
+def backend_names() -> list[str]:
+    """The names of all backends.
+
+    >>> backend_names()
+    ['wgpu', 'dawn']
+    """
+    return list(_backends)
 
 
 def list_adapters(backend: str | None = None) -> list[Adapter]:
-    """Every usable adapter, GPUs first.
+    """Every usable adapter of a backend, GPUs first.
 
     >>> [adapter.name for adapter in list_adapters()]  # doctest: +SKIP
     ['NVIDIA H200', 'llvmpipe (LLVM 15.0.6, 256 bits)']
@@ -66,7 +148,8 @@ def list_adapters(backend: str | None = None) -> list[Adapter]:
 
 
 def open_device(choice: str | int | None = None, backend: str | None = None, limits: Limits | None = None) -> Device:
-    """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default.
+    """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default. `dawn:nvidia`
+    names the backend, too.
 
     Devices are shared per adapter until lost; with `limits` a separate device is opened.
 
@@ -74,7 +157,7 @@ def open_device(choice: str | int | None = None, backend: str | None = None, lim
     """
     check_process()
     with _opening:
-        name, asked = backend or default_backend(), asked_device(choice)
+        name, asked = choose_backend(choice, backend)
         offers = _offers(name)
         index = choose_adapter(asked, [offer.adapter for offer in offers])
         if limits is not None:
@@ -119,8 +202,7 @@ def choose_adapter(asked: str | int | None, adapters: Sequence[Adapter]) -> int:
 
 
 def _offers(backend: str) -> Sequence[Offer]:
-    if backend not in _backends:
-        raise InputError(f"there is no backend {backend!r}; there is {', '.join(_backends)}")
+    check_backend(backend)
     return _backends[backend]()
 
 

@@ -18,7 +18,7 @@ def offers_of(library: Library) -> list[Offer]:
     Example: `offers_of(LIBRARY)[0].open(None)`.
     """
     return [
-        Offer(describe(index, adapter), partial(_opened, library, adapter, index))
+        Offer(describe(library, index, adapter), partial(_opened, library, adapter, index))
         for index, adapter in enumerate(usable_adapters(library))
     ]
 

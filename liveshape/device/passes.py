@@ -41,7 +41,7 @@ class RawRecorder:
     can_finish_elsewhere = True
 
     def __init__(self, native: NativeCalls, device: Any, queue: Any) -> None:
-        self._ffi, self._lib, self._calls = native.ffi, native.lib, native.calls
+        self._ffi, self._lib, self._calls, self._submit = native.ffi, native.lib, native.calls, native.submit
         self._device, self._queue = device._internal, queue._internal
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
@@ -62,9 +62,8 @@ class RawRecorder:
         return ffi.gc(self._calls.wgpuCommandEncoderFinish(encoder, ffi.NULL), self._lib.wgpuCommandBufferRelease)
 
     def submit(self, work: Any) -> int:
-        """Submit a command buffer to the queue; returns the submission index."""
-        buffers = self._ffi.new("WGPUCommandBuffer[1]", [work])
-        return int(self._calls.wgpuQueueSubmitForIndex(self._queue, 1, buffers))
+        """Submit a command buffer to the queue; returns the submission index, -1 where there is none."""
+        return self._submit(self._queue, work)
 
     def write(self, memory: Allocation, begin: int, data: memoryview) -> None:
         """Queue write of host bytes, ordered before the next submit."""

@@ -14,7 +14,7 @@ from enum import Enum
 from threading import get_ident
 from typing import Any, Protocol
 
-from liveshape.graph.limits import Limits
+from liveshape.graph.limits import Limits, MatrixShape
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
 
@@ -32,6 +32,8 @@ class Adapter:
     half: bool
     max_buffer_bytes: int
     max_binding_bytes: int
+    library: str = "wgpu"  # by which it is reached
+    matrices: tuple[MatrixShape, ...] = ()  # of its matrix units, as far as the library opens them
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from liveshape.device.buffers import Allocation
 from liveshape.device.library import Library, NativeCalls
-from liveshape.device.waiting import NEVER, SHORT, Naps, Pace, Tickets
+from liveshape.device.waiting import SHORT, Naps, Outcome, Pace
 from liveshape.device.worker import Worker
 from liveshape.errors import DeviceError
 
@@ -45,9 +45,9 @@ class RawReader:
     """Readback through the raw C calls, by polling."""
 
     def __init__(self, native: NativeCalls, device: Any, queue: Any, submitting: threading.RLock, pace: Pace) -> None:
-        self._ffi, self._lib, self._calls, self._error = native.ffi, native.lib, native.calls, native.error
-        self._queue, self._submitting, self._pace = queue._internal, submitting, pace
-        self._tickets = Tickets(native, device)
+        self._ffi, self._calls, self._error = native.ffi, native.calls, native.error
+        self._submitting, self._pace = submitting, pace
+        self._events = native.events(device, queue)
 
     def read(self, memory: Allocation, nbytes: int) -> bytearray:
         """Poll until the map is done; sleeps let signals and other threads through."""
@@ -66,21 +66,19 @@ class RawReader:
         raise AssertionError("looks end with the bytes or an error")
 
     def finish(self) -> None:
-        """Poll until the queue's work-done callback."""
-        ticket, naps = self._tickets.new(), self._pace.naps()
-        info = self._tickets.info("WGPUQueueWorkDoneCallbackInfo", self._tickets.done, ticket)
-        self._calls.wgpuQueueOnSubmittedWorkDone(self._queue, info)
+        """Poll until the work submitted so far is done."""
+        ticket, naps = self._events.work_done(), self._pace.naps()
         submission = self._pace.submission
-        while self._tickets.look(ticket, naps) is None:  # NEVER: the callback was lost, but the device is idle
+        while self._events.look(ticket, naps) is None:  # if its callback was lost, the device is idle
             self._rest(naps, submission)
-        self._tickets.forget(ticket)
+        self._events.forget(ticket)
         self._pace.ended()
 
     def _rest(self, naps: Naps, submission: int) -> None:
         """Between two polls: sleep, or block in the driver for short work."""
         left = self._pace.left
         if 0 < left < SHORT and submission >= 0:
-            self._tickets.wait(submission)
+            self._events.wait(submission)
         elif nap := naps.next(long=left > SHORT):  # a sleep of 0 would take 55 us; the poll itself lets others in
             time.sleep(nap)
 
@@ -97,13 +95,13 @@ class RawReader:
                     self._map(memory, nbytes)
                 ticket = memory.ticket
             assert ticket is not None
-            while (status := self._tickets.look(ticket, naps)) is None and memory.ticket == ticket:
+            while (outcome := self._events.look(ticket, naps)) is None and memory.ticket == ticket:
                 yield naps
             with memory.lock:
                 memory.check()
-                if status is None or memory.ticket != ticket:
+                if outcome is None or memory.ticket != ticket:
                     continue  # another thread read and unmapped it
-                data = self._take(memory, nbytes, status)
+                data = self._take(memory, nbytes, outcome)
             if data is not None:
                 self._pace.ended()
                 yield data
@@ -114,22 +112,16 @@ class RawReader:
             with contextlib.suppress(self._error):
                 self._calls.wgpuBufferUnmap(memory.raw)
         _begin(memory, nbytes, self._submitting)
-        try:
-            memory.ticket = self._tickets.new()
-            info = self._tickets.info("WGPUBufferMapCallbackInfo", self._tickets.mapped, memory.ticket)
-            self._calls.wgpuBufferMapAsync(memory.raw, self._lib.WGPUMapMode_Read, 0, nbytes, info)
-        except BaseException:
-            memory.ticket = None
-            raise
+        memory.ticket = self._events.map(memory.raw, nbytes)
 
-    def _take(self, memory: Allocation, nbytes: int, status: int) -> bytearray | None:
+    def _take(self, memory: Allocation, nbytes: int, outcome: Outcome) -> bytearray | None:
         ticket, memory.ticket = memory.ticket, None
         assert ticket is not None
-        self._tickets.forget(ticket)
-        if status == NEVER:  # the callback was lost to an interrupt: map again
+        self._events.forget(ticket)
+        if outcome is Outcome.LOST:  # with its callback, to an interrupt: map again
             return None
-        if status != self._lib.WGPUMapAsyncStatus_Success:
-            raise DeviceError(f"mapping {memory.label} ended with status {status}")
+        if outcome is Outcome.FAILED:
+            raise DeviceError(f"mapping {memory.label} failed")
         data = None
         if nbytes <= memory.wanted:
             data = bytearray(self._ffi.buffer(self._calls.wgpuBufferGetConstMappedRange(memory.raw, 0, nbytes), nbytes))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from liveshape.device.subgroups import SUBGROUPS
-from liveshape.graph.limits import Limits
+from liveshape.device.library import Library
+from liveshape.graph.limits import Limits, MatrixShape
 
 LIMIT_NAMES = {
     "max_groups": "max-compute-workgroups-per-dimension",
@@ -17,7 +17,6 @@ LIMIT_NAMES = {
     "uniform_alignment": "min-uniform-buffer-offset-alignment",
 }
 HALF = "shader-f16"
-CLOCKS = ("timestamp-query", "timestamp-query-inside-passes")  # per pass, and per dispatch inside a pass
 _MORE_LIMITS = ("max-compute-workgroup-size-x",)
 # A software adapter has few cores and pays for every barrier: small workgroups with little synchronization.
 _SOFTWARE_INVOCATIONS = 32
@@ -32,16 +31,16 @@ def required_limits(adapter: Any) -> dict[str, int]:
     return {name: adapter.limits[name] for name in (*LIMIT_NAMES.values(), *_MORE_LIMITS)}
 
 
-def required_features(adapter: Any, subgroups: bool) -> list[str]:
+def required_features(library: Library, adapter: Any, subgroups: bool) -> list[str]:
     """Features for kernels and timestamps, where the adapter supports them.
 
-    Example: `required_features(adapter, subgroups=True)`.
+    Example: `required_features(LIBRARY, adapter, subgroups=True)`.
     """
-    wanted = (HALF, *CLOCKS, *((SUBGROUPS,) if subgroups else ()))
+    wanted = (HALF, *library.clocks, *library.more_features, *((library.subgroups,) if subgroups else ()))
     return [name for name in wanted if name in adapter.features]
 
 
-def granted_limits(device: Any, software: bool, subgroup: int) -> Limits:
+def granted_limits(device: Any, software: bool, subgroup: int, matrices: tuple[MatrixShape, ...] = ()) -> Limits:
     """Limits of an open device, lowered where larger does not pay on a software adapter.
 
     Example: `granted_limits(device, software=False, subgroup=32)`.
@@ -51,4 +50,10 @@ def granted_limits(device: Any, software: bool, subgroup: int) -> Limits:
     if software:
         cooperating = _SOFTWARE_THREADS
         granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
-    return Limits(**granted, half=HALF in device.features, subgroup=subgroup, max_cooperating_threads=cooperating)
+    return Limits(
+        **granted,
+        half=HALF in device.features,
+        subgroup=subgroup,
+        max_cooperating_threads=cooperating,
+        matrices=matrices,
+    )

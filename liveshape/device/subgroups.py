@@ -13,7 +13,6 @@ from typing import Any
 from liveshape.device.library import Library
 from liveshape.kernels import Kernel, Variant
 
-SUBGROUPS = "subgroup"  # wgpu-native's name of the feature
 _LEAST = 8  # smaller ones would read an attention key in too many steps
 _UNKNOWN = 4  # wgpu's minimum size where the driver does not report one
 _LANES = Kernel.load("measure/subgroups")
@@ -25,7 +24,7 @@ def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int
     Example: `subgroup_size(LIBRARY, device, adapter.info)`.
     """
     try:
-        size = neighbours(*_places(library.wgpu, device))
+        size = neighbours(*_places(library, device))
     except library.wgpu.GPUError:
         return 0  # a driver that fails here would fail in kernels
     # The size may vary between kernels, and this probe may have got a larger one.
@@ -34,14 +33,14 @@ def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int
     return size if size >= _LEAST else 0
 
 
-def _places(wgpu: Any, device: Any) -> tuple[Sequence[int], Sequence[int]]:
+def _places(library: Library, device: Any) -> tuple[Sequence[int], Sequence[int]]:
     """Run a probe kernel: subgroup lane and subgroup size of each thread of a workgroup."""
     threads = _LANES.group_size
-    usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
+    usage = library.wgpu.BufferUsage.STORAGE | library.wgpu.BufferUsage.COPY_SRC
     found = device.create_buffer(size=8 * threads, usage=usage)
-    text = Variant(_LANES, (), (("WG", f"{threads}u"),), (1,), 8 * threads, threads).source
+    variant = Variant(_LANES, (), (("WG", f"{threads}u"),), (1,), 8 * threads, threads)
     pipeline = device.create_compute_pipeline(
-        layout="auto", compute={"module": device.create_shader_module(code=text), "entry_point": "main"}
+        layout="auto", compute={"module": library.compile(device, variant, None), "entry_point": "main"}
     )
     entries = [{"binding": 0, "resource": {"buffer": found}}]
     bound = device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
-from liveshape.device.library import NativeCalls
 from liveshape.device.protocol import Command
 
 _SPIN = 2e-3  # seconds of busy polling a GPU first: sleeps overshoot
@@ -18,7 +16,32 @@ _SHORTEST = 20e-6
 _SLEEPS = ((1 / 16, 1e-3), (1 / 4, 10e-3))
 _OVERDUE_AFTER = 1.0  # seconds of grace for a callback once the device is idle; another thread may be running it
 
-NEVER = -1  # status of a lost callback
+
+class Outcome(Enum):
+    """How something that was waited for ended."""
+
+    DONE = 0
+    FAILED = 1
+    LOST = 2  # its callback was, so nobody knows
+
+
+class Events(Protocol):
+    """Maps and finished work of one device, as numbers to poll; any thread may, and any poll may be interrupted."""
+
+    def map(self, buffer: Any, nbytes: int) -> int:
+        """Map the first bytes of a staging buffer for reading."""
+
+    def work_done(self) -> int:
+        """The end of all work submitted so far."""
+
+    def look(self, ticket: int, naps: Naps) -> Outcome | None:
+        """Poll: how it ended, or None while it is pending."""
+
+    def wait(self, submission: int) -> None:
+        """Block in the driver until one submission is done."""
+
+    def forget(self, ticket: int) -> None:
+        """Drop a number that nobody polls any more."""
 
 
 class Naps:
@@ -86,54 +109,3 @@ class Pace:
         if self._groups:
             took = (time.perf_counter() - self._since) / self._groups
             self._seconds, self._groups = max(took, 0.9 * self._seconds), 0
-
-
-class Tickets:
-    """Pending callbacks of one device by number: a callback may run in whichever thread polls first."""
-
-    def __init__(self, native: NativeCalls, device: Any) -> None:
-        self._ffi, self._lib, self._device = native.ffi, native.lib, device._internal
-        self._numbers = itertools.count(1)
-        self._statuses: dict[int, int] = {}
-        self._interrupts: dict[int, BaseException] = {}  # by thread
-        name = "void({}, WGPUStringView, void *, void *)"
-        self.mapped, self.done = (
-            self._ffi.callback(name.format(status), self._on_arrival, onerror=self._on_interrupt)
-            for status in ("WGPUMapAsyncStatus", "WGPUQueueWorkDoneStatus")
-        )
-        self.mode = self._lib.WGPUCallbackMode_AllowProcessEvents
-
-    def _on_arrival(self, status: int, message: Any, ticket: Any, unused: Any) -> None:
-        self._statuses[int(self._ffi.cast("uintptr_t", ticket))] = status
-
-    def _on_interrupt(self, kind: Any, error: BaseException, traceback: Any) -> None:
-        # cffi would print an exception of a signal handler and go on: it is kept for `look`, with the status.
-        self._interrupts[threading.get_ident()] = error
-        given = traceback.tb_frame.f_locals
-        self._on_arrival(given["status"], None, given["ticket"], None)
-
-    def new(self) -> int:
-        """A unique callback number."""
-        return next(self._numbers)
-
-    def info(self, kind: str, callback: Any, ticket: int) -> Any:
-        """The C callback info struct for this number."""
-        number = self._ffi.cast("void *", ticket)
-        return self._ffi.new(f"{kind} *", {"mode": self.mode, "callback": callback, "userdata1": number})[0]
-
-    def look(self, ticket: int, naps: Naps) -> int | None:
-        """Poll: status of a ticket, NEVER, or None while pending. Raises what a signal handler raised in a callback."""
-        idle = self._lib.wgpuDevicePoll(self._device, False, self._ffi.NULL)
-        if self._interrupts and (interrupt := self._interrupts.pop(threading.get_ident(), None)) is not None:
-            raise interrupt
-        status = self._statuses.get(ticket)
-        # A second signal while the first is being kept loses the callback.
-        return NEVER if status is None and naps.overdue(idle) else status
-
-    def wait(self, submission: int) -> None:
-        """Block in the driver until one submission is done."""
-        self._lib.wgpuDevicePoll(self._device, True, self._ffi.new("WGPUSubmissionIndex *", submission))
-
-    def forget(self, ticket: int) -> None:
-        """Drop a ticket."""
-        self._statuses.pop(ticket, None)

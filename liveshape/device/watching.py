@@ -17,7 +17,6 @@ from liveshape.device.library import Library
 from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
 from liveshape.device.protocol import Clock, Command, Device, Watched
 from liveshape.device.readback import Reader
-from liveshape.device.required import CLOCKS
 
 _MOST_QUERIES = 4096  # per query set, WebGPU's limit
 _TICK_BYTES = 8
@@ -48,7 +47,7 @@ class WatchedRecorder:
     ) -> None:
         self._opened, self._clock, self._note, self._found = opened, clock, note, found
         self._inner = inner if clock is Clock.NOTHING else PublicRecorder(opened.handle, opened.queue)
-        self._inside = CLOCKS[1] in opened.handle.features and opened.library.native is not None
+        self._inside = opened.library.clock_inside in opened.handle.features and opened.library.native is not None
         self._stamps: list[_Stamps] = []
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
@@ -83,7 +82,7 @@ class WatchedRecorder:
     def collect(self) -> None:
         """Read the timestamps of all submits, which are done; the first tick is zero."""
         native, queue = self._opened.library.native, self._opened.queue
-        period = 1.0 if native is None else native.lib.wgpuQueueGetTimestampPeriod(queue._internal)
+        period = 1.0 if native is None else native.timestamp_period(queue)
         rows = [(stamps.commands, stamps.read()) for stamps in self._stamps]
         self._stamps.clear()
         # Ticks may count from 1970: as float seconds they would have no room for nanoseconds.

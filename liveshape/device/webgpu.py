@@ -16,9 +16,8 @@ from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
-from liveshape.device.required import CLOCKS, granted_limits, required_features, required_limits
-from liveshape.device.shaders import create_module
-from liveshape.device.subgroups import SUBGROUPS, subgroup_size
+from liveshape.device.required import granted_limits, required_features, required_limits
+from liveshape.device.subgroups import subgroup_size
 from liveshape.device.submitting import Submitter
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import Opened, WatchedReader, WatchedRecorder
@@ -36,12 +35,12 @@ class WebGpuDevice:
     def __init__(
         self, library: Library, adapter: Any, index: int, limits: Limits | None = None, raw: bool | None = None
     ) -> None:
-        self.adapter = describe(index, adapter)
+        self.adapter = describe(library, index, adapter)
         self.name, software = self.adapter.name, self.adapter.software
         self._counters, self._memories = Counters(), Register()
         self._failure = Failure(self.name, library, lambda: self.counters.live_bytes)
         # The small workgroups of a software adapter gain nothing from subgroup shuffles.
-        features = required_features(adapter, bool(limits.subgroup) if limits else not software)
+        features = required_features(library, adapter, bool(limits.subgroup) if limits else not software)
         try:
             with no_display():
                 self._device = adapter.request_device_sync(
@@ -51,8 +50,8 @@ class WebGpuDevice:
             raise DeviceError(f"{self.name} could not be opened: {error}") from error
         self._queue = self._device.queue
         if limits is None:
-            lanes = subgroup_size(library, self._device, adapter.info) if SUBGROUPS in features else 0
-            limits = granted_limits(self._device, software, lanes)
+            lanes = subgroup_size(library, self._device, adapter.info) if library.subgroups in features else 0
+            limits = granted_limits(self._device, software, lanes, self.adapter.matrices)
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
@@ -60,7 +59,7 @@ class WebGpuDevice:
         self._usage = library.wgpu.BufferUsage
         # Between the check of a buffer and its submit nobody may free or map it: wgpu-native would abort.
         self._lock = threading.RLock()
-        self.has_clock = CLOCKS[0] in features
+        self.has_clock = library.clocks[0] in features
         self.steps_ahead = 1 if software else _STEPS_AHEAD
         pace = Pace(software)
         recorder: Recorder
@@ -97,6 +96,8 @@ class WebGpuDevice:
 
     def _check(self) -> None:
         self._failure.check()
+        if reason := self._library.lost(self._device):
+            raise self._failure.error("the device", DeviceError(reason))
         self._submitter.check()
 
     # Memory
@@ -211,7 +212,7 @@ class WebGpuDevice:
             layout = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": variant.kernel.param_bytes}
             entries.append({"binding": len(entries), "visibility": compute, "buffer": layout})
         try:
-            module = create_module(self._device, variant, self._native)
+            module = self._library.compile(self._device, variant, self._native)
             groups = self._device.create_bind_group_layout(entries=entries)
             pipeline = self._device.create_compute_pipeline(
                 layout=self._device.create_pipeline_layout(bind_group_layouts=[groups]),

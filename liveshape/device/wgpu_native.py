@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from typing import Any
 
 import wgpu
 
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.offers import offers_of
 from liveshape.device.protocol import Offer
+from liveshape.device.shaders import create_module
+from liveshape.device.wgpu_callbacks import PollCallbacks
 from liveshape.errors import DeviceError
 
 SERIES = (0, 32)  # supported wgpu-py release series, as in pyproject.toml
@@ -46,10 +49,26 @@ def _native() -> NativeCalls | None:
         from wgpu.backends.wgpu_native.extras import write_timestamp
     except ImportError:  # another backend of wgpu-py: public API only
         return None
-    return NativeCalls(ffi, lib, _api.libf, wgpu.GPUError, _api, write_timestamp)
+    calls = _api.libf
+
+    def submit(queue: Any, work: Any) -> int:
+        return int(calls.wgpuQueueSubmitForIndex(queue, 1, ffi.new("WGPUCommandBuffer[1]", [work])))
+
+    def events(device: Any, queue: Any) -> PollCallbacks:
+        return PollCallbacks(ffi, lib, calls, device, queue)
+
+    def period(queue: Any) -> float:
+        return float(lib.wgpuQueueGetTimestampPeriod(queue._internal))
+
+    return NativeCalls(ffi, lib, calls, wgpu.GPUError, _api, submit, events, write_timestamp, period)
 
 
-LIBRARY = Library(wgpu, _native(), _leave_opengl_alone)
+def _adapters() -> list[Any]:
+    _leave_opengl_alone()
+    return list(wgpu.gpu.enumerate_adapters_sync())
+
+
+LIBRARY = Library("wgpu", wgpu, _native(), _adapters, create_module, "subgroup", "timestamp-query-inside-passes")
 
 
 def offers() -> list[Offer]:

@@ -8,6 +8,17 @@ MANY_THREADS = 32  # cooperating threads from which on a device is taken to have
 
 
 @dataclass(frozen=True)
+class MatrixShape:
+    """A product that the matrix units of a subgroup compute: `input` [m, k] times [k, n], summed as `result`."""
+
+    input: str  # "f16", "i8", ...
+    result: str  # "f32", "i32", ...
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True)
 class Limits:
     """What a device allows; the defaults are what every WebGPU device must offer, so planning needs no GPU."""
 
@@ -21,6 +32,9 @@ class Limits:
     half: bool = True
     subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
+    matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; empty where there are none, or no way to them
+    # Chosen by the user, not by the device: inputs of products may be rounded to float16, where it has matrix units.
+    half_inputs: bool = False
     # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it.
     one_order: bool = False
 

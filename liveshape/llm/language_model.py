@@ -60,6 +60,7 @@ class LanguageModel:
         path: str | os.PathLike[str],
         *,
         device: Device | str | int | None = None,
+        backend: str | None = None,
         progress: Progress | None = None,
         half_cache: bool = False,
         activations: str = "float32",
@@ -68,7 +69,8 @@ class LanguageModel:
     ) -> LanguageModel:
         """Load a model from a `.pte`, or from a folder with a `model.pte` or with a single `.pte` of any name.
 
-        `max_context` is the size of the KV cache in tokens, if it is not that of the file.
+        `backend` and `device` are as of `liveshape.load`. `max_context` is the size of the KV cache in tokens, if it is
+        not that of the file.
         `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
         `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
         With `deterministic` logits have the same bytes however a text is cut into calls: slower.
@@ -77,7 +79,7 @@ class LanguageModel:
         """
         context = checked_context(max_context)
         file = program_file(Path(path))
-        target = CompileTarget(device, activations=activations, deterministic=deterministic)
+        target = CompileTarget(device, backend=backend, activations=activations, deterministic=deterministic)
         # Opened here and not by the program: the checksum must be of these bytes, even if the file is replaced later.
         source = Source(file)
         program: Program | None = None

@@ -24,6 +24,7 @@ class CompileTarget:
         self,
         device: Device | str | int | None = None,
         *,
+        backend: str | None = None,
         strict: bool = False,
         activations: str = "float32",
         deterministic: bool = False,
@@ -32,6 +33,10 @@ class CompileTarget:
         self.activations = activations
         self.deterministic = deterministic
         self._choice = device
+        if backend is not None:
+            from liveshape.device.backends import name_backend
+
+            self._choice = name_backend(device, backend)
         self._opened: Device | None = None
 
     @property

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from liveshape.device.adapters import usable_adapters
+from liveshape.device.waiting import Naps
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.run.results import Staging, Transfer
+from tests.device.library import LIBRARY
 from tests.support.chains import Chain, executor_of
 
 
@@ -46,13 +47,10 @@ def at_work(device: WebGpuDevice) -> bool:
     reader: Any = device._reader
     if not device.raw:
         return bool(reader._worker.busy)
-    tickets = reader._tickets
-    ticket = tickets.new()
-    info = tickets.info("WGPUQueueWorkDoneCallbackInfo", tickets.done, ticket)
-    native = LIBRARY.native
-    native.calls.wgpuQueueOnSubmittedWorkDone(device._queue._internal, info)
-    native.lib.wgpuDevicePoll(device._device._internal, False, native.ffi.NULL)
-    return ticket not in tickets._statuses
+    ticket = reader._events.work_done()
+    outcome = reader._events.look(ticket, Naps())
+    reader._events.forget(ticket)
+    return outcome is None
 
 
 def main(way: str, count: int) -> None:

@@ -71,7 +71,7 @@ def test_with_limits_it_is_a_device_of_its_own(papers: str) -> None:
 
 
 def test_a_backend_that_nobody_registered_is_named(papers: str) -> None:
-    with pytest.raises(InputError, match=r"there is no backend 'cuda'; there is wgpu, paper"):
+    with pytest.raises(InputError, match=r"there is no backend 'cuda'; there is wgpu, dawn, paper"):
         open_device(backend="cuda")
 
 

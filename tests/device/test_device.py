@@ -14,13 +14,13 @@ from liveshape.device.adapters import usable_adapters
 from liveshape.device.backends import choose_adapter, list_adapters, open_device
 from liveshape.device.protocol import Adapter, Command
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError, InputError, ShapeError
 from liveshape.graph import Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Kernel, specialize
 from liveshape.plan.params import Slot
 from liveshape.run.executor import Executor
+from tests.device.library import LIBRARY
 from tests.support.chains import Chain, executor_of
 
 

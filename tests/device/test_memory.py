@@ -12,7 +12,6 @@ from liveshape.device.adapters import usable_adapters
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Buffer, Command
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
@@ -20,6 +19,7 @@ from liveshape.plan.params import Slot
 from liveshape.run.results import Staging
 from liveshape.run.upload import stream
 from tests.device.interrupts import Doubling
+from tests.device.library import LIBRARY
 from tests.support.chains import Chain, executor_of
 
 

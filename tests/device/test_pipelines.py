@@ -14,11 +14,11 @@ import pytest
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.graph import Graph, Node, Tensor
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel, Variant, specialize
 from liveshape.run.executor import Executor
+from tests.device.library import LIBRARY
 from tests.support.chains import executor_of
 
 PLUS = Kernel.parse(

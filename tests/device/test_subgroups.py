@@ -9,7 +9,7 @@ import pytest
 
 from liveshape.device import subgroups
 from liveshape.device.backends import open_device
-from liveshape.device.wgpu_native import LIBRARY
+from tests.device.library import LIBRARY
 
 
 def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape.device import dawn_futures
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.backends import open_device
-from liveshape.device.waiting import Tickets
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.errors import DeviceError
 from liveshape.runtime import Runtime
 from tests.device.interrupts import Doubling, at_work
+from tests.device.library import LIBRARY
 
 ROOT = Path(__file__).parents[2]
 BLOCK = ROOT / "liveshape/demo/block.pte"
@@ -66,13 +66,15 @@ class SignalInside(dict[int, int]):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # cffi tells of the second one
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_inside_the_callback_comes_through(signals: int) -> None:
+def test_a_signal_inside_the_callback_comes_through(signals: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a second one while the first is kept nobody hears of the callback; the device is idle, so it is no hang."""
-    device = fresh()
-    doubling = Doubling(device)
     statuses = SignalInside()
     statuses.left = signals
-    device._reader._tickets._statuses = statuses  # type: ignore[attr-defined]
+    monkeypatch.setattr(dawn_futures, "_ignore", lambda *_: statuses.__setitem__(0, 0))
+    device = fresh()
+    doubling = Doubling(device)
+    events: Any = device._reader._events  # type: ignore[attr-defined]
+    events._statuses = statuses
     transfer = doubling.start(X)
     with pytest.raises(KeyboardInterrupt):
         transfer.wait()
@@ -84,14 +86,15 @@ def test_a_signal_inside_the_callback_comes_through(signals: int) -> None:
 def test_a_signal_between_map_and_unmap_leaves_no_dead_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     device = fresh()
     doubling = Doubling(device)
-    forget = Tickets.forget
+    events = device._reader._events  # type: ignore[attr-defined]
+    forget = events.forget
 
-    def interrupted(self: Tickets, ticket: int) -> None:  # called when the memory is mapped
-        monkeypatch.setattr(Tickets, "forget", forget)
+    def interrupted(ticket: int) -> None:  # called when the memory is mapped
+        monkeypatch.setattr(events, "forget", forget)
         raise KeyboardInterrupt
 
     transfer = doubling.start(X)
-    monkeypatch.setattr(Tickets, "forget", interrupted)
+    monkeypatch.setattr(events, "forget", interrupted)
     with pytest.raises(KeyboardInterrupt):
         transfer.wait()
     staging = transfer._source[0]  # type: ignore[index]
@@ -298,9 +301,10 @@ def test_threads_that_open_the_first_device_get_one() -> None:
 THREADS = """
 import random, sys, threading, time
 import numpy as np
+from liveshape.device import dawn_futures
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
+from tests.device.library import LIBRARY
 from liveshape.errors import DeviceError
 from tests.device.interrupts import Doubling
 device = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0, raw={raw})

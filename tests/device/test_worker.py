@@ -14,10 +14,10 @@ import pytest
 from liveshape.device import submitting
 from liveshape.device.adapters import usable_adapters
 from liveshape.device.webgpu import WebGpuDevice
-from liveshape.device.wgpu_native import LIBRARY
 from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 from liveshape.run.executor import Executor
+from tests.device.library import LIBRARY
 from tests.support.chains import Chain, executor_of
 
 
@@ -108,6 +108,7 @@ def test_a_second_thread_makes_no_call_twice() -> None:
 LATE = """
 import atexit
 from liveshape.device.worker import Worker
+from tests.device.library import LIBRARY
 
 class Last:
     def __init__(self, worker): self.worker = worker

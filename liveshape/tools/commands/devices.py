@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from liveshape.device.backends import asked_device, choose_adapter, list_adapters, open_device
+from liveshape.device.backends import backend_names, choose_adapter, choose_backend, list_adapters, open_device
+from liveshape.device.protocol import Adapter
 from liveshape.errors import NoAdapterError
+from liveshape.graph.limits import MatrixShape
 from liveshape.tools.console import print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.measuring.rates import MEASURED, Rates, rates_of
 from liveshape.tools.wrapping import wrapped
@@ -20,37 +24,56 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
 
     Example: `devices("nvidia", measure=True)`.
     """
-    adapters = list_adapters()
-    chosen, problem = None, ""
+    backend, asked = choose_backend(device)
+    adapters, problem = _all_adapters()
+    chosen = None
     try:
-        chosen = choose_adapter(asked_device(device), adapters)
+        own = [adapter for adapter in adapters if adapter.library == backend]
+        chosen = own[choose_adapter(asked, own)]
+        problem = ""
     except NoAdapterError as error:
-        problem = str(error)
-    rates: dict[int, Rates] = {}
+        problem = problem or str(error)
+    rates: dict[tuple[str, int], Rates] = {}
     if (measure or remeasure) and chosen is not None:
-        wanted = [chosen] if device is not None else [adapter.index for adapter in adapters]
+        wanted = [chosen] if device is not None else adapters
         with work_bar(len(wanted) * len(MEASURED)) as begin:
-            for index in wanted:
-                name = adapters[index].name
-                rates[index] = rates_of(open_device(index), remeasure, lambda what, name=name: begin(f"{name}: {what}"))  # type: ignore[misc]
+            for adapter in wanted:
+                opened = open_device(adapter.index, adapter.library)
+                told = partial(_tell, begin, adapter.name)
+                rates[adapter.library, adapter.index] = rates_of(opened, remeasure, told)
     if as_json:
-        rows: list[dict[str, Any]] = [{**asdict(adapter), "chosen": adapter.index == chosen} for adapter in adapters]
-        for index, found in rates.items():
-            rows[index]["rates"] = asdict(found)
-        print_json({"adapters": rows, "chosen": chosen, "problem": problem})
+        rows: list[dict[str, Any]] = [{**asdict(adapter), "chosen": adapter is chosen} for adapter in adapters]
+        for row in rows:
+            if found := rates.get((row["library"], row["index"])):
+                row["rates"] = asdict(found)
+        print_json({"adapters": rows, "chosen": None if chosen is None else chosen.index, "problem": problem})
     elif adapters:
         print_table(
             "adapters",
-            ("", "index", "name", "type", "backend", "driver", "f16", "max buffer", "max binding"),
+            (
+                "",
+                "library",
+                "index",
+                "name",
+                "type",
+                "via",
+                "driver",
+                "f16",
+                "matrices",
+                "max buffer",
+                "max binding",
+            ),
             [
                 (
-                    "->" if adapter.index == chosen else "",
+                    "->" if adapter is chosen else "",
+                    adapter.library,
                     adapter.index,
                     adapter.name,
                     adapter.kind,
                     adapter.backend,
                     adapter.driver,
                     "yes" if adapter.half else "no",
+                    matrices_text(adapter.matrices),
                     size_text(adapter.max_buffer_bytes),
                     size_text(adapter.max_binding_bytes),
                 )
@@ -60,18 +83,50 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
         if rates:
             print_table(
                 "at its best",
-                ("index", "copy", "f32", "f16", "8-bit dots", "measured"),
+                ("library", "index", "copy", "f32", "f16", "8-bit dots", "measured"),
                 [
-                    (index, rate_text(each.copy, "B/s"), *map(_operations, (each.f32, each.f16, each.int8)), each.date)
-                    for index, each in rates.items()
+                    (*which, rate_text(each.copy, "B/s"), *map(_operations, (each.f32, each.f16, each.int8)), each.date)
+                    for which, each in rates.items()
                 ],
             )
         if chosen is not None:
-            would = f"{adapters[chosen].name} would be chosen; --device or LIVESHAPE_DEVICE takes an index or a name"
-            print_text(would)
+            print_text(
+                f"{chosen.name} would be chosen, through {chosen.library}; --device or LIVESHAPE_DEVICE takes an index "
+                "or a name, --backend or LIVESHAPE_BACKEND a library"
+            )
     if problem:
         print(wrapped(f"liveshape: {problem}", sys.stderr), file=sys.stderr)
     return 3 if chosen is None else 0
+
+
+def _all_adapters() -> tuple[list[Adapter], str]:
+    """The adapters of every library that is installed, and the last problem of one that has none."""
+    found: list[Adapter] = []
+    problem = ""
+    for name in backend_names():
+        try:
+            found += list_adapters(name)
+        except NoAdapterError as error:  # Dawn is an extra
+            problem = str(error)
+    return found, problem
+
+
+def _tell(begin: Callable[[str], None], name: str, what: str) -> None:
+    begin(f"{name}: {what}")
+
+
+def matrices_text(matrices: Sequence[MatrixShape]) -> str:
+    """The products of an adapter's matrix units, by types.
+
+    >>> matrices_text([MatrixShape("f16", "f32", 16, 16, 16), MatrixShape("f16", "f32", 16, 8, 16)])
+    'f16 -> f32 16x16x16, 16x8x16'
+    """
+    types = dict.fromkeys((each.input, each.result) for each in matrices)
+    lines = []
+    for given, result in types:
+        sizes = [f"{each.m}x{each.n}x{each.k}" for each in matrices if (each.input, each.result) == (given, result)]
+        lines.append(f"{given} -> {result} {', '.join(sizes)}")
+    return "; ".join(lines) or "-"
 
 
 def _operations(rate: float | None) -> str:
