@@ -24,6 +24,7 @@ from liveshape.kernels.preprocessor import (
     Conditional,
     File,
     Pieces,
+    Unrolled,
     choose,
     cleaned,
     conditions,
@@ -219,7 +220,7 @@ def _check_conditions(kernel: str, pieces: Pieces, overrides: Mapping[str, Any])
         if condition.name not in overrides:
             raise PlanError(f"{condition.place}: kernel {kernel} has no constant and no choice {condition.name}")
     for piece in pieces:
-        for text in texts((piece,)) if isinstance(piece, Conditional) else ():
+        for text in texts((piece,)) if isinstance(piece, (Conditional, Unrolled)) else ():
             if found := _BINDING.search(text) or _PARAMS.search(text) or _OVERRIDE.search(text):
                 raise PlanError(f"kernel {kernel}: only a #choice may decide on {found.group().splitlines()[0]}")
 

@@ -4,9 +4,11 @@
     #choice EPILOGUE: store, residual what `Kernel.load(name, EPILOGUE="residual")` decides; else it is the first
     #if EPILOGUE == residual          also `!=`, and a name alone: neither 0 nor false
     #elif, #else, #endif
+    #unroll i < ROWS, #endunroll      the text between them, once for every i, which it has as `$i`
 
 A condition on a choice is decided when the kernel is loaded, so that bindings and Params may depend on it. One on an
-`override` is decided when the text of a variant is made. No branch that was not taken is in what a device compiles.
+`override` is decided when the text of a variant is made, and so is how often a text is unrolled: compilers keep a
+matrix in registers only if it has a name of its own. No branch that was not taken is in what a device compiles.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from liveshape.errors import PlanError
 SUBGROUP = "SUBGROUP"  # the size of a device's subgroups; 0 in a kernel that does not declare it
 
 _CONDITION = re.compile(r"(\w+)(?:\s*(==|!=)\s*(\w+))?")
+_COUNTED = re.compile(r"(\w+) < (\w+)")
 _CHOICE = re.compile(r"(\w+): (\w+(?:, \w+)*)")
 _DECLARES_SUBGROUP = re.compile(rf"^override {SUBGROUP}\b", re.MULTILINE)
 _FALSE = ("0", "false")
@@ -56,7 +59,16 @@ class Conditional:
     branches: tuple[Branch, ...]
 
 
-Piece = str | Include | Conditional
+@dataclass(frozen=True)
+class Unrolled:
+    """A text that is repeated as often as a constant says; `counted` has its name, and the text has `$variable`."""
+
+    variable: str
+    counted: Condition
+    pieces: Pieces
+
+
+Piece = str | Include | Conditional | Unrolled
 Pieces = tuple[Piece, ...]
 Branch = tuple[Condition | None, Pieces]
 Choices = dict[str, tuple[str, ...]]  # values by name, the first where nothing is said
@@ -107,12 +119,15 @@ def _pieces(name: str, lines: Iterator[tuple[int, str]], choices: Choices, opene
             _declare(choices, rest, place, opened)
         elif word == "#if":
             pieces.append(_conditional(name, lines, choices, rest, place))
-        elif word in ("#elif", "#else", "#endif"):
+        elif word == "#unroll":
+            pieces.append(_unrolled(name, lines, choices, rest, place))
+        elif word in ("#elif", "#else", "#endif", "#endunroll"):
             return tuple(pieces), f"{place} {word} {rest}"
         else:
-            raise PlanError(f"{place}: {word} is no directive; there are #include, #choice, #if, #elif, #else, #endif")
+            known = "#include, #choice, #if, #elif, #else, #endif, #unroll, #endunroll"
+            raise PlanError(f"{place}: {word} is no directive; there are {known}")
     if opened:
-        raise PlanError(f"{opened}: this #if has no #endif")
+        raise PlanError(f"{opened}: this #if or #unroll has no end")
     return tuple(pieces), ""
 
 
@@ -125,9 +140,22 @@ def _conditional(name: str, lines: Iterator[tuple[int, str]], choices: Choices, 
         where, word, rest = ended.split(" ", 2)
         if word == "#endif":
             return Conditional(tuple(branches))
+        if word == "#endunroll":
+            raise PlanError(f"{where}: there is no #unroll that this belongs to")
         if condition is None:
             raise PlanError(f"{where}: {word} stands behind #else")
         condition = _condition(rest, where) if word == "#elif" else None
+
+
+def _unrolled(name: str, lines: Iterator[tuple[int, str]], choices: Choices, rest: str, place: str) -> Unrolled:
+    match = _COUNTED.fullmatch(rest.strip())
+    if match is None:
+        raise PlanError(f"{place}: what is unrolled is `#unroll i < NAME`, not {rest.strip()!r}")
+    body, ended = _pieces(name, lines, choices, opened=place)
+    where, word, _ = ended.split(" ", 2)
+    if word != "#endunroll":
+        raise PlanError(f"{where}: there is no #if that this belongs to")
+    return Unrolled(match.group(1), Condition(match.group(2), "", True, place), body)
 
 
 def _condition(text: str, place: str) -> Condition:
@@ -189,6 +217,8 @@ def _leaves(pieces: Pieces) -> Iterator[str | Include]:
         if isinstance(piece, Conditional):
             for _, body in piece.branches:
                 yield from _leaves(body)
+        elif isinstance(piece, Unrolled):
+            yield from _leaves(piece.pieces)
         else:
             yield piece
 
@@ -212,6 +242,9 @@ def expand(pieces: Pieces, chosen: Chosen, taken: set[str], undecided: str = "")
             if piece.name not in taken:
                 taken.add(piece.name)
                 yield from expand(read(piece.name).pieces, chosen, taken)
+        elif isinstance(piece, Unrolled):
+            body = tuple(expand(piece.pieces, chosen, taken, piece.counted.name))
+            yield Unrolled(piece.variable, piece.counted, body)
         else:
             left = tuple(_branches_left(piece, chosen))
             first = left[0][0] if left else None
@@ -239,8 +272,11 @@ def _branches_left(conditional: Conditional, chosen: Chosen) -> Iterator[Branch]
 
 
 def conditions(pieces: Pieces) -> Iterator[Condition]:
-    """All conditions that are left."""
+    """All conditions that are left, and what counts the texts that are unrolled."""
     for piece in pieces:
+        if isinstance(piece, Unrolled):
+            yield piece.counted
+            yield from conditions(piece.pieces)
         if isinstance(piece, Conditional):
             for condition, body in piece.branches:
                 if condition is not None:
@@ -255,19 +291,23 @@ def cleaned(pieces: Pieces, clean: Callable[[str], str]) -> Pieces:
         if is_text:
             found.append(clean("".join(texts(tuple(row)))))
         else:
-            found += [_cleaned_branches(piece, clean) for piece in row if isinstance(piece, Conditional)]
+            found += [_cleaned(piece, clean) for piece in row if isinstance(piece, (Conditional, Unrolled))]
     return tuple(found)
 
 
-def _cleaned_branches(conditional: Conditional, clean: Callable[[str], str]) -> Conditional:
-    return Conditional(tuple((condition, cleaned(body, clean)) for condition, body in conditional.branches))
+def _cleaned(piece: Conditional | Unrolled, clean: Callable[[str], str]) -> Conditional | Unrolled:
+    if isinstance(piece, Unrolled):
+        return Unrolled(piece.variable, piece.counted, cleaned(piece.pieces, clean))
+    return Conditional(tuple((condition, cleaned(body, clean)) for condition, body in piece.branches))
 
 
 def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
     """The text of a variant, whose constants decide what is left.
 
-    >>> resolve(parse("sample", "#if ROWS == 2\nfn two() {}\n#endif\n").pieces, {"ROWS": "2u"})
+    >>> resolve(parse("sample", "#if ROWS == 2\\nfn two() {}\\n#endif\\n").pieces, {"ROWS": "2u"})
     'fn two() {}\\n'
+    >>> resolve(parse("sample", "#unroll i < ROWS\\nlet x$i = $iu;\\n#endunroll\\n").pieces, {"ROWS": "2u"})
+    'let x0 = 0u;\\nlet x1 = 1u;\\n'
     """
     if len(pieces) == 1 and isinstance(pieces[0], str):
         return pieces[0]
@@ -280,4 +320,7 @@ def resolve(pieces: Pieces, constants: Mapping[str, Any]) -> str:
                 if condition is None or condition.holds(str(constants[condition.name])):
                     found.append(resolve(body, constants))
                     break
+        elif isinstance(piece, Unrolled):
+            text, count = resolve(piece.pieces, constants), int(str(constants[piece.counted.name]).rstrip("u"))
+            found += [text.replace(f"${piece.variable}", str(each)) for each in range(count)]
     return "".join(found)

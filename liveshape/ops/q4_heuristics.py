@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from liveshape.graph import Limits, Shape
+from liveshape.graph.limits import MatrixShape
 from liveshape.ops.shapes import ceil_div
 
 FEW_ROWS = 16  # up to here a layer is bound by the bandwidth of the weight, which is read once for eight rows
@@ -60,6 +61,12 @@ COMBINE_COST = 40  # of one more dispatch
 MIN_LARGE_SPLIT_DEPTH = 128  # of a large tile
 MAX_PARTIAL_SUMS = 1 << 24  # of all splits
 MAX_SPLIT_ROWS = MAX_PARTIAL_SUMS // (2 * LARGE_TILE)
+
+MIN_MATRIX_ROWS = 16  # from so many on matrix units are faster, though the weight is unpacked for them
+MAX_MATRIX_WEIGHT = 1 << 28  # elements of a weight: unpacked it takes twice as many bytes
+MATRIX_STEP = 32  # of the depth, that a tile stages
+MATRIX_SPLIT_DEPTH = 256  # of each split, at least
+MATRIX_LANES = 32  # of the subgroups that the kernels are written for
 
 
 def is_few(rows: int, int8: bool, limits: Limits) -> bool:
@@ -286,6 +293,58 @@ def int8_tile_config(rows: int, columns: int) -> dict[str, Any]:
 def _tile_threads(rows: int) -> int:
     """Threads down a small tile, each with four rows."""
     return 2 if rows <= 8 else 4 if rows <= 16 else 8
+
+
+def matrix_shape(limits: Limits) -> MatrixShape | None:
+    """The matrices that products of halves take, where the user permits them and the device has such."""
+    if not limits.half_inputs or limits.subgroup != MATRIX_LANES or limits.one_order:
+        return None
+    halves = (each for each in limits.matrices if (each.input, each.result) == ("f16", "f32"))
+    return max((each for each in halves if each.m == each.n == each.k), key=lambda each: each.m, default=None)
+
+
+def takes_matrices(rows: int, columns: int, depth: int, group: int, limits: Limits) -> bool:
+    """Whether a layer of up to so many rows may take matrix units: whole steps of the depth, a scale for eight."""
+    aligned = columns % 4 == 0 and depth % MATRIX_STEP == 0 and group % 8 == 0
+    sizes = rows >= MIN_MATRIX_ROWS and 0 < columns * depth <= MAX_MATRIX_WEIGHT
+    return aligned and sizes and 2 * columns * depth <= limits.max_binding_bytes and matrix_shape(limits) is not None
+
+
+def matrix_tile_config(rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of matrix units, and split-K: 128 by 128 where they fill the device, else 64 by 64 or 32 by 64."""
+    shape = matrix_shape(limits)
+    assert shape is not None
+    large = ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
+    down = LARGE_TILE if rows > LARGE_ROWS and large >= 2 * MULTIPROCESSORS else 64 if rows > 32 else 32
+    across, step = (LARGE_TILE, 32) if down == LARGE_TILE else (64, 64 if depth % 64 == 0 else 32)
+    tiles, splits = ceil_div(rows, down) * ceil_div(columns, across), 1
+    if tiles < MULTIPROCESSORS:
+        splits = max(1, min(MAX_SPLITS, 2 * MULTIPROCESSORS // tiles, depth // MATRIX_SPLIT_DEPTH))
+    threads, subgroups = 4 * MATRIX_LANES, 2 if down > 32 else 1
+    config = {
+        "WG": threads,
+        "MATRIX_ROWS": shape.m,
+        "MATRIX_COLUMNS": shape.n,
+        "MATRIX_DEPTH": shape.k,
+        "SUBGROUPS_DOWN": subgroups,
+        "BLOCKS_DOWN": down // subgroups // shape.m,
+        "BLOCKS_ACROSS": across // (4 // subgroups) // shape.n,
+        "BLOCKS_DEEP": step // shape.k,
+        "ROW_LOADS": down * step // 8 // threads,
+        "COLUMN_LOADS": across * step // 8 // threads,
+        "groups": tiles,
+    }
+    return config, splits
+
+
+@lru_cache(maxsize=1024)  # of bounds, which are the same at every call
+def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> int:
+    """Partial sums of matrix tiles of every split, at the number of rows with most of them."""
+    most = 0
+    for each in {min(rows, 32), min(rows, 64), *range(128, min(rows, MULTIPROCESSORS * 128) + 128, 128)}:
+        _, splits = matrix_tile_config(each, columns, depth, limits)
+        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
+    return most
 
 
 def large_tile_config(rows: int, columns: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Q4Kernels(NamedTuple):
     int8_large_tiles: Kernel
     quantizing_gemv: Kernel  # every workgroup quantizes the row of floats in its prologue
     normed_quantizing_gemv: Kernel
+    matrix_tiles: Kernel  # rows and weight as halves, by matrix units
     combine_splits: Kernel  # the partial sums of split-K
 
     @classmethod
@@ -49,6 +50,7 @@ class Q4Kernels(NamedTuple):
             int8_large_tiles=floats.int8_large_tiles if floats else load("int8_large_tiles"),
             quantizing_gemv=load("quantizing_gemv"),
             normed_quantizing_gemv=load("quantizing_gemv", NORM="rms"),
+            matrix_tiles=floats.matrix_tiles if floats else load("matrix_tiles"),
             combine_splits=load("combine_splits"),
         )
 

@@ -23,6 +23,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
+    MIN_MATRIX_ROWS,
     QUANT_GROUP,
     few_rows_config,
     gemv_config,
@@ -33,8 +34,11 @@ from liveshape.ops.q4_heuristics import (
     is_gemv,
     is_large,
     large_tile_config,
+    matrix_sums_bound,
+    matrix_tile_config,
     partial_sums_bound,
     split_k_of,
+    takes_matrices,
     tile_config,
 )
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
@@ -55,6 +59,8 @@ class Norm(NamedTuple):
 
 FAKE_QUANTIZE_ROWS = Kernel.load("quantization/fake_quantize_rows")
 QUANTIZE_ROWS = Kernel.load("quantization/quantize_rows")
+HALF_ROWS = Kernel.load("quantization/half_rows")
+HALF_WEIGHT = Kernel.load("q4/half_weight")
 QUANTIZE_ROWS_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
 ONE_GROUP = 1 << 30
@@ -201,6 +207,11 @@ def q4_product(
         quantized = yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape))
     limits: Limits = yield GetLimits()
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
+    max_rows, columns = prod(x.max_shape[:-1]), weight.shape[0]
+    halved: Halved | None = None
+    if not int8 and norm is None and takes_matrices(max_rows, columns, depth, group, limits):
+        halved = yield from _halved(max_rows, columns, depth)
+        room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
     scale_stride = 0 if high_first else prod(scales.shape[1:])
     _check(depth, x, weight, scales, group, scale_stride, bias)
@@ -217,7 +228,9 @@ def q4_product(
     if quantized is not None:
         yield from quantize_rows(x, None, None, quantized)
         product = product._replace(x=quantized)
-    if is_few(rows, int8, limits):
+    if halved is not None and rows >= MIN_MATRIX_ROWS:
+        yield from _matrix_tiles(product, halved, partial_sums)
+    elif is_few(rows, int8, limits):
         yield _int8_few_rows(product) if int8 else _few_rows(product)
     else:
         yield from _tiles(product, partial_sums, int8)
@@ -347,6 +360,46 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     tiles["groups"] = tiles["groups"] * splits
     yield product._replace(outs=(partial_sums,), epilogue={}).dispatch(split, **loads, **tiles)
     yield product._replace(x=partial_sums).dispatch(kernels.combine_splits, threads=rows * ceil_div(columns, 4))
+
+
+# Of a layer whose weight is unpacked: whatever it was packed as, one variant serves it.
+_UNPACKED = {"BITS": 8, "MINIMA": False, "HIGH_FIRST": False, "SCALES_ALIGNED": True, "GROUP": QUANT_GROUP}
+
+
+class Halved(NamedTuple):
+    """Scratch for both factors of a product as halves, and what columns and rows of them were divided by."""
+
+    x: LiveTensor
+    weight: LiveTensor
+    factors: LiveTensor
+
+
+def _halved(rows: int, columns: int, depth: int) -> Generator[Scratch, Any, Halved]:
+    x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (2 * rows * depth,))
+    weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (2 * columns * depth,))
+    factors: LiveTensor = yield Scratch("float32", (columns + ceil_div(rows, 4) * 4,))
+    return Halved(x, weight, factors)
+
+
+def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) -> Iterator[Dispatch]:
+    """GEMM by matrix units: both factors as halves, then tiles, with split-K where they are few."""
+    rows, columns, depth = product.sizes()
+    weight, scales, bias = product.operands
+    loads = {name: value for name, value in product.float_loads().items() if name != "VEC"}
+    yield HALF_ROWS(halved.x, halved.factors, product.x, rows=rows, depth=depth, first_factor=columns, groups=rows)
+    unpacked = {name: value for name, value in product.layer.items() if name not in ("rows", "splits", "BIAS")}
+    count = ceil_div(columns, 4)
+    yield HALF_WEIGHT(halved.weight, halved.factors, weight, scales, **unpacked, **loads, groups=count)
+    tiles, splits = matrix_tile_config(rows, columns, depth, product.limits)
+    layer = product.layer | _UNPACKED | {"scale_stride": columns, "splits": splits}
+    tiles["groups"] = tiles["groups"] * splits
+    ours = product._replace(x=halved.x, operands=(halved.weight, halved.factors, bias), layer=layer)
+    if splits == 1:
+        yield ours.dispatch(product.kernels.matrix_tiles, **tiles)
+        return
+    yield ours._replace(outs=(partial_sums,), epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
+    combined = product._replace(x=partial_sums, layer=product.layer | {"splits": splits})
+    yield combined.dispatch(product.kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
 def _depth(width: int, int8: bool) -> int:

@@ -1,12 +1,5 @@
-// What all kernels of a 4-bit linear layer share: the weight is [N, K] in nibbles, eight to a word, offset by 8, or in
-// bytes with a sign; a scale belongs to GROUP neighbours of the depth of one column and lies in [K / GROUP, N], or in
-// [K / GROUP, 2, N] with the minimum that is added to each of these.
-override BITS: u32 = 4; // of a weight, 4 or 8
-override MINIMA: bool = false;
-override HIGH_FIRST: bool = false; // whether even places of the depth lie in the high nibbles
-override SCALES_ALIGNED: bool = true; // whether the scales of four columns begin at a vector
+// What all kernels of a 4-bit linear layer share: see q4/scales.wgsl for its weight.
 override BIAS: bool = false;
-override GROUP: u32 = 32; // neighbours of the depth with one scale
 
 struct Params {
     rows: u32, // M
@@ -30,34 +23,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read> scales: array<vec4<TScale>>;
 @group(0) @binding(3) var<storage, read> bias: array<TBias>;
 
+#include q4/scales
+
 var<private> split: u32; // of the depth, that the sums are of
-
-fn scale_one(i: u32) -> f32 {
-    return f32(scales[i / 4u][i % 4u]);
-}
-
-fn four_from(i: u32, column: u32) -> vec4<f32> {
-    if (SCALES_ALIGNED) {
-        return vec4<f32>(scales[i / 4u]);
-    }
-    let most = params.columns - 1u - column;
-    return vec4<f32>(
-        scale_one(i), scale_one(i + min(1u, most)), scale_one(i + min(2u, most)), scale_one(i + min(3u, most)),
-    );
-}
-
-// The scales of four neighbouring columns at a place of the depth.
-fn scale_four(column: u32, k: u32) -> vec4<f32> {
-    return four_from(k / GROUP * params.scale_stride + column, column);
-}
-
-// And their minima, if there are such.
-fn minimum_four(column: u32, k: u32) -> vec4<f32> {
-    if (MINIMA) {
-        return four_from(k / GROUP * params.scale_stride + params.scale_stride / 2u + column, column);
-    }
-    return vec4<f32>();
-}
 
 fn with_bias(column: u32, product: f32) -> f32 {
     if (BIAS) {
