@@ -56,7 +56,7 @@ fn met_along(axis: u32, pixels: vec4<i32>, tap: u32) -> vec4<i32> {
         met = reached / stride;
         inside = met * stride == reached;
     }
-    inside &= met >= vec4<i32>() & met < vec4<i32>(i32(params.size[axis]));
+    inside &= (met >= vec4<i32>()) & (met < vec4<i32>(i32(params.size[axis])));
     return select(vec4<i32>(-1), met, inside);
 }
 

@@ -27,7 +27,7 @@ fn each(i: u32) {
         var word = 0u;
         for (var k = 0u; k < 4u; k++) {
             let place = u32(walk_both(min(4u * i + k, params.elements - 1u)).x);
-            word |= (x[place / 4u] >> (place % 4u * 8u) & 0xffu) << (k * 8u);
+            word |= ((x[place / 4u] >> (place % 4u * 8u)) & 0xffu) << (k * 8u);
         }
         out[i] = word;
     }

@@ -44,7 +44,7 @@ fn each(i: u32) {
         let place = origin(i32(4u * at + k));
         if (place != INVALID) {
             let shift = k * 8u;
-            word = (word & ~(0xffu << shift)) | ((x[place / 4u] >> (place % 4u * 8u) & 0xffu) << shift);
+            word = (word & ~(0xffu << shift)) | (((x[place / 4u] >> (place % 4u * 8u)) & 0xffu) << shift);
         }
     }
     out[at] = word;

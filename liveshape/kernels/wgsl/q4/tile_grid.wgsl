@@ -12,9 +12,10 @@ fn main(
     // Tiles of one band of columns are neighbours, so that its part of the weight stays in the cache. There are more
     // tiles than workgroups only where the device clamps the latter.
     for (var i = group_index(group, grid); i < row_tiles * column_tiles * params.splits; i += grid.x * grid.y * grid.z) {
-        split = i / (row_tiles * column_tiles);
+        let tile_split = i / (row_tiles * column_tiles);
+        split = tile_split; // not read here: WGSL takes no private variable for uniform, and there are barriers below
         let place = i % (row_tiles * column_tiles);
-        let first = min(split * share, steps);
+        let first = min(tile_split * share, steps);
         let last = min(first + share, steps);
         compute(thread, place % row_tiles * ROWS * 4u, place / row_tiles * COLUMNS * 4u, first, last);
     }

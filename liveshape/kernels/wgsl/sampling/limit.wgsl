@@ -184,13 +184,14 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    row = group_index(group, grid);
-    if (row >= params.rows) {
+    let own_row = group_index(group, grid);
+    if (own_row >= params.rows) {
         return;
     }
-    start = row * params.count;
+    row = own_row; // not read here: WGSL takes no private variable for uniform, and there are barriers below
+    start = own_row * params.count;
 #if SETTINGS == by_row
-    let own = settings_of(group_index(group, grid));
+    let own = settings_of(own_row);
     if (!is_limited(own)) {
         return;
     }
@@ -229,6 +230,6 @@ fn main(
         key = max(key, key_of(whole.x + log(params.min_p)));
     }
     if (thread == 0u) {
-        limit[row] = bitcast<i32>(key);
+        limit[own_row] = bitcast<i32>(key);
     }
 }
