@@ -25,6 +25,7 @@ from rich.progress import track
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.kernels import Variant
 from liveshape.kernels.requests import Read
 from liveshape.llm.language_model import LanguageModel
 from liveshape.plan.compiling import compile
@@ -34,7 +35,7 @@ from liveshape.run.host import compile_with_host
 from liveshape.runtime import Runtime
 from tests.ops.cases import CASES
 from tests.support.exporting import CACHE
-from tests.support.graphs import build, flat_specs
+from tests.support.graphs import OpCase, build, flat_specs
 from tests.support.paper import PaperDevice
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,7 @@ DEVICES = {
     "software": Limits(max_invocations=32, max_cooperating_threads=4),
     "least": Limits(half=False, max_binding_bytes=1 << 16, max_buffer_bytes=1 << 17),
 }
+Planned = tuple[Any, set[Variant]]  # what is digested as `plan`, and the kernels that `text` is made of
 SIZES = (1, 2, 7, 16)  # live lengths of programs, beside the bound
 POSITIONS = (0, 9)
 
@@ -104,16 +106,16 @@ def resized(live: PlanState, storages: Numbers, sizes: dict[Any, Any], number: i
     return steps(live, storages)
 
 
-def halves(plan: Plan, live: PlanState, walks: Iterator[tuple[dict[Any, Any], int]]) -> dict[str, Any]:
-    """The plan and the text, both to be digested."""
+def walked(plan: Plan, live: PlanState, walks: Iterator[tuple[dict[Any, Any], int]]) -> Planned:
+    """A plan at live sizes, and its kernels: those that are compiled at load, and those that were taken."""
     storages = Numbers()
     memory = layout(plan, storages)
     found = [resized(live, storages, sizes, number) for sizes, number in walks]
-    text = sorted({text_of(variant.source) for variant in plan.kernels})
-    return {"plan": [memory, found], "text": text}
+    taken = {variant for node in live.nodes for route in node.group.routes for variant, _ in route}
+    return [memory, found], taken.union(plan.kernels)
 
 
-def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
+def of_graph(graph: Graph, limits: Limits) -> Planned:
     """A program at its bound and below, all dynamic dimensions at once."""
     plan = compile_with_host(graph, limits)
 
@@ -126,35 +128,33 @@ def of_graph(graph: Graph, limits: Limits) -> dict[str, Any]:
             for number in POSITIONS:
                 yield sizes | dict.fromkeys(scalars, number), number
 
-    return halves(plan, PlanState(plan), walks())
+    return walked(plan, PlanState(plan), walks())
 
 
 def of_cases(limits: Limits) -> Iterator[tuple[str, Any]]:
     """Every operator case."""
     for case in CASES:
+        yield f"case {case.name}", lambda case=case: of_case(case, limits)
 
-        def made(case: Any = case) -> dict[str, Any]:
-            graph = build(case, max(case.sizes))
-            plan = compile(graph, limits, Choices(warm=False))
 
-            def walks() -> Iterator[tuple[dict[Any, Any], int]]:
-                for size in (*case.sizes, *reversed(case.sizes)):
-                    specs = zip(graph.inputs, flat_specs(case.args_at(size)), strict=True)
-                    yield (
-                        {
-                            value: tuple(spec.shape) if isinstance(value, Tensor) else spec.value
-                            for value, spec in specs
-                            if isinstance(value, (Tensor, SymInt))
-                        },
-                        0,
-                    )
+def of_case(case: OpCase, limits: Limits) -> Planned:
+    """An operator case at its sizes, up and down."""
+    graph = build(case, max(case.sizes))
+    plan = compile(graph, limits, Choices(warm=False))
 
-            live = PlanState(plan)
-            found = halves(plan, live, walks())
-            kernels = {variant for node in live.nodes for route in node.group.routes for variant, _ in route}
-            return found | {"text": sorted(text_of(variant.source) for variant in kernels)}
+    def walks() -> Iterator[tuple[dict[Any, Any], int]]:
+        for size in (*case.sizes, *reversed(case.sizes)):
+            specs = zip(graph.inputs, flat_specs(case.args_at(size)), strict=True)
+            yield (
+                {
+                    value: tuple(spec.shape) if isinstance(value, Tensor) else spec.value
+                    for value, spec in specs
+                    if isinstance(value, (Tensor, SymInt))
+                },
+                0,
+            )
 
-        yield f"case {case.name}", made
+    return walked(plan, PlanState(plan), walks())
 
 
 def of_programs(limits: Limits) -> Iterator[tuple[str, Any]]:
@@ -168,18 +168,24 @@ def of_programs(limits: Limits) -> Iterator[tuple[str, Any]]:
             )
 
 
-def of_program(path: Path, limits: Limits, activations: str) -> dict[str, Any]:
+def of_program(path: Path, limits: Limits, activations: str) -> Planned:
     device = PaperDevice(limits)
     data = sorted(path.parent.glob(f"{path.stem}*.ptd"))
-    found: dict[str, Any] = {"plan": [], "text": []}
+    plans: list[Any] = []
+    kernels: set[Variant] = set()
     with Runtime(device, activations=activations).load_program(path, data_path=data or None) as program:
         for name in sorted(program.method_names):
-            made = of_graph(program.graph(name), limits)
-            found = {half: found[half] + [made[half]] for half in found}
+            found: Any
+            try:
+                found, used = of_graph(program.graph(name), limits)
+            except LiveshapeError as error:  # int8 of a method without layers
+                found, used = f"{type(error).__name__}: {error}", set()
+            plans.append(found)
+            kernels |= used
     try:
         model = LanguageModel.load(path, device=device, activations=activations, half_cache=activations == "int8")
     except LiveshapeError:
-        return found
+        return plans, kernels
     plan = model._engine.executor.plan
     tokens, position = plan.graph.inputs
 
@@ -189,9 +195,9 @@ def of_program(path: Path, limits: Limits, activations: str) -> dict[str, Any]:
             for number in POSITIONS:
                 yield {tokens: (1, rows), position: (min(position.max_shape[0], rows),)}, number
 
-    made = halves(plan, PlanState(plan), walks())
+    found, used = walked(plan, PlanState(plan), walks())
     model.close()
-    return {half: found[half] + [made[half]] for half in found}
+    return [*plans, found], kernels | used
 
 
 def jobs() -> Iterator[tuple[str, Any]]:
@@ -203,10 +209,10 @@ def jobs() -> Iterator[tuple[str, Any]]:
 def attempted(made: Any) -> dict[str, Any]:
     """The result of a job, or its error: refusals are compared as well."""
     try:
-        found: dict[str, Any] = made()
+        plan, kernels = made()
     except LiveshapeError as error:
         return {"plan": f"{type(error).__name__}: {error}", "text": ""}
-    return found
+    return {"plan": plan, "text": sorted({text_of(variant.source) for variant in kernels})}
 
 
 def compared(before: dict[str, Any], after: dict[str, Any]) -> int:

@@ -14,6 +14,14 @@ from liveshape.device.library import NativeCalls
 from liveshape.kernels import Variant
 
 
+def is_checked(variant: Variant) -> bool:
+    """Whether the indices of a kernel variant are checked.
+
+    Example: `is_checked(variant)`.
+    """
+    return not variant.kernel.unchecked and os.environ.get("LIVESHAPE_UNCHECKED", "0") in ("", "0")
+
+
 def create_module(device: Any, variant: Variant, native: NativeCalls | None) -> Any:
     """Create a GPUShaderModule for a kernel variant.
 
@@ -33,7 +41,6 @@ def create_module(device: Any, variant: Variant, native: NativeCalls | None) -> 
     descriptor = ffi.new("WGPUShaderModuleDescriptor *")
     descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
     descriptor.label.data, descriptor.label.length = name_data, len(name)
-    unchecked = variant.kernel.unchecked or os.environ.get("LIVESHAPE_UNCHECKED", "0") not in ("", "0")
-    checks = lib.WGPUShaderRuntimeChecks_None if unchecked else lib.WGPUShaderRuntimeChecks_BoundsChecks
+    checks = lib.WGPUShaderRuntimeChecks_BoundsChecks if is_checked(variant) else lib.WGPUShaderRuntimeChecks_None
     handle = native.calls.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
     return native.classes.GPUShaderModule(label, handle, device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from liveshape.errors import PlanError
+from liveshape.kernels.accesses import accesses
 
 
 def segment_functions(name: str, writes: bool, element: str, count: int, per_segment: int, rounds: bool = False) -> str:
@@ -46,29 +46,19 @@ def _rounding(name: str, element: str) -> str:
 def use_segment_functions(text: str, name: str) -> str:
     """Rewrite `name[i]` to its accessor and `name[i] = v;` to its setter."""
     pieces, cursor = [], 0
-    for match in re.finditer(rf"\b{name}\[", text):
-        if match.start() < cursor:
+    for access in accesses(text, (name,)):
+        if access.start < cursor:
             continue
-        end = _closing(text, match.end() - 1)
-        index = use_segment_functions(text[match.end() : end], name)
-        pieces.append(text[cursor : match.start()])
-        assignment = re.match(r"\s*=(?!=)", text[end + 1 :])
+        index = use_segment_functions(access.index, name)
+        pieces.append(text[cursor : access.start])
+        assignment = re.match(r"\s*=(?!=)", text[access.end :])
         if assignment:
-            start = end + 1 + assignment.end()
+            start = access.end + assignment.end()
             stop = text.index(";", start)
             pieces.append(f"{name}_put({index}, {use_segment_functions(text[start:stop], name).strip()})")
             cursor = stop
         else:
             pieces.append(f"{name}_at({index})")
-            cursor = end + 1
+            cursor = access.end
     pieces.append(text[cursor:])
     return "".join(pieces)
-
-
-def _closing(text: str, opening: int) -> int:
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += {"[": 1, "]": -1}.get(text[position], 0)
-        if depth == 0:
-            return position
-    raise PlanError("unbalanced brackets in a kernel's text")

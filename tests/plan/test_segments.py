@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
-from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
 
-import liveshape.ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Limits
 from liveshape.graph.limits import binding_parts, segment_bytes
-from liveshape.kernels import Kernel, Variant
 from liveshape.kernels.preprocessor import texts
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.support.chains import Chain
-
-assert liveshape.ops.OPS  # importing the operators loads their kernels
-KERNELS = {each.name: each for each in gc.get_objects() if isinstance(each, Kernel) and each.name != "sample"}
-PLAIN = frozenset({"f32", "f16", "i32", "u32"})
+from tests.support.kernels import KERNELS, default_variants
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
@@ -33,29 +25,8 @@ def test_every_binding_of_every_kernel_can_be_split_and_rounded(name: str) -> No
         device = open_device(limits=replace(device.limits, subgroup=4))
     if kernel.needs_half and not device.limits.half:
         return  # no plan for this device has it
-    types = {
-        binding.element: kernel.allowed.get(binding.element, ("f32",))[0]
-        for binding in kernel.bindings
-        if binding.element not in PLAIN
-    }
-    constants: dict[str, Any] = {
-        word: f"{value}u" if kind == "u32" and isinstance(value, int) else value
-        for word, (kind, value) in kernel.constants.items()
-    }
-    if kernel.vectored:
-        constants["VEC"] = 4 if "quantized" in kernel.others else 1  # rows are quantized by vec4s
-    chosen = (tuple(types.items()), tuple(constants.items()))
-    for split, subgroup in product(range(len(kernel.bindings)), (0, 4) if kernel.has_subgroup_text else (0,)):
-        segments = tuple(2 if place == split else 1 for place in range(len(kernel.bindings)))
-        variant = Variant(kernel, *chosen, segments, 1 << 20, kernel.group_size, subgroup=subgroup)
+    for variant in default_variants(kernel, subgroup=4):
         device._device.create_shader_module(code=variant.source)
-    rounds = tuple(
-        binding.writes and types.get(binding.element, binding.element) == "f32" for binding in kernel.bindings
-    )
-    for count in (1, 2) if any(rounds) else ():
-        segments = tuple(count if each else 1 for each in rounds)
-        row = (*chosen, segments, 1 << 20, kernel.group_size)
-        device._device.create_shader_module(code=Variant(kernel, *row, rounds=rounds).source)
 
 
 @pytest.mark.parametrize("limit", [1000, 1008, 1024, 2992, 3008, 4096, 5000])

@@ -3,7 +3,7 @@
 const GROUP_SHUFFLED: u32 = min(SUBGROUP, WG); // threads of a subgroup
 const GROUP_SUBGROUPS: u32 = WG / GROUP_SHUFFLED; // whose partial sums meet in memory
 
-var<workgroup> sums: array<f32, GROUP_SUBGROUPS>;
+var<workgroup> group_sums: array<f32, GROUP_SUBGROUPS>;
 
 fn workgroup_sum(thread: u32, mine: f32) -> f32 {
     var total = mine;
@@ -11,27 +11,27 @@ fn workgroup_sum(thread: u32, mine: f32) -> f32 {
         total += subgroupShuffleXor(total, step);
     }
     if (thread % GROUP_SHUFFLED == 0u) {
-        sums[thread / GROUP_SHUFFLED] = total;
+        group_sums[thread / GROUP_SHUFFLED] = total;
     }
     workgroupBarrier();
-    total = sums[0];
+    total = group_sums[0];
     for (var i = 1u; i < GROUP_SUBGROUPS; i++) {
-        total += sums[i];
+        total += group_sums[i];
     }
     return total;
 }
 #else
-var<workgroup> sums: array<f32, WG>;
+var<workgroup> group_sums: array<f32, WG>;
 
 fn workgroup_sum(thread: u32, mine: f32) -> f32 {
-    sums[thread] = mine;
+    group_sums[thread] = mine;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (thread < half) {
-            sums[thread] += sums[thread + half];
+            group_sums[thread] += group_sums[thread + half];
         }
     }
     workgroupBarrier();
-    return sums[0];
+    return group_sums[0];
 }
 #endif

@@ -1,0 +1,62 @@
+"""WGSL as Tint takes it, the compiler of Dawn and of Chrome: `enable subgroups;` where a text needs it, which naga
+refuses, and indices that are clamped in the text itself.
+
+Dawn bounds-checks all modules of a device or none. Devices are opened without (toggle `disable_robustness`), and the
+kernels whose file does not say why they need no checks get them here, as wgpu-native gives them. Every array at module
+scope is clamped: storage bindings, whose lengths are those of a call, and the arrays of a workgroup or a thread. Left
+alone are vectors, local arrays and the arrays of Params: kernels index these by constants, by counters of loops that
+end at a constant, by the low bits of a number (`[i & 3u]`), or by a dimension below the rank that planning packs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from liveshape.device.shaders import is_checked
+from liveshape.kernels import Variant
+from liveshape.kernels.accesses import accesses
+
+_SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\s*\(|@builtin\(\s*subgroup_")
+_RUNTIME_SIZED = re.compile(r"\bvar<\s*storage\b[^>]*>\s*(\w+)\s*:\s*array<")
+_SIZED = re.compile(r"\bvar<\s*(?:workgroup|private)\s*>\s*(\w+)\s*:\s*array<\s*\w+(?:<[^;]*?>)?\s*,\s*([^;]+)>\s*[;=]")
+
+
+def tint_source(variant: Variant) -> str:
+    """The WGSL of a kernel variant for Tint, with its indices clamped unless they need no checks.
+
+    Example: `device.create_shader_module(code=tint_source(variant), label=variant.label)`.
+    """
+    text = with_extensions(variant.source)
+    return clamped(text) if is_checked(variant) else text
+
+
+def with_extensions(text: str) -> str:
+    """The text with the `enable` directive of subgroups, if it uses them.
+
+    >>> with_extensions("fn f() -> u32 { return subgroupAdd(1u); }")
+    'enable subgroups;\\nfn f() -> u32 { return subgroupAdd(1u); }'
+    """
+    return f"enable subgroups;\n{text}" if _SUBGROUPS.search(text) else text
+
+
+def clamped(text: str) -> str:
+    """The text with every index into an array at module scope held below its length.
+
+    An index below zero is a large u32. No binding is empty, so there always is a last element.
+
+    >>> clamped("var<private> held: array<f32, 8>; fn f(i: i32) -> f32 { return held[i]; }")
+    'var<private> held: array<f32, 8>; fn f(i: i32) -> f32 { return held[min(u32(i), u32(8) - 1u)]; }'
+    """
+    lengths = {name: f"arrayLength(&{name})" for name in _RUNTIME_SIZED.findall(text)}
+    lengths |= {name: f"u32({length.strip()})" for name, length in _SIZED.findall(text)}
+    return _clamped(text, lengths) if lengths else text
+
+
+def _clamped(text: str, lengths: Mapping[str, str]) -> str:
+    pieces, cursor = [], 0
+    for name, index, start, end in accesses(text, lengths):
+        pieces.append(f"{text[cursor:start]}{name}[min(u32({_clamped(index, lengths)}), {lengths[name]} - 1u)]")
+        cursor = end
+    pieces.append(text[cursor:])
+    return "".join(pieces)
