@@ -132,6 +132,7 @@ def _add_llamacpp(document: dict[str, Any], options: argparse.Namespace) -> None
         return
     document["speeds"] |= found.speeds
     document["rows"] |= found.rows
+    document["dropped"] = found.dropped
     document["versions"]["llama.cpp"] = found.version
 
 

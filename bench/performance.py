@@ -106,6 +106,7 @@ def tables(document: Document) -> str:
         tests = list(dict.fromkeys(test for found in speeds.values() for test in found))
         cells = [[test, *(_speed(found.get(test)) for found in speeds.values())] for test in tests]
         parts.append(_table([f"{document['model']}, tokens/s", *speeds], cells))
+        parts += [_dropped(name, tests) for name, tests in document.get("dropped", {}).items()]
     if rows:
         counts = sorted({int(count) for found in rows.values() for count in found})
         cells = [[str(count), *(_cost(found, count) for found in rows.values())] for count in counts]
@@ -128,6 +129,12 @@ def tables(document: Document) -> str:
         f"`{document['command']}`\n"
     )
     return "\n".join(parts)
+
+
+def _dropped(name: str, tests: Mapping[str, float]) -> str:
+    """What a peer reached in its first run after a start, which the table is without."""
+    reached = ", ".join(f"{test} {speed:,.0f}" for test, speed in tests.items())
+    return f"{name} is measured warm; its first run after a start, dropped: {reached} tokens/s.\n"
 
 
 def _adapter(documents: Sequence[Document]) -> Iterator[str]:

@@ -243,7 +243,7 @@ def peers(given: argparse.Namespace, console: Console) -> None:
     settings = Settings(given.shape, [given.prompt], 32, [0], given.sequences, given.prompt, given.repetitions)
     for name, steps in measure(given.llamacpp, settings).rows.items():
         rates = ", ".join(f"{count}: {1e3 * count / step:,.0f}" for count, step in steps.items())
-        console.print(f"{name}, decode, tokens/s by sequences: {rates}")
+        console.print(f"{name}, decode, warm (its first run is dropped), tokens/s by sequences: {rates}")
 
 
 def main(arguments: list[str] | None = None) -> None:
