@@ -115,7 +115,7 @@ def test_the_page_comes_from_the_commands(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, over_rows = measured(tmp_path, monkeypatch)
-    assert list(found["speeds"]) == ["liveshape float32", "liveshape int8"]
+    assert list(found["speeds"]) == ["liveshape float32", "liveshape float16", "liveshape int8"]
     assert list(found["speeds"]["liveshape int8"]) == ["pp4", "tg2", "pp4 @ d8", "tg2 @ d8", "pp6"]
     assert set(found["rows"]["liveshape float32"]) == {"1", "2"}
     assert found["absent"]["llama.cpp"] == "no --llamacpp FOLDER was given"
