@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from liveshape.tools.commands.bench import deviation
 from liveshape.tools.measuring.subject import Work
 
 SHAPES = ("1b", "8b")  # that its folder can make
@@ -43,16 +44,21 @@ class Settings:
 
 @dataclass
 class Found:
-    """tokens/s of each test, and milliseconds of a decode step by batch size, for each variant."""
+    """tokens/s of each test, and milliseconds of a decode step by batch size, for each variant.
+
+    `dropped` is what the tests had reached in the run before, which does not count.
+    """
 
     version: str
     speeds: dict[str, dict[str, tuple[float, float]]]
     rows: dict[str, dict[int, float]]
+    dropped: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def measure(folder: Path, settings: Settings) -> Found:
     """Run it, on the adapter that its driver names first, each program once before it counts: its first run after a
-    start compiles shaders, and takes several times as long.
+    start compiles shaders, and takes several times as long. Of the run that counts the first repetition is dropped,
+    too: clocks fall while a program loads its model.
 
     Example: `measure(Path("llamacpp"), settings).speeds["llama.cpp Vulkan"]["pp512"]`.
     """
@@ -67,9 +73,9 @@ def measure(folder: Path, settings: Settings) -> Found:
     runs = [{"ONLY": "pp tg batch", "PP": f"{first} -d {depths}"}]
     if rest:
         runs.append({"ONLY": "pp", "PP": _joined(rest)})
-    found = Found("", {name: {} for name in VARIANTS.values()}, {})
+    found = Found("", {name: {} for name in VARIANTS.values()}, {}, {name: {} for name in VARIANTS.values()})
     for run in runs:
-        _measure_once(script, settings, {**run, "REPS": "1"})
+        cold = _measure_once(script, settings, {**run, "REPS": "1"}, dropped=0)
         tries = (_measure_once(script, settings, run) for _ in range(_TRIES))
         steady = next((each for each in tries if not _scatters(each)), None)
         if steady is None:
@@ -78,10 +84,11 @@ def measure(folder: Path, settings: Settings) -> Found:
         found.rows |= steady.rows
         for name, speeds in steady.speeds.items():
             found.speeds[name] |= speeds
+            found.dropped[name] |= {test: speed for test, (speed, _) in cold.speeds[name].items()}
     return found
 
 
-def _measure_once(script: Path, settings: Settings, run: dict[str, str]) -> Found:
+def _measure_once(script: Path, settings: Settings, run: dict[str, str], dropped: int = 1) -> Found:
     found = Found("", {}, {})
     with tempfile.TemporaryDirectory() as results:
         said = _run(script, settings, {**run, "RES": results})
@@ -90,7 +97,7 @@ def _measure_once(script: Path, settings: Settings, run: dict[str, str]) -> Foun
             lines = [line for what in ("pp", "tg") for line in _lines(Path(f"{base}.{what}.jsonl"))]
             if not lines:
                 raise NotHere(f"it gave nothing: {said}")
-            found.speeds[name] = speeds_of(lines)
+            found.speeds[name] = speeds_of(lines, dropped)
             found.version = f"{lines[0]['build_commit']} on {lines[0]['gpu_info']}"
             batches = _lines(Path(f"{base}.batch.jsonl"))
             if batches:
@@ -102,16 +109,18 @@ def _scatters(found: Found) -> bool:
     return any(deviation > mean / 2 for speeds in found.speeds.values() for mean, deviation in speeds.values())
 
 
-def speeds_of(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """tokens/s and their standard deviation from lines of llama-bench, by the row names of `liveshape bench`.
+def speeds_of(lines: Sequence[dict[str, Any]], dropped: int) -> dict[str, tuple[float, float]]:
+    """tokens/s and their standard deviation from lines of llama-bench without the first repetitions, by the row names
+    of `liveshape bench`.
 
-    >>> speeds_of([{"n_prompt": 512, "n_gen": 0, "n_depth": 64, "avg_ts": 7.0, "stddev_ts": 1.0}])
-    {'pp512 @ d64': (7.0, 1.0)}
+    >>> speeds_of([{"n_prompt": 512, "n_gen": 0, "n_depth": 64, "samples_ts": [2.0, 7.0, 7.0]}], 1)
+    {'pp512 @ d64': (7.0, 0.0)}
     """
-    return {
-        Work(line["n_prompt"], line["n_gen"], line["n_depth"]).name: (line["avg_ts"], line["stddev_ts"])
-        for line in lines
-    }
+    found = {}
+    for line in lines:
+        counted = line["samples_ts"][dropped:]
+        found[Work(line["n_prompt"], line["n_gen"], line["n_depth"]).name] = mean(counted), deviation(counted)
+    return found
 
 
 def steps_of(lines: Sequence[dict[str, Any]], sizes: int) -> dict[int, float]:
@@ -132,7 +141,7 @@ def _run(script: Path, settings: Settings, more: dict[str, str]) -> str:
         "MODELS": settings.shape,
         "VARIANTS": " ".join(VARIANTS),
         "FA": "on",
-        "REPS": str(settings.repeats),
+        "REPS": str(settings.repeats + 1),  # the first one is dropped
         "TG": str(settings.tokens),
         "DEPTH": _joined(settings.depths),
         "BATCHES": " ".join(map(str, settings.rows)),

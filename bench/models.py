@@ -1,4 +1,4 @@
-"""docs/models.md: the model families, the perplexity of each quantization recipe, the cost of int8 activations, and
+"""docs/models.md: the model families, the perplexity of each quantization recipe, the cost of rounded activations, and
 the time and memory of an export.
 
 Results are kept in docs/models.json, a row at a time: a run that was interrupted resumes where it was.
@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import export
+from liveshape.device.backends import open_device
 from liveshape.export.model.config import Mode, Quantization
 from liveshape.export.model.families import FAMILIES
 from liveshape.export.sources.ggml_blocks import FORMATS
+from liveshape.graph.activation_kinds import ACTIVATIONS, AUTO, FLOAT16, FLOAT32, INT8, resolve_activations
 from liveshape.tools.console import size_text
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -72,13 +74,13 @@ def page(measured: dict[str, list[Row]]) -> str:
         f"{size_text(row['peak'])} |"
         for row in measured["exports"]
     ]
-    exact = {(row["model"], row["text"]): row for row in measured["activations"] if row["activations"] == "float32"}
+    exact = {(row["model"], row["text"]): row for row in measured["activations"] if row["activations"] == FLOAT32}
     rounded = [
         f"| {NAMES[row['model']]} | {row['quant']} | {row['text']}, {row['counted']} tokens | "
-        f"{exact[row['model'], row['text']]['perplexity']:.3f} | {row['perplexity']:.3f} | "
+        f"{exact[row['model'], row['text']]['perplexity']:.3f} | {row['activations']} | {row['perplexity']:.3f} | "
         f"{100 * (row['perplexity'] / exact[row['model'], row['text']]['perplexity'] - 1):+.2f}% |"
         for row in measured["activations"]
-        if row["activations"] == "int8" and (row["model"], row["text"]) in exact
+        if row["activations"] != FLOAT32 and (row["model"], row["text"]) in exact
     ]
     return "\n".join(
         [
@@ -116,13 +118,24 @@ def page(measured: dict[str, list[Row]]) -> str:
             "| --- | --- | --- | --- | --- |",
             *texts,
             "",
-            '## The perplexity of `activations="int8"`',
+            "## The perplexity of rounded activations",
             "",
-            "Perplexity by liveshape itself, of the same file with float32 and with int8 activations of its 4-bit",
-            f"layers, on the texts above: `liveshape perplexity MODEL TEXT -c {WINDOW} --activations int8`.",
+            "What the inputs of products are rounded to is the user's choice, `activations=` and `--activations`:",
             "",
-            "| model | recipe | text | float32 | int8 | cost |",
-            "| --- | --- | --- | --- | --- | --- |",
+            "- `float32`, the default of the Python API: nothing is rounded.",
+            "- `float16`: inputs of linear layers, matmul, convolution and attention of prompts may be rounded to",
+            "  float16 where the device has matrix units, a power of two per row keeping them in its range; sums are",
+            "  float32. Without matrix units it is float32, to the bit.",
+            "- `int8`: rows of 4-bit layers are quantized in groups of 32; integer sums are exact.",
+            "- `auto`, the default of `generate`, `chat`, `bench` and `profile`: float16 where the device has matrix",
+            "  units, else float32. The line that names the device says which.",
+            "",
+            "Perplexity by liveshape itself, of the same file with float32 and with rounded activations, on the texts",
+            f"above: `liveshape perplexity MODEL TEXT -c {WINDOW} --activations KIND`. float16 is measured where there",
+            "are matrix units.",
+            "",
+            "| model | recipe | text | float32 | activations | perplexity | cost |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
             *rounded,
             "",
             "## Time and memory of an export",
@@ -161,10 +174,16 @@ def measure(measured: dict[str, list[Row]]) -> None:
                 _keep(measured, "perplexities", {"text": text, "quant": mode, **row})
     asked = {(row["model"], row["text"], row["activations"]) for row in measured["activations"]}
     for model, mode, text in ROUNDED:
-        for activations in ("float32", "int8"):
+        for activations in kinds():
             if (model, text, activations) not in asked:
                 row = {"model": model, "quant": mode, "text": text, "activations": activations}
                 _keep(measured, "activations", row | perplexity_of(model, mode, text, activations))
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of activations that differ on the device: float16 is float32 where there are no matrix units."""
+    halves = resolve_activations(AUTO, open_device().limits) == FLOAT16
+    return ACTIVATIONS if halves else (FLOAT32, INT8)
 
 
 def perplexity_of(model: str, mode: Mode, text: str, activations: str) -> Row:

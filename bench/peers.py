@@ -27,7 +27,7 @@ from bench.performance import tables
 from bench.rows import command_of, costs_of, numbers
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.lower.activations import ACTIVATIONS
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.plan.cost import Cost, costs
 from liveshape.tools.commands.bench import described, deviation, rows_of
 from liveshape.tools.measuring.random_llamas import SHAPES
@@ -132,6 +132,7 @@ def _add_llamacpp(document: dict[str, Any], options: argparse.Namespace) -> None
         return
     document["speeds"] |= found.speeds
     document["rows"] |= found.rows
+    document["dropped"] = found.dropped
     document["versions"]["llama.cpp"] = found.version
 
 

@@ -39,6 +39,8 @@ TAIL = """\
 
 - `activations="float32"`, the default: activations of 4-bit layers stay float32. Weights are what the file has;
   accumulation is float32.
+- `activations="float16"`, opt-in: inputs of products may be rounded to float16 where the device has matrix units
+  (tensor cores), with sums in float32; without them it is float32.
 - `activations="int8"`, opt-in: activations of 4-bit layers are quantized to int8 in groups of 32, each with a scale of
   its own. Integer dot products are exact; sums over groups are float32. [models.md](models.md) has the cost in
   perplexity.
@@ -106,6 +108,7 @@ def tables(document: Document) -> str:
         tests = list(dict.fromkeys(test for found in speeds.values() for test in found))
         cells = [[test, *(_speed(found.get(test)) for found in speeds.values())] for test in tests]
         parts.append(_table([f"{document['model']}, tokens/s", *speeds], cells))
+        parts += [_dropped(name, tests) for name, tests in document.get("dropped", {}).items()]
     if rows:
         counts = sorted({int(count) for found in rows.values() for count in found})
         cells = [[str(count), *(_cost(found, count) for found in rows.values())] for count in counts]
@@ -128,6 +131,12 @@ def tables(document: Document) -> str:
         f"`{document['command']}`\n"
     )
     return "\n".join(parts)
+
+
+def _dropped(name: str, tests: Mapping[str, float]) -> str:
+    """What a peer reached in its first run after a start, which the table is without."""
+    reached = ", ".join(f"{test} {speed:,.0f}" for test, speed in tests.items())
+    return f"{name} is measured warm; its first run after a start, dropped: {reached} tokens/s.\n"
 
 
 def _adapter(documents: Sequence[Document]) -> Iterator[str]:

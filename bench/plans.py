@@ -25,6 +25,7 @@ from rich.progress import track
 
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.kernels import Variant
 from liveshape.kernels.requests import Read
 from liveshape.llm.language_model import LanguageModel
@@ -161,7 +162,7 @@ def of_programs(limits: Limits) -> Iterator[tuple[str, Any]]:
     """The shipped programs, and those that the tests exported: as they are, and as language models where they are."""
     files = [*sorted((ROOT / "liveshape" / "demo").rglob("*.pte")), *sorted(CACHE.glob("*.pte"))]
     for path in files:
-        for activations in ("float32", "int8"):
+        for activations in ACTIVATIONS:
             yield (
                 f"program {path.parent.name}/{path.stem} {activations}",
                 lambda path=path, activations=activations: of_program(path, limits, activations),

@@ -21,10 +21,10 @@ from rich.table import Table
 
 from bench.calls import milliseconds
 from liveshape.device.backends import open_device
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.llm.engine.engine import TOKEN, tokens_of
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.lower.activations import ACTIVATIONS
 from liveshape.tools.commands.bench import described
 from liveshape.tools.measuring.plot import lines
 from liveshape.tools.measuring.random_llamas import SHAPES
@@ -95,7 +95,7 @@ def command_of(module: str, arguments: Sequence[str] | None) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--activations", default=",".join(ACTIVATIONS), help="float32, int8 or both with a comma")
+    parser.add_argument("--activations", default=",".join(ACTIVATIONS), help="some of them, with commas")
     parser.add_argument("--rows", type=numbers, default=list(ROWS))
     parser.add_argument("--depth", type=int, default=DEPTH)
     parser.add_argument("--device")

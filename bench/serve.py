@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from bench.rows import numbers
 from bench.serve_client import RUNNING
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.llm.batch.loading import PAGE_SIZE
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.runner import BatchRunner
@@ -49,7 +50,7 @@ from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.queued_answer import LOCAL
 from liveshape.llm.serving.remote_engine import RemoteEngine
 from liveshape.llm.text.tokenizer import Tokenizer
-from liveshape.lower.activations import ACTIVATIONS
+from liveshape.program.compile_target import CompileTarget
 from liveshape.serve.running import GracefulServer, listening
 from liveshape.serve.service import Service
 from liveshape.tools.measuring.capacity import random_batch
@@ -85,18 +86,16 @@ class Asked:
 
 def runner_of(asked: Asked, device: Device) -> tuple[BatchRunner, Description]:
     """A runner of random weights."""
-    limits = replace(device.limits, one_order=asked.deterministic)
+    target = CompileTarget(device, activations=asked.activations, deterministic=asked.deterministic)
     made, description = random_batch(
         asked.shape,
-        device,
+        target,
         sequences=asked.sequences,
         context=asked.context,
         half=asked.half_cache,
-        activations=asked.activations,
         pages=-(-asked.tokens_in_all // PAGE_SIZE) + asked.sequences,
-        limits=limits,
     )
-    return BatchRunner(made, device, limits=limits), description
+    return BatchRunner(made, device, limits=target.limits), description
 
 
 def measured(runner: BatchRunner, sequences: int, prompt: int, tokens: int, seed: int) -> Found:
@@ -243,7 +242,7 @@ def peers(given: argparse.Namespace, console: Console) -> None:
     settings = Settings(given.shape, [given.prompt], 32, [0], given.sequences, given.prompt, given.repetitions)
     for name, steps in measure(given.llamacpp, settings).rows.items():
         rates = ", ".join(f"{count}: {1e3 * count / step:,.0f}" for count, step in steps.items())
-        console.print(f"{name}, decode, tokens/s by sequences: {rates}")
+        console.print(f"{name}, decode, warm (its first run is dropped), tokens/s by sequences: {rates}")
 
 
 def main(arguments: list[str] | None = None) -> None:

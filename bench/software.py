@@ -20,9 +20,9 @@ from rich.table import Table
 
 from bench.rows import numbers
 from liveshape.device.backends import open_device
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.lower.activations import ACTIVATIONS
 from liveshape.shipped import shipped_model
 
 PROMPT, TOKENS, TURNS = 64, 24, 3

@@ -22,10 +22,16 @@ SETTINGS = Settings("1b", [512, 8192], 128, [0, 512], [1, 8], 256, 2)
 STUB = """\
 #!/bin/bash
 speed=100
-scatter=1.0
+scatter=1
 # Cold, or disturbed, as often as a file says.
 cold=$(dirname "$0")/cold
 if [ -s "$cold" ]; then speed=7; scatter=$(head -1 "$cold"); sed -i 1d "$cold"; fi
+# As many repetitions as are asked for: the first one slow, the others apart by the scatter.
+samples() {
+  echo -n "[3.5"
+  for each in $(seq 2 $REPS); do echo -n ", $((speed + (each % 2) * scatter)).5"; done
+  echo -n "]"
+}
 for variant in $VARIANTS; do
   base=$RES/$MODELS.$variant
   for what in $ONLY; do
@@ -34,11 +40,11 @@ for variant in $VARIANTS; do
     pp) set -- $PP
         for prompt in ${1//,/ }; do for depth in $(echo ${3:-0} | tr , ' '); do
           echo "{\\"build_commit\\": \\"abc\\", \\"gpu_info\\": \\"a GPU\\", \\"n_prompt\\": $prompt, \\"n_gen\\": 0, \
-\\"n_depth\\": $depth, \\"avg_ts\\": $speed.5, \\"stddev_ts\\": $scatter}" >> $base.pp.jsonl
+\\"n_depth\\": $depth, \\"samples_ts\\": $(samples)}" >> $base.pp.jsonl
         done; done;;
     tg) for depth in ${DEPTH//,/ }; do
           echo "{\\"build_commit\\": \\"abc\\", \\"gpu_info\\": \\"a GPU\\", \\"n_prompt\\": 0, \\"n_gen\\": $TG, \
-\\"n_depth\\": $depth, \\"avg_ts\\": 9.0, \\"stddev_ts\\": 0.0}" >> $base.tg.jsonl
+\\"n_depth\\": $depth, \\"samples_ts\\": $(samples)}" >> $base.tg.jsonl
         done;;
     batch) for pass in 9 0.32 0.64; do for size in $BATCHES; do
           echo "{\\"pl\\": $size, \\"tg\\": 32, \\"t_tg\\": $pass}" >> $base.batch.jsonl
@@ -59,16 +65,18 @@ def test_llama_cpp_is_read_by_the_names_that_we_have(tmp_path: Path) -> None:
     found = measure(stubbed(tmp_path), SETTINGS)
     fast, slow = found.speeds.values()
     assert list(fast) == ["pp512", "pp512 @ d512", "tg128", "tg128 @ d512", "pp8192"]
-    assert fast["pp8192"] == (100.5, 1.0)
-    assert slow["pp512"] == (50.5, 1.0)
+    assert fast["pp8192"] == pytest.approx((101.0, 0.5**0.5)), "the first of three repetitions is dropped"
+    assert slow["pp512"] == pytest.approx((51.0, 0.5**0.5))
     assert found.rows["llama.cpp Vulkan"] == pytest.approx({1: 15.0, 8: 15.0}), "the first pass warms up"
     assert found.version == "abc on a GPU"
 
 
 def test_llama_cpp_is_measured_warm_and_again_where_it_scatters(tmp_path: Path) -> None:
-    (tmp_path / "cold").write_text("1.0\n9.0\n")  # the run that warms up, then one that was disturbed
-    assert measure(stubbed(tmp_path), SETTINGS).speeds["llama.cpp Vulkan"]["pp512"] == (100.5, 1.0)
-    (tmp_path / "cold").write_text("9.0\n" * 9)
+    (tmp_path / "cold").write_text("1\n9\n")  # the run that warms up, then one that was disturbed
+    found = measure(stubbed(tmp_path), SETTINGS)
+    assert found.speeds["llama.cpp Vulkan"]["pp512"] == pytest.approx((101.0, 0.5**0.5))
+    assert found.dropped["llama.cpp Vulkan"] == dict.fromkeys(found.speeds["llama.cpp Vulkan"], 3.5)
+    (tmp_path / "cold").write_text("9\n" * 9)
     with pytest.raises(NotHere, match="scatter by more than half of their mean in 3 runs"):
         measure(tmp_path, SETTINGS)
 
@@ -107,7 +115,7 @@ def test_the_page_comes_from_the_commands(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, over_rows = measured(tmp_path, monkeypatch)
-    assert list(found["speeds"]) == ["liveshape float32", "liveshape int8"]
+    assert list(found["speeds"]) == ["liveshape float32", "liveshape float16", "liveshape int8"]
     assert list(found["speeds"]["liveshape int8"]) == ["pp4", "tg2", "pp4 @ d8", "tg2 @ d8", "pp6"]
     assert set(found["rows"]["liveshape float32"]) == {"1", "2"}
     assert found["absent"]["llama.cpp"] == "no --llamacpp FOLDER was given"
@@ -121,6 +129,12 @@ def test_the_page_comes_from_the_commands(
     assert "8b" not in text.partition("## How to measure")[0], "what was not measured is not there"
     pictures = {"unet": {"liveshape": [1.5, 1e-6]}, "resnet18": {"torch CUDA": [2.5, 1e-3]}}
     assert "| unet | 1.50 (off by 1e-06) | - |" in performance.tables(found | {"vision": pictures})
+    assert "measured warm" not in text
+    dropped = {"llama.cpp Vulkan": {"pp512": 13012.4, "tg128": 9.0}}
+    assert (
+        "llama.cpp Vulkan is measured warm; its first run after a start, dropped: pp512 13,012, tg128 9 tokens/s."
+        in performance.tables(found | {"dropped": dropped})
+    )
     drawings = performance.plots(documents)
     assert [name.split("-")[0] for name in drawings] == ["decode", "rows"]
     for name, drawing in drawings.items():

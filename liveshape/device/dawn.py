@@ -35,6 +35,8 @@ _TOGGLES = (
     "disable_robustness",
     "disable_workgroup_init",  # no kernel reads workgroup memory that it did not write
 )
+# Of the elements of matrices, by their names in WGSL.
+_DTYPES = {"f16": "float16", "f32": "float32", "i8": "int8", "i32": "int32", "u8": "uint8", "u32": "uint32"}
 _MATRICES = "chromium-experimental-subgroup-matrix"
 
 if not wgpudawn.__version__.startswith(SERIES):
@@ -109,8 +111,9 @@ def _matrices(adapter: Any) -> tuple[MatrixShape, ...]:
         return ()
     found = extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ())
     return tuple(
-        MatrixShape(each["component_type"], each["result_component_type"], each["m"], each["n"], each["k"])
+        MatrixShape(_DTYPES[kind], _DTYPES[sums], each["m"], each["n"], each["k"])
         for each in found
+        if (kind := each["component_type"]) in _DTYPES and (sums := each["result_component_type"]) in _DTYPES
     )
 
 

@@ -1,18 +1,23 @@
-"""What a device allows, and what follows from it: how many bindings a tensor takes."""
+"""What a device allows, and what follows from it: which matrices may multiply, how many bindings a tensor takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MANY_THREADS = 32  # cooperating threads from which on a device is taken to have threads by the thousand
+# The dtype that products of matrices are summed in, by that of their inputs: no sum is rounded more than today's.
+_SUMS = {"float32": "float32", "float16": "float32", "int8": "int32"}
 
 
 @dataclass(frozen=True)
 class MatrixShape:
-    """A product that the matrix units of a subgroup compute: `input` [m, k] times [k, n], summed as `result`."""
+    """A product of matrices that a device computes at once: m x k times k x n of `input`, added to m x n of `result`.
 
-    input: str  # "f16", "i8", ...
-    result: str  # "f32", "i32", ...
+    Example: `MatrixShape("float16", "float32", m=16, n=16, k=16)`.
+    """
+
+    input: str
+    result: str
     m: int
     n: int
     k: int
@@ -32,11 +37,11 @@ class Limits:
     half: bool = True
     subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
-    matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; empty where there are none, or no way to them
-    # Chosen by the user, not by the device: inputs of products may be rounded to float16, where it has matrix units.
-    half_inputs: bool = False
-    # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it.
+    matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; none where it has none
+    # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it; and
+    # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
     one_order: bool = False
+    half_inputs: bool = False
 
     @property
     def has_many_threads(self) -> bool:
@@ -46,6 +51,20 @@ class Limits:
         (True, False)
         """
         return self.max_cooperating_threads >= MANY_THREADS
+
+    def matrices_of(self, dtype: str) -> tuple[MatrixShape, ...]:
+        """The matrices that may multiply inputs of a dtype, with sums in float32 or int32; none without matrix units.
+
+        >>> halves = MatrixShape("float16", "float32", 16, 16, 16)
+        >>> Limits(matrices=(halves,)).matrices_of("float16") == (halves,)  # a float16 program, as it is
+        True
+        >>> Limits(matrices=(halves,)).matrices_of("float32")  # rounding is the user's choice
+        ()
+        >>> Limits(matrices=(halves,), half_inputs=True).matrices_of("float32") == (halves,)
+        True
+        """
+        inputs = (dtype, "float16") if dtype == "float32" and self.half_inputs else (dtype,)
+        return tuple(each for each in self.matrices if each.input in inputs and each.result == _SUMS.get(each.input))
 
 
 def segment_bytes(limits: Limits) -> int:

@@ -73,6 +73,8 @@ class LanguageModel:
         not that of the file.
         `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
         `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
+        `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and
+        `"auto"` is that where it has some.
         With `deterministic` logits have the same bytes however a text is cut into calls: slower.
 
         Example: `LanguageModel.load("SmolLM2-135M-Instruct", device="nvidia")`.
@@ -95,11 +97,11 @@ class LanguageModel:
             turned = rotation_of(constants, made.description.max_context)
             options = {
                 "half_cache": half_cache,
-                "activations": activations,
+                "activations": target.activations,
                 "deterministic": deterministic,
                 "max_context": max_context,
             }
-            origin = Origin(file.name, source, program.data, activations, turned, options)
+            origin = Origin(file.name, source, program.data, target.activations, turned, options)
             return cls(Engine(made, target.device, progress, target.limits), origin)
         except UnsupportedError as error:
             _close(program, source)
@@ -125,6 +127,11 @@ class LanguageModel:
     def turn(self) -> FairLock:
         """Alias of `lock`, its former name."""
         return self.lock
+
+    @property
+    def activations(self) -> str:
+        """The kind of activations that it was loaded with, which saved KV caches carry: "auto" is resolved."""
+        return self._origin.activations
 
     @property
     def max_seq_len(self) -> int:

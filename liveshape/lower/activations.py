@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.graph.activation_kinds import ACTIVATIONS, FLOAT16, FLOAT32, INT8, check_activations
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
@@ -21,22 +22,20 @@ from liveshape.lower.rewriting import renamed
 from liveshape.ops.q4_heuristics import QUANT_GROUP, defers_norm
 from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
 
-FLOAT32, INT8 = "float32", "int8"
-ACTIVATIONS = (FLOAT32, INT8)
 _GATED = (GATED_LAYERS, RMS_NORM_LAYERS[GATED_LAYERS])
-_WEIGHTS = {FLOAT32: "uint8", INT8: INT8_ACTIVATIONS}  # the dtype of a weight says it
+_WEIGHTS = {FLOAT32: "uint8", FLOAT16: "uint8", INT8: INT8_ACTIVATIONS}  # the dtype of a weight says it
 
 
 def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
     """The same program with the activations of its 4-bit layers as the caller wants them: float32 as it says, or int8.
 
-    Rows are quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
+    float16 is the graph of float32: `Limits.half_inputs` tells operators where kernels are chosen. For int8 rows are
+    quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
     align with these keep float activations, and so do layers with weights of 8 bits.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
-    if activations not in ACTIVATIONS:
-        raise ValueError(f"activations {activations!r}: {' or '.join(ACTIVATIONS)} is possible")
+    check_activations(activations, ACTIVATIONS)
     retyped: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:

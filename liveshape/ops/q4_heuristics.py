@@ -299,8 +299,8 @@ def matrix_shape(limits: Limits) -> MatrixShape | None:
     """The matrices that products of halves take, where the user permits them and the device has such."""
     if not limits.half_inputs or limits.subgroup != MATRIX_LANES or limits.one_order:
         return None
-    halves = (each for each in limits.matrices if (each.input, each.result) == ("f16", "f32"))
-    return max((each for each in halves if each.m == each.n == each.k), key=lambda each: each.m, default=None)
+    square = (each for each in limits.matrices_of("float16") if each.m == each.n == each.k)
+    return max(square, key=lambda each: each.m, default=None)
 
 
 def takes_matrices(rows: int, columns: int, depth: int, group: int, limits: Limits) -> bool:

@@ -1,9 +1,11 @@
-"""Compile target: the device, whether host fallback is allowed, the dtype of activations, the order of sums."""
+"""Compile target: the device, whether host fallback is allowed, the kind of activations, the order of sums."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from liveshape.graph.activation_kinds import FLOAT32, check_activations, resolve_activations, with_rounding
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -15,6 +17,8 @@ class CompileTarget:
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
     `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
+    `"float16"` permits that inputs of products are rounded to float16, where the device has matrix units for them;
+    `"auto"` is that where it has, else float32.
     `deterministic` sums every row in one order, however many rows there are: slower, and the same bytes.
 
     Example: `load_program(CompileTarget("nvidia"), "model.pte")`.
@@ -26,11 +30,12 @@ class CompileTarget:
         *,
         backend: str | None = None,
         strict: bool = False,
-        activations: str = "float32",
+        activations: str = FLOAT32,
         deterministic: bool = False,
     ) -> None:
         self.strict = strict
-        self.activations = activations
+        check_activations(activations)
+        self._asked = activations
         self.deterministic = deterministic
         self._choice = device
         if backend is not None:
@@ -52,7 +57,12 @@ class CompileTarget:
         return self._opened
 
     @property
+    def activations(self) -> str:
+        """The kind of activations that was chosen, or the one that `auto` takes on the device."""
+        return resolve_activations(self._asked, self.device.limits)
+
+    @property
     def limits(self) -> Limits:
-        """What the device allows, with the order of sums that was chosen."""
-        limits = self.device.limits
+        """What the device allows, with the rounding of inputs and the order of sums that were chosen."""
+        limits = with_rounding(self.device.limits, self.activations)
         return replace(limits, one_order=True) if self.deterministic else limits

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from liveshape.errors import InputError
+from liveshape.graph.activation_kinds import check_activations
 from liveshape.llm.batch.loading import SEQUENCES
 from liveshape.llm.serving.async_engine import MAX_WAITING
 
@@ -48,6 +49,7 @@ class FleetOptions:
     grace: float = 30
 
     def __post_init__(self) -> None:
+        check_activations(self.activations)
         if min(self.sequences, self.min_replicas, self.max_replicas) < 1 or self.max_replicas < self.min_replicas:
             raise InputError(
                 f"{self.sequences} sequences on {self.min_replicas} to {self.max_replicas} replicas: at least one of "

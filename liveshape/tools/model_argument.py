@@ -100,6 +100,14 @@ def open_model(
     return model, tokenizer
 
 
+def device_text(model: LanguageModel) -> str:
+    """The device of a model and the kind of its activations, as commands print them.
+
+    Example: `print(device_text(model), file=sys.stderr)`.
+    """
+    return f"{model.device.name}, {model.activations} activations"
+
+
 def open_lookahead(
     wanted: str | None,
     device: str | None,

@@ -58,6 +58,7 @@ def test_text_to_stdout_and_speed_to_stderr(capsys: Capture, folder: Path, model
     assert "prompt:" in err
     assert "generation:" in err
     assert err.count("tokens/s") == 2
+    assert "device:     a list, auto activations\n" in err
     assert (models[0].path, models[0].asked) == (folder, "nvidia")
     assert models[0].computed == [chatty().apply_chat_template([{"role": "user", "content": "how are you?"}])]
 
@@ -81,7 +82,7 @@ def test_every_flag_arrives(capsys: Capture, folder: Path, models: list[Any]) ->
     )
     assert (document["generation_tokens"], document["finish_reason"], len(document["tokens"])) == (3, "length", 3)
     assert ANSWERS[0].startswith(document["text"])
-    assert (document["device"], models[0].activations) == ("a list", "float32")
+    assert (document["device"], document["activations"], models[0].activations) == ("a list", "auto", "auto")
     assert document["stats"]["num_generated_tokens"] == 3
     assert "system\nBe brief<" in chatty().decode(models[0].computed[0])
 
@@ -91,9 +92,13 @@ def test_activations_are_the_callers_choice(
 ) -> None:
     assert call(capsys, "generate", folder, "-p", "how?", "--activations", "int8", "--lookahead", folder)[0] == 0
     lines(monkeypatch, "q")
-    assert call(capsys, "chat", folder, "--activations", "int8")[0] == 0
-    assert [model.activations for model in models] == ["int8"] * 3
-    assert call(capsys, "generate", folder, "-p", "how?", "--activations", "int4")[0] == 2
+    code, _, err = call(capsys, "chat", folder, "--activations", "int8")
+    assert (code, "a list, int8 activations\n" in err) == (0, True)
+    assert call(capsys, "generate", folder, "-p", "how?", "--activations", "float16")[0] == 0
+    assert [model.activations for model in models] == ["int8"] * 3 + ["float16"]
+    code, _, err = call(capsys, "generate", folder, "-p", "how?", "--activations", "int4")
+    assert code == 2
+    assert "'float32', 'float16', 'int8', 'auto'" in err
 
 
 def test_who_guesses_ahead(capsys: Capture, folder: Path, models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ import os
 import struct
 import tracemalloc
 import zipfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from liveshape.errors import FormatError, InputError, StorageError
-from liveshape.llm.engine.cache_file import Expected, Saved, load, save
+from liveshape.llm.engine.cache_file import Expected, Layout, Saved, load, save
 from liveshape.run.arrays import numpy_dtype
 from liveshape.run.bfloat16 import rounded
 
@@ -102,7 +104,13 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypa
         ({"program": None}, "program is None"),
         ({"tokens": 41}, "holds 41 tokens, the context of this model is 40: load the model with --max-context 41"),
         ({"activations": "int8"}, "saved with activations='int8', this model was loaded with activations='float32'"),
-        ({"activations": None}, "saved with activations=None"),
+        (
+            {"activations": "float16"},
+            r"load the model with --activations float16 \(load\(activations='float16'\)\), or",
+        ),
+        ({"activations": "x" * 10**5}, r"saved with activations='x{56}\.\.\., this model"),
+        ({"activations": None}, "is damaged: activations is None, their kind is expected"),
+        ({"activations": ["int8"]}, r"is damaged: activations is \['int8'\]"),
         ({"tokens": -1}, "tokens is -1"),
         ({"tokens": 2**200}, "tokens is 16069"),
         ({"tokens": True}, "tokens is True"),
@@ -121,11 +129,33 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(path: Path, monkeypa
 )
 def test_a_header_that_does_not_fit_names_the_field(path: Path, changes: dict[str, Any], message: str) -> None:
     path.write_bytes(rewritten(path.read_bytes(), **changes))
-    other = changes.get("program") == "ff" or changes.get("tokens") == 41 or "activations" in changes
+    other = changes.get("program") == "ff" or changes.get("tokens") == 41 or isinstance(changes.get("activations"), str)
     kind = InputError if other else FormatError
     with pytest.raises(kind, match=message) as caught:
         load(path, EXPECTED)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(("saved_as", "loaded_as"), [("float32", "float16"), ("float16", "float32")])
+def test_a_kv_cache_of_another_dtype_says_how_to_load(tmp_path: Path, saved_as: str, loaded_as: str) -> None:
+    """Only where nothing else differs: other states say which of them do not fit."""
+
+    def layout_as(dtype: str, length: int, width: int = 3) -> Layout:
+        return (dtype, (1, length, 2, width)), ("int32", (1, length))
+
+    states = np.ones((1, 2, 2, 3), saved_as), np.ones((1, 2), np.int32)
+    save(tmp_path / "cache", Saved(PROGRAM, "float32", (1, 2), layout_as(saved_as, 2), states))
+    how = {
+        "float32": r"without --half-cache \(load\(half_cache=False\)\)",
+        "float16": r"with --half-cache \(load\(half_cache=True\)\)",
+    }
+    with pytest.raises(
+        InputError,
+        match=f"a KV cache of {saved_as}, this model was loaded with one of {loaded_as}.* {how[saved_as]}, or",
+    ):
+        load(tmp_path / "cache", replace(EXPECTED, layout=partial(layout_as, loaded_as)))
+    with pytest.raises(FormatError, match=f"does not fit: state 0 is \\['{saved_as}'"):
+        load(tmp_path / "cache", replace(EXPECTED, layout=partial(layout_as, loaded_as, width=4)))
 
 
 def headed(text: bytes) -> bytes:

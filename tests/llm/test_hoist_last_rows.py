@@ -9,10 +9,11 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Limits, SymInt, Tensor
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.llm.program.hoist_last_rows import hoist_last_rows
 from liveshape.llm.program.last_logits import keep_last_logits
 from liveshape.llm.program.token_graph import token_graph
-from liveshape.lower.activations import ACTIVATIONS, with_activations
+from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.lower.pattern_operators import VIEW
 from liveshape.tools.measuring.random_llamas import Shape, llama_graph

@@ -115,6 +115,7 @@ class FakeModel:
         self.samplings: list[Sampling] = []
         self.memory = SimpleNamespace(total=2_000_000_000)
         self.device = SimpleNamespace(name="a list", lost=False, flush=lambda: None)
+        self.activations = "float32"
         self.positional = True
         self.lookaheads: list[tuple[Any, int]] = []  # who was asked for drafts, and how long
         self.lock = FairLock()

@@ -45,6 +45,7 @@ def test_floats_are_as_the_program_says() -> None:
     chain = Chain()
     graph = chain.graph(layer(chain, chain.input((4, 64))))
     assert with_activations(graph, "float32") is graph
+    assert with_activations(graph, "float16") is graph, "limits say it, not the graph"
 
 
 def test_layers_that_can_take_int8_activations_do() -> None:
@@ -62,7 +63,7 @@ def test_layers_that_can_take_int8_activations_do() -> None:
 def test_other_words_are_refused() -> None:
     chain = Chain()
     graph = chain.graph(layer(chain, chain.input((4, 64))))
-    with pytest.raises(ValueError, match=r"activations 'int4': float32 or int8 is possible"):
+    with pytest.raises(ValueError, match=r"activations 'int4': float32, float16 or int8 is possible"):
         with_activations(graph, "int4")
 
 

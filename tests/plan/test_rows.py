@@ -13,10 +13,11 @@ import pytest
 
 from liveshape.device.protocol import Clock, Command
 from liveshape.graph import Limits
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.llm.engine.engine import TOKEN, Engine
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
-from liveshape.lower.activations import ACTIVATIONS, with_activations
+from liveshape.lower.activations import with_activations
 from liveshape.plan.layers import layers_of
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph
 from tests.support.paper import PaperDevice
@@ -28,6 +29,7 @@ DEEP = 512  # a context that one row reads in parts
 # Dispatches of a layer, up to so many rows.
 MOST_DISPATCHES = {
     "float32": {1: 6, 8: 8, MOST_ROWS: 10},
+    "float16": {1: 6, 8: 8, MOST_ROWS: 10},
     "int8": {1: 6, 8: 12, MOST_ROWS: 14},
 }
 MOST_ROUTES = 4

@@ -27,6 +27,7 @@ def test_texts_and_values_mean_the_same() -> None:
         ({"half_cache": "maybe"}, "true or false"),
         ({"gpus": "all"}, "gpus is a number"),
         ({"sequences": 0}, "at least one"),
+        ({"activations": "int4"}, "activations 'int4': float32, float16, int8 or auto is possible"),
         ({"min_replicas": 3, "max_replicas": 2}, "no less than min_replicas"),
     ],
 )

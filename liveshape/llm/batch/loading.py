@@ -66,7 +66,7 @@ def load_runner(
                 program, constants, context, target.device, half_cache, sequences, cache_bytes
             )
             turned = rotation_of(own, description.max_context)
-            origin = Origin(name, source, program.data, activations, turned)
+            origin = Origin(name, source, program.data, target.activations, turned)
             runner = BatchRunner(made, target.device, progress, target.limits, origin)
             held.pop_all()
             return runner, description

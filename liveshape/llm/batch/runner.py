@@ -33,8 +33,8 @@ _MODES = ((False, False, False), (False, False, True), (True, False, False), (Tr
 class BatchRunner:
     """One compiled graph with its weights and pool of pages on a device; `origin` is the model of its file, if any.
 
-    `limits` are those of the device, or these with `one_order`: then the logits of a sequence have the same bytes
-    whatever runs beside it and however its prompt is cut.
+    `limits` are those of the device, or these with what the user chose: with `one_order` the logits of a sequence have
+    the same bytes whatever runs beside it and however its prompt is cut.
     """
 
     def __init__(

@@ -168,10 +168,13 @@ def _check_header(header: bytes, expected: Expected) -> int:
         raise FormatError(f"is damaged: program is {_short(program)}, a checksum is expected")
     if program != expected.program:
         raise InputError(f"is of another program: {_short(program)[1:-1]}, this one is {expected.program}")
+    if not isinstance(activations, str):
+        raise FormatError(f"is damaged: activations is {_short(activations)}, their kind is expected")
     if activations != expected.activations:
         raise InputError(
             f"was saved with activations={_short(activations)}, this model was loaded with "
-            f"activations={expected.activations!r}: its states are other numbers; load the model as it was then"
+            f"activations={expected.activations!r}: its states are other numbers; load the model with --activations "
+            f"{_short(activations)[1:-1]} (load(activations={_short(activations)})), or give the text again and save it"
         )
     if type(count) is not int or not 0 <= count < _MOST_TOKENS:
         raise FormatError(f"is damaged: tokens is {_short(count)}, their number is expected")
@@ -183,11 +186,23 @@ def _check_header(header: bytes, expected: Expected) -> int:
     wanted = [[dtype, list(shape)] for dtype, shape in expected.layout(count)]
     if fields["states"] != wanted:
         found = fields["states"] if isinstance(fields["states"], list) else [fields["states"]]
+        _check_cache_dtype(found, wanted)
         place = next((at for at, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other), None)
         if place is None:
             raise FormatError(f"does not fit: it has {len(found)} states, this model has {len(wanted)}")
         raise FormatError(f"does not fit: state {place} is {_short(found[place])}, this model has {wanted[place]}")
     return count
+
+
+def _check_cache_dtype(found: list[Any], wanted: list[list[Any]]) -> None:
+    """Raise with the option to load with, if the states differ in nothing but a KV cache of float16 or of float32."""
+    for half, saved, loaded in ((False, "float32", "float16"), (True, "float16", "float32")):
+        if found == [[saved if dtype == loaded else dtype, shape] for dtype, shape in wanted]:
+            how = "with --half-cache" if half else "without --half-cache"
+            raise InputError(
+                f"was saved with a KV cache of {saved}, this model was loaded with one of {loaded}: its states are "
+                f"other numbers; load the model {how} (load(half_cache={half})), or give the text again and save it"
+            )
 
 
 def _states(data: bytes, place: int, layout: Sequence[tuple[str, Shape]]) -> tuple[Any, ...]:

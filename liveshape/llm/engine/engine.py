@@ -36,7 +36,7 @@ _ROUTES = (
 class Engine:
     """Runs the forward pass at a position and samples the next token. Sessions keep track of tokens and positions.
 
-    Callers hold the lock (`lock`). `limits` are those of the device, or these with `one_order`.
+    Callers hold the lock (`lock`). `limits` are those of the device, or these with what the user chose.
     """
 
     def __init__(

@@ -23,6 +23,7 @@ class EngineFacts:
     trained_context: int | None
     cache_bytes: int
     device: str
+    activations: str
     one_at_a_time: str | None = None
 
 

@@ -156,6 +156,7 @@ class BatchEngine:
             trained_context=self.trained_context,
             cache_bytes=self._memory.state,
             device=self._runner.device.name,
+            activations=self._runner.origin.activations,
         )
 
     @property

@@ -109,6 +109,7 @@ class SerialEngine:
             trained_context=model.trained_context,
             cache_bytes=model.memory.state,
             device=model.device.name,
+            activations=model.activations,
             one_at_a_time=self._reason,
         )
 

@@ -21,6 +21,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.language_model import LanguageModel
 from liveshape.model import Model
 from liveshape.program.compile_target import CompileTarget
@@ -74,7 +75,7 @@ def bench(
     plot: str | None = None,
     device: str | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
@@ -90,7 +91,8 @@ def bench(
     check_writable("--plot", plot)
     if model is not None and is_program(model):
         check_calls(model, conversion)
-        about, rows = _of_program(model, data, method, device, input_shapes, input_files, repeats)
+        target = CompileTarget(device, activations=activations)
+        about, rows = _of_program(model, data, method, target, input_shapes, input_files, repeats)
     else:
         if input_shapes or input_files or data:
             raise InputError(
@@ -116,7 +118,8 @@ def _of_language_model(
         opened = subject.open(tests, open_device(choice), progress)
     with opened as model:
         rows = rows_of(model, tests, repeats)
-        return described(subject.name, model.device, model.memory.weights), rows
+        about = described(subject.name, model.device, model.memory.weights)
+        return about | {"activations": model.activations}, rows
 
 
 def rows_of(model: LanguageModel, tests: Sequence[Work], repeats: int) -> list[Row]:
@@ -142,12 +145,11 @@ def _of_program(
     program: str,
     data: Sequence[str],
     method: str,
-    choice: str | None,
+    target: CompileTarget,
     shapes: Sequence[str],
     files: Sequence[str] | None,
     repeats: int,
 ) -> tuple[dict[str, Any], list[Row]]:
-    target = CompileTarget(choice)
     with upload_bar() as progress, load_program(target, program, data_path=list(data), progress=progress) as opened:
         takes = opened.inputs(method)
         wanted: Sequence[str | None] = shapes or [None]
@@ -163,7 +165,8 @@ def _of_program(
                     return time.perf_counter() - start
 
                 rows.append(_repeated(Work(call=call_name(method, inputs)), once, repeats, begin))
-        return described(Path(program).name, model.device, model.memory.weights), rows
+        about = described(Path(program).name, model.device, model.memory.weights)
+        return about | {"activations": target.activations}, rows
 
 
 def _repeated(test: Work, once: Callable[[], float], repeats: int, begin: WorkBar) -> Row:
@@ -235,7 +238,10 @@ def _print_markdown(about: dict[str, Any], rows: Sequence[Row]) -> None:
     for line in cells:
         print(f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |")
     repeats = counted(len(rows[0].seconds), "repetition")
-    print(f"\nliveshape {about['liveshape']}, {about['driver']}, {about['test_time']}, {repeats}")
+    print(
+        f"\nliveshape {about['liveshape']}, {about['driver']}, {about['activations']} activations, "
+        f"{about['test_time']}, {repeats}"
+    )
 
 
 def _print_json(about: dict[str, Any], rows: Sequence[Row]) -> None:

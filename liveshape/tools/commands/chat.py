@@ -9,6 +9,7 @@ from typing import Any
 
 from liveshape.errors import InputError, counted
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.conversation import Conversation
 from liveshape.llm.generation.responses import GenerationResponse, acceptance_text
@@ -17,7 +18,7 @@ from liveshape.llm.program.context import larger_context
 from liveshape.tools.chat_commands import SETTINGS, command_of, run_command
 from liveshape.tools.console import has_colours, say
 from liveshape.tools.interrupts import interruptible
-from liveshape.tools.model_argument import AS_USUAL, open_lookahead, open_model
+from liveshape.tools.model_argument import AS_USUAL, device_text, open_lookahead, open_model
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 from liveshape.tools.text_arguments import check_form, check_options, read_schema, read_text
 from liveshape.tools.wrapping import wrapped
@@ -47,7 +48,7 @@ def chat(
     chat_template: str | None = None,
     device: str | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -79,6 +80,7 @@ def chat(
     options: dict[str, Any] = {"max_tokens": max_tokens, "stop": stop, **ahead, **form, **(sampling or {})}
     if tokenizer.chat_template is None:
         note("this model has no chat template: it continues your text")
+    note(device_text(loaded))
     note("q quits, r starts over, h helps; Ctrl-C stops an answer")
     failed = False
     while (text := _read()) is not None:

@@ -118,8 +118,8 @@ def _tell(begin: Callable[[str], None], name: str, what: str) -> None:
 def matrices_text(matrices: Sequence[MatrixShape]) -> str:
     """The products of an adapter's matrix units, by types.
 
-    >>> matrices_text([MatrixShape("f16", "f32", 16, 16, 16), MatrixShape("f16", "f32", 16, 8, 16)])
-    'f16 -> f32 16x16x16, 16x8x16'
+    >>> matrices_text([MatrixShape("float16", "float32", 16, 16, 16), MatrixShape("float16", "float32", 16, 8, 16)])
+    'float16 -> float32 16x16x16, 16x8x16'
     """
     types = dict.fromkeys((each.input, each.result) for each in matrices)
     lines = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.generation.generating import stream_generate
 from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
@@ -21,7 +22,7 @@ from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from liveshape.tools.console import print_json, say
 from liveshape.tools.interrupts import interruptible
-from liveshape.tools.model_argument import AS_USUAL, open_lookahead, open_model
+from liveshape.tools.model_argument import AS_USUAL, device_text, open_lookahead, open_model
 from liveshape.tools.prompt_cache import check_prompt_cache, keep_prompt_cache, take_prompt_cache
 from liveshape.tools.text_arguments import check_form, check_options, read_prompts, read_schema, read_text
 from liveshape.tools.wrapping import wrapped
@@ -42,7 +43,7 @@ def generate(
     raw: bool = False,
     device: str | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     max_tokens: int | None = None,
     stop: Sequence[str] = (),
     sampling: Mapping[str, Any] | None = None,
@@ -76,6 +77,8 @@ def generate(
     stats.model_load_end_ms = now_ms()
     take_prompt_cache(loaded, prompt_cache)
     tokenizer = asked.templated(tokenizer)
+    if not as_json:
+        print(f"device:     {device_text(loaded)}", file=sys.stderr)
     # Draw a random seed here, so that the JSON can report it.
     chosen = asdict(tokenizer.generation.sampling(**(sampling or {})))
 
@@ -223,6 +226,7 @@ def _document(
     return {
         "model": model or str(shipped_model()),
         "device": loaded.device.name,
+        "activations": loaded.activations,
         "text": "".join(answer.pieces),
         "tokens": answer.generated,
         **numbers,

@@ -48,7 +48,7 @@ def perplexity(
             "model": model or str(shipped_model()),
             "file": file,
             "device": loaded.device.name,
-            "activations": activations,
+            "activations": loaded.activations,
             "half_cache": half_cache,
         }
     if as_json:

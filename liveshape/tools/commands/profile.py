@@ -13,6 +13,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO, resolve_activations
 from liveshape.plan.compiling import compile
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program, tell_host
@@ -39,7 +40,7 @@ def profile(
     remeasure: bool = False,
     device: str | None = None,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     data: Sequence[str] = (),
     method: str = "forward",
     input_shapes: Sequence[str] = (),
@@ -56,7 +57,8 @@ def profile(
     if model is not None and is_program(model):
         check_calls(model, conversion)
         opened, rates = _opened(device, remeasure)
-        found = list(_of_program(model, data, method, opened, input_shapes, input_files, repeats))
+        target = CompileTarget(opened, activations=activations)
+        found = list(_of_program(model, data, method, target, input_shapes, input_files, repeats))
     else:
         rows, conversion = works(prompts, tokens, depths), conversion or Conversion()
         named = Subject(model, shape, half_cache, activations, conversion.max_context)
@@ -66,11 +68,13 @@ def profile(
             found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:
         Path(trace).write_text(trace_of(found), encoding="utf-8")
+    kind = resolve_activations(activations, opened.limits)
     if as_json:
-        print_json({"device": opened.name, "rates": asdict(rates), "profiles": [_document(each) for each in found]})
+        about = {"device": opened.name, "activations": kind, "rates": asdict(rates)}
+        print_json({**about, "profiles": [_document(each) for each in found]})
     else:
         for each in found:
-            _print(each, opened, rates)
+            _print(each, f"{opened.name}, {kind} activations", rates)
     if trace is not None:
         print(f"trace written to {trace}: open it in ui.perfetto.dev", file=sys.stderr)
     return 0
@@ -103,12 +107,12 @@ def _of_program(
     program: str,
     data: Sequence[str],
     method: str,
-    device: Device,
+    target: CompileTarget,
     shapes: Sequence[str],
     files: Sequence[str] | None,
     repeats: int,
 ) -> Iterator[Profile]:
-    target = CompileTarget(device)
+    device = target.device
     with upload_bar() as progress, load_program(target, program, data_path=list(data)) as opened:
         wanted: Sequence[str | None] = shapes or [None]
         calls = [make_inputs(opened.inputs(method), each, files) for each in wanted]
@@ -116,7 +120,7 @@ def _of_program(
         if not graph.nodes:
             raise InputError(f"{method} of {program} computes nothing: its outputs are constants")
         tell_host(graph)
-        with _closing(Executor(compile(graph, device.limits), device, progress=progress)) as executor:
+        with _closing(Executor(compile(graph, target.limits), device, progress=progress)) as executor:
             for inputs in calls:
 
                 def call(inputs: list[Any] = inputs) -> None:
@@ -164,9 +168,9 @@ def _document(found: Profile) -> dict[str, Any]:
     }
 
 
-def _print(found: Profile, device: Device, rates: Rates) -> None:
+def _print(found: Profile, device: str, rates: Rates) -> None:
     turns, each = found.turns, " per token" if found.turns > 1 else ""
-    print(f"{found.name} on {device.name}: {_time(found.seconds / turns)}{each}")
+    print(f"{found.name} on {device}: {_time(found.seconds / turns)}{each}")
     phases = [f"{phase} {_time(found.host[phase] / turns)}" for phase in PHASES]
     other = max(found.seconds - sum(found.host.values()), 0.0)
     print(f"  host{each}: {', '.join(phases)}, other {_time(other / turns)}")

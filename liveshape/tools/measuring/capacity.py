@@ -146,10 +146,11 @@ def capacity_of(
     Example: `capacity_of(Path("model-folder"), on_paper(Limits()), sequences=64)`.
     """
     context = checked_context(max_context)
-    with load_program(CompileTarget(device, activations=activations), program_file(path)) as program:
+    target = CompileTarget(device, activations=activations)
+    with load_program(target, program_file(path)) as program:
         constants = constants_of(program) | ({} if context is None else {CONTEXT: context})
         made, _ = batched_program(program, constants, context, device, half_cache, sequences, None)
-        return Capacity(made, device.limits)
+        return Capacity(made, target.limits)
 
 
 def capacity_of_shape(
@@ -159,36 +160,33 @@ def capacity_of_shape(
 
     Example: `capacity_of_shape("1b", on_paper(Limits()), sequences=64, context=512)`.
     """
-    made, _ = random_batch(
-        shape, device, sequences=sequences, context=context, half=half_cache, activations=activations
-    )
-    return Capacity(made, device.limits)
+    target = CompileTarget(device, activations=activations)
+    made, _ = random_batch(shape, target, sequences=sequences, context=context, half=half_cache)
+    return Capacity(made, target.limits)
 
 
 def random_batch(
     shape: str,
-    device: Device,
+    target: CompileTarget,
     *,
     sequences: int,
     context: int,
     half: bool = False,
-    activations: str = "float32",
     pages: int | None = None,
-    limits: Limits | None = None,
 ) -> tuple[BatchGraph, Description]:
     """The graph of a Llama of random weights for many sequences, on a pool of as many pages as usual or as given.
 
-    Example: `made, description = random_batch("tiny", device, sequences=8, context=256)`.
+    Example: `made, description = random_batch("tiny", CompileTarget(), sequences=8, context=256)`.
     """
-    limits = limits or device.limits
+    limits = target.limits
     graph = Llama(shape_of(shape, context)).graph()
     tokens, position, logits = signature(graph, {})
     states = at_positions(graph, position)
     description = describe({}, tokens, logits, states)
-    found = bounds_of([state.tensor for state in states], tokens, description, device, half, sequences, None)
+    found = bounds_of([state.tensor for state in states], tokens, description, target.device, half, sequences, None)
     found = found if pages is None else replace(found, pages=pages)
     tables = BatchTables.of(tokens, found)
-    fused = with_activations(fuse(batched(graph, position, tokens, found, tables), limits), activations, limits)
+    fused = with_activations(fuse(batched(graph, position, tokens, found, tables), limits), target.activations, limits)
     if half:
         fused = halve_caches(fused, pools_of(fused))
     return batch_graph(fused, tables, found, Tensor("history", "int32", (1, found.slots))), description

@@ -23,6 +23,7 @@ from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
+from liveshape.program.compile_target import CompileTarget
 from liveshape.progress import Progress
 from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph, shape_of
@@ -183,10 +184,12 @@ class Subject:
             )
             self._check(longest, model.max_context, f"{self.name} has {model.max_context:,}")
             return model
-        made = llama_graph(shape_of(self.shape, context or longest.context), device.limits)
-        graph = with_activations(made, self.activations, device.limits)
+        target = CompileTarget(device, activations=self.activations)
+        made = llama_graph(shape_of(self.shape, context or longest.context), target.limits)
+        graph = with_activations(made, target.activations, target.limits)
         whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
-        return LanguageModel(Engine(whole, device, progress), Origin(self.shape))
+        engine = Engine(whole, device, progress, target.limits)
+        return LanguageModel(engine, Origin(self.shape, activations=target.activations))
 
     def _check_asked(self, rows: Sequence[Work]) -> None:
         if self.max_context is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, get_args
 
 from liveshape.export.model.config import Mode
+from liveshape.graph.activation_kinds import ACTIVATIONS, AUTO, FLOAT32
 
 if TYPE_CHECKING:
     from liveshape.export.runnable import Conversion
@@ -99,13 +100,15 @@ def counts(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def add_activations(parser: argparse.ArgumentParser) -> None:
-    """Add `--activations`: whether activations of 4-bit linear layers are quantized to int8."""
+def add_activations(parser: argparse.ArgumentParser, default: str = FLOAT32) -> None:
+    """Add `--activations`: what the inputs of products may be rounded to."""
     parser.add_argument(
         "--activations",
-        choices=("float32", "int8"),
-        default="float32",
-        help="of 4-bit layers; int8 quantizes them: faster on a GPU, a little less exact (default float32)",
+        metavar="KIND",
+        choices=(*ACTIVATIONS, AUTO),
+        default=default,
+        help="inputs of products: float32; float16, rounded for matrix units; int8, quantized for 4-bit layers: faster "
+        f"on a GPU, a little less exact; auto: float16 where there are matrix units, else float32 (default {default})",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.tools.parsers.flags import (
     SOURCES,
     Add,
@@ -120,7 +121,7 @@ def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) ->
         "-r", "--repetitions", metavar="N", type=positive, default=repeats, help=f"timed runs (default {repeats})"
     )
     parser.add_argument("--half-cache", action="store_true", help="float16 KV cache")
-    add_activations(parser)
+    add_activations(parser, AUTO)
     parser.add_argument("--data", metavar="FILE", action="append", default=[], help="a .ptd file of a .pte")
     parser.add_argument("--method", metavar="NAME", default="forward", help="of a .pte (default forward)")
     parser.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.tools.parsers.flags import (
     SOURCES,
     Add,
@@ -127,7 +128,7 @@ def _add_language_model(parser: argparse.ArgumentParser, max_tokens: int) -> Non
     )
     parser.add_argument("--regex", metavar="TEXT", help="constrained decoding: text that matches (the same extra)")
     parser.add_argument("--half-cache", action="store_true", help="float16 KV cache: half of the memory")
-    add_activations(parser)
+    add_activations(parser, AUTO)
     add_conversion(parser)
     parser.add_argument(
         "--lookahead",

@@ -53,6 +53,7 @@ def test_an_engine_says_what_it_is_and_the_same_text(
         assert (facts.one_at_a_time is None) == (reason is None)
         assert facts.sequences == (3 if reason is None else 1)
         assert facts.context == engine.max_context
+        assert facts.activations == "float32"
         if reason is None:
             assert facts.pages == (1 << 20) // (16 * 8 * 2 * 4 * 32 * 4)
         assert await told(engine) == wanted

@@ -152,6 +152,46 @@ def test_what_was_saved_is_restored_here_and_by_a_model(model: LanguageModel, en
     run(steps)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"activations": "int8"}, r"activations='int8', this model was loaded with activations='float32'.*or give"),
+        ({"half_cache": True}, r"a KV cache of float16, this model was loaded with one of float32.* with --half-cache"),
+    ],
+    ids=str,
+)
+def test_states_of_other_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    """As a model refuses them, whoever of the two saved the file, and the sequence keeps its tokens."""
+    mine, others, ids = tmp_path / "mine", tmp_path / "others", IDS[:20]
+
+    def engine_of(**options: Any) -> BatchEngine:
+        runner, description = load_runner(shipped_model(), sequences=2, cache_bytes=4 << 20, **options)
+        return BatchEngine(runner, TOKENIZER, description)
+
+    async def steps() -> None:
+        other, engine = engine_of(**options), engine_of()
+        try:
+            saved, sequence = EngineSequence(other), EngineSequence(engine)
+            await said(saved, ids, 1)
+            await saved.save(mine)
+            await saved.restore(mine)
+            with LanguageModel.load(shipped_model(), **options) as model:
+                model.restore(mine)
+                model.save(others)
+            await said(sequence, ids[:3], 1)
+            for file in (mine, others):
+                with pytest.raises(InputError, match=message):
+                    await sequence.restore(file)
+                assert sequence.tokens == tuple(ids[:3])
+            with LanguageModel.load(shipped_model()) as model, pytest.raises(InputError, match=message):
+                model.restore(mine)
+        finally:
+            await other.close()
+            await engine.close()
+
+    run(steps)
+
+
 def test_pages_that_others_need_are_computed_again(model: LanguageModel, engines: Engines, tmp_path: Path) -> None:
     engine = engines(6)
 
