@@ -22,7 +22,7 @@ from liveshape.device.dawn_futures import Futures
 from liveshape.device.library import Library, NativeCalls
 from liveshape.device.offers import offers_of
 from liveshape.device.protocol import Offer
-from liveshape.device.tint import for_tint
+from liveshape.device.tint import tint_source
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
@@ -76,7 +76,7 @@ def _adapters() -> list[Any]:
 
 
 def _module(device: Any, variant: Variant, native: NativeCalls | None) -> Any:
-    return device.create_shader_module(code=for_tint(variant), label=variant.label)
+    return device.create_shader_module(code=tint_source(variant), label=variant.label)
 
 
 def _lost(device: Any) -> str:

@@ -18,6 +18,7 @@ from liveshape.kernels import Variant
 from liveshape.kernels.accesses import accesses
 
 _SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\s*\(|@builtin\(\s*subgroup_")
+_MATRICES = re.compile(r"\bsubgroup_matrix_\w+\s*<")
 _RUNTIME_SIZED = re.compile(r"\bvar<\s*storage\b[^>]*>\s*(\w+)\s*:\s*array<")
 _SIZED = re.compile(r"\bvar<\s*(?:workgroup|private)\s*>\s*(\w+)\s*:\s*array<\s*\w+(?:<[^;]*?>)?\s*,\s*([^;]+)>\s*[;=]")
 
@@ -32,12 +33,17 @@ def tint_source(variant: Variant) -> str:
 
 
 def with_extensions(text: str) -> str:
-    """The text with the `enable` directive of subgroups, if it uses them.
+    """The text with the directives of what it uses of subgroups.
 
     >>> with_extensions("fn f() -> u32 { return subgroupAdd(1u); }")
     'enable subgroups;\\nfn f() -> u32 { return subgroupAdd(1u); }'
     """
-    return f"enable subgroups;\n{text}" if _SUBGROUPS.search(text) else text
+    lines = ["enable subgroups;"] if _SUBGROUPS.search(text) else []
+    if _MATRICES.search(text):
+        lines.append("enable chromium_experimental_subgroup_matrix;")
+        # Subgroups load matrices at places that depend on their index, which Tint does not know to be theirs.
+        text = text.replace("enable f16;", "enable f16;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);", 1)
+    return "\n".join([*lines, text])
 
 
 def clamped(text: str) -> str:

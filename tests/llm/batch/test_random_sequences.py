@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[Tiny, dict[str, Any]]] = {
     "qwen": (Tiny("qwen", qwen=True), {}),
     "rows": (Tiny("rows", full_logits=True), {}),
     # One row and several are summed in another order, so a key may be rounded to the half beside it, 2^-10 away.
-    "half cache": (LAST, {"half_cache": True, "tolerance": 2**-10}),
+    "half cache": (LAST, {"half_cache": True}),
     # One row and several are quantized by other kernels, whose last bits turn bytes over.
     "int8": (LAST, {"activations": "int8", "tolerance": 0.25}),
 }
