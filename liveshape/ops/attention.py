@@ -41,6 +41,7 @@ class Kernels(NamedTuple):
     rows: Kernel  # few rows through workgroup memory
     tiled: Kernel
     tiled_by_shuffles: Kernel
+    matrix_tiles: Kernel
     combine: Kernel
 
     @classmethod
@@ -55,6 +56,7 @@ class Kernels(NamedTuple):
             load("few_rows", **softmax),
             load("tiled", **softmax),
             load("tiled", ROW_REDUCTION="shuffles", **softmax),
+            load("matrix_tiles", **softmax),
             load("combine_splits"),
         )
 
@@ -201,6 +203,10 @@ def few_rows(attention: AttentionCall, heads: int, context: int, limits: Limits)
 def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits) -> Iterator[Dispatch]:
     """Many rows, as in prefill, in tiles with online softmax."""
     kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
+    keys = heuristics.matrix_keys(size, limits)
+    if keys:
+        yield from _matrix_tiles(attention, heads, context, keys, limits)
+        return
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
     units = heads * blocks
@@ -213,6 +219,20 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
     )  # fmt: skip
     if splits > 1:
         yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
+
+
+def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int, limits: Limits) -> Iterator[Dispatch]:
+    """Many rows by matrix units, so many keys at a time."""
+    rows, size, tile = attention.values["rows"], attention.values["HEAD_SIZE"], heuristics.LARGE_TILE
+    blocks = ceil_div(rows, tile)
+    units = heads * blocks
+    splits = heuristics.tile_splits(context, units, limits)
+    split_keys = ceil_div(ceil_div(context, splits), keys) * keys
+    grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
+    chosen = heuristics.matrix_tile_config(size, keys)
+    yield attention.dispatch(attention.kernels.matrix_tiles, units * splits, **grid, **chosen)
+    if splits > 1:
+        yield attention.combine(units * tile * size, **grid, ROWS=tile)
 
 
 def row_strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:

@@ -56,6 +56,8 @@ FEW_TILES = 8  # as ENOUGH_TILES where threads are few
 ORDERED_SPLIT_KEYS, ORDERED_SPLITS = 256, 16
 MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 
+MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
+
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
 
@@ -213,7 +215,7 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     enough, shapes = (ENOUGH_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
     large = size <= LARGE_HEAD and rows > SMALL_TILE and heads * ceil_div(rows, LARGE_TILE) >= enough
     tile_rows, thread_rows = (LARGE_TILE, 8) if large else (SMALL_TILE, 4)
-    splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
+    splits = tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
     vec4s = ceil_div(size, 4)
     for keys, most in shapes:
         depth = min(most, 1 << (vec4s - 1).bit_length())
@@ -224,13 +226,48 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     return tile
 
 
+def matrix_keys(size: int, limits: Limits) -> int:
+    """Keys that a tile of matrix units stages, 0 where there are none: the user permits halves, and heads fit.
+
+    >>> matrix_keys(64, Limits())
+    0
+    """
+    square = any(each.m == each.n == each.k == MATRIX for each in limits.matrices_of("float16"))
+    if not limits.half_inputs or limits.one_order or not square or limits.subgroup != MATRIX_LANES:
+        return 0
+    if size % MATRIX or size > LARGE_HEAD:
+        return 0
+    return next((keys for keys in (64, 32) if _matrix_tile_bytes(size, keys) <= limits.max_workgroup_bytes), 0)
+
+
+def _matrix_tile_bytes(size: int, keys: int) -> int:
+    """Workgroup memory of attention/matrix_tiles.wgsl: keys or queries, values, scores, weights, and a little."""
+    pitch = size // 8 + 1
+    staged = 16 * pitch * (max(keys, LARGE_TILE) + keys)
+    return staged + LARGE_TILE * (4 * (keys + 4) + 4 * (keys // 2 + 4)) + 64
+
+
+def matrix_tile_config(size: int, keys: int) -> dict[str, int]:
+    """The constants of attention/matrix_tiles.wgsl."""
+    threads = LARGE_TILE // MATRIX * MATRIX_LANES
+    return {
+        "WG": threads,
+        "KEYS": keys,
+        "KEY_BLOCKS": keys // MATRIX,
+        "KEY_QUADS": keys // 4,
+        "HEAD_BLOCKS": size // MATRIX,
+        "LOADS": keys * size // 8 // threads,
+    }
+
+
 def reduces_by_shuffles(tile: Tile, threads: int, limits: Limits) -> bool:
     """Whether the threads of a row, in a workgroup of so many, lie in one subgroup and reduce by its shuffles."""
     threads = min(threads, 1 << limits.max_invocations.bit_length() >> 1)
     return limits.subgroup >= max(threads * tile.thread_rows // tile.rows, MIN_LANES)
 
 
-def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
+def tile_splits(context: int, tiles: int, limits: Limits) -> int:
+    """How many workgroups split the context of each of so many tiles."""
     if not _many_threads(limits) or context <= UNSPLIT_KEYS or tiles == 0:
         return 1
     return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
@@ -314,6 +351,7 @@ def _few_results(heads: int, rows: int, size: int, capacity: int, limits: Limits
 
 
 def _tile_results(heads: int, rows: int, capacity: int, limits: Limits) -> int:
-    tiles = heads * ceil_div(rows, SMALL_TILE)
-    most = _tile_splits(capacity, 1, limits)
-    return SMALL_TILE * min(tiles * most, ENOUGH_TILES) if most > 1 else 0
+    tile = LARGE_TILE if limits.matrices else SMALL_TILE
+    tiles = heads * ceil_div(rows, tile)
+    most = tile_splits(capacity, 1, limits)
+    return tile * min(tiles * most, ENOUGH_TILES) if most > 1 else 0
