@@ -226,7 +226,7 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int,
     rows, size, tile = attention.values["rows"], attention.values["HEAD_SIZE"], heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
-    splits = heuristics.tile_splits(context, units, limits)
+    splits = heuristics.matrix_tile_splits(context, units)
     split_keys = ceil_div(ceil_div(context, splits), keys) * keys
     grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     chosen = heuristics.matrix_tile_config(size, keys)

@@ -56,6 +56,8 @@ FEW_TILES = 8  # as ENOUGH_TILES where threads are few
 ORDERED_SPLIT_KEYS, ORDERED_SPLITS = 256, 16
 MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 
+# Tiles of matrix units that fill a device: splits of the context make up for what rows lack, down to so many keys.
+ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 256
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
@@ -215,7 +217,7 @@ def tile_of(heads: int, rows: int, size: int, context: int, limits: Limits) -> T
     enough, shapes = (ENOUGH_TILES, TILE_SHAPES) if _many_threads(limits) else (FEW_TILES, TILE_SHAPES[-1:])
     large = size <= LARGE_HEAD and rows > SMALL_TILE and heads * ceil_div(rows, LARGE_TILE) >= enough
     tile_rows, thread_rows = (LARGE_TILE, 8) if large else (SMALL_TILE, 4)
-    splits = tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
+    splits = _tile_splits(context, heads * ceil_div(rows, tile_rows), limits)
     vec4s = ceil_div(size, 4)
     for keys, most in shapes:
         depth = min(most, 1 << (vec4s - 1).bit_length())
@@ -238,6 +240,15 @@ def matrix_keys(size: int, limits: Limits) -> int:
     if size % MATRIX or size > LARGE_HEAD:
         return 0
     return next((keys for keys in (64, 32) if _matrix_tile_bytes(size, keys) <= limits.max_workgroup_bytes), 0)
+
+
+def matrix_tile_splits(context: int, tiles: int) -> int:
+    """How many workgroups split the context of each of so many tiles of matrix units.
+
+    >>> matrix_tile_splits(4096, 256), matrix_tile_splits(512, 64), matrix_tile_splits(200, 8)
+    (1, 2, 1)
+    """
+    return max(1, min(MAX_SPLITS, ENOUGH_MATRIX_TILES // max(tiles, 1), ceil_div(context, MIN_MATRIX_SPLIT_KEYS)))
 
 
 def _matrix_tile_bytes(size: int, keys: int) -> int:
@@ -266,8 +277,7 @@ def reduces_by_shuffles(tile: Tile, threads: int, limits: Limits) -> bool:
     return limits.subgroup >= max(threads * tile.thread_rows // tile.rows, MIN_LANES)
 
 
-def tile_splits(context: int, tiles: int, limits: Limits) -> int:
-    """How many workgroups split the context of each of so many tiles."""
+def _tile_splits(context: int, tiles: int, limits: Limits) -> int:
     if not _many_threads(limits) or context <= UNSPLIT_KEYS or tiles == 0:
         return 1
     return max(1, min(MAX_SPLITS, ENOUGH_TILES // tiles, ceil_div(context, MIN_TILE_SPLIT_KEYS)))
@@ -351,7 +361,10 @@ def _few_results(heads: int, rows: int, size: int, capacity: int, limits: Limits
 
 
 def _tile_results(heads: int, rows: int, capacity: int, limits: Limits) -> int:
-    tile = LARGE_TILE if limits.matrices else SMALL_TILE
-    tiles = heads * ceil_div(rows, tile)
-    most = tile_splits(capacity, 1, limits)
-    return tile * min(tiles * most, ENOUGH_TILES) if most > 1 else 0
+    most = _tile_splits(capacity, 1, limits)
+    count = SMALL_TILE * min(heads * ceil_div(rows, SMALL_TILE) * most, ENOUGH_TILES) if most > 1 else 0
+    if limits.half_inputs and limits.matrices:
+        tiles = heads * ceil_div(rows, LARGE_TILE)
+        most = matrix_tile_splits(capacity, 1)
+        count = max(count, LARGE_TILE * min(tiles * most, ENOUGH_MATRIX_TILES) if most > 1 else 0)
+    return count
