@@ -1,4 +1,4 @@
-"""Where the text of a kernel indexes a variable: `name[index]`.
+"""Where the text of a kernel indexes a variable: `name[subscript]`.
 
 The text must be free of comments, which may hold brackets and names of variables.
 """
@@ -15,10 +15,10 @@ _BRACKET = re.compile(r"[\[\]]")
 
 
 class Access(NamedTuple):
-    """`text[start:end]` is `name[index]`."""
+    """`text[start:end]` is `name[subscript]`."""
 
     name: str
-    index: str
+    subscript: str
     start: int
     end: int
 
@@ -26,7 +26,7 @@ class Access(NamedTuple):
 def accesses(text: str, names: Iterable[str]) -> Iterator[Access]:
     """The outermost accesses of these variables, in order; members of structs that have such a name are none of them.
 
-    >>> [access.index for access in accesses("a[b[i]] + params.b[0] * b[1]", ("a", "b"))]
+    >>> [access.subscript for access in accesses("a[b[i]] + params.b[0] * b[1]", ("a", "b"))]
     ['b[i]', '1']
     """
     end = 0

@@ -49,7 +49,7 @@ def use_segment_functions(text: str, name: str) -> str:
     for access in accesses(text, (name,)):
         if access.start < cursor:
             continue
-        index = use_segment_functions(access.index, name)
+        index = use_segment_functions(access.subscript, name)
         pieces.append(text[cursor : access.start])
         assignment = re.match(r"\s*=(?!=)", text[access.end :])
         if assignment:
