@@ -341,8 +341,8 @@ def matrix_tile_config(rows: int, columns: int, depth: int, limits: Limits) -> t
 def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """Partial sums of matrix tiles of every split, at the number of rows with most of them."""
     most = 0
-    for each in {min(rows, 32), min(rows, 64), *range(128, min(rows, MULTIPROCESSORS * 128) + 128, 128)}:
-        _, splits = matrix_tile_config(each, columns, depth, limits)
+    for each in (32, *range(64, min(rows, 64 * MULTIPROCESSORS) + 64, 64)):
+        _, splits = matrix_tile_config(min(each, rows), columns, depth, limits)
         most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
     return most
 
