@@ -29,9 +29,9 @@ class SpelledLlama(Llama):
         self.kind, self.random = kind, np.random.default_rng(0)
         self.spelled: Spelled | None = None
 
-    def linear(self, x: Any, columns: int) -> Any:
+    def linear(self, x: Any, columns: int, layer: str = "") -> Any:
         if x.rank == 2:  # the head
-            return super().linear(x, columns)
+            return super().linear(x, columns, layer)
         if self.spelled is None:
             chain = Chain()
             chain.nodes, chain.values = self.nodes, self.values
