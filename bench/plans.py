@@ -42,7 +42,7 @@ from tests.support.paper import PaperDevice
 ROOT = Path(__file__).parents[1]
 DEVICES = {
     "gpu": Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, subgroup=32),
-    "software": Limits(max_invocations=32, max_cooperating_threads=4),
+    "software": Limits(max_invocations=32, max_cooperating_threads=4, lanes=8),
     "least": Limits(half=False, max_binding_bytes=1 << 16, max_buffer_bytes=1 << 17),
 }
 Planned = tuple[Any, set[Variant]]  # what is digested as `plan`, and the kernels that `text` is made of

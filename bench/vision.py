@@ -1,11 +1,14 @@
-"""The convolutions of MobileNetV2 and ResNet18, layer by layer, beside a GEMM of the same size and torch.
+"""The convolutions of image networks, layer by layer, beside a GEMM and a 4-bit layer of the same size, and torch.
 
-Run: python -m bench.vision [--network resnet18] [--batch 1] [--size 224]
+Run: python -m bench.vision [--network resnet18 unet] [--batch 1] [--size 224] [--cpu-time]
+
+On a software adapter that shares its cores with other work, --cpu-time with LP_NUM_THREADS=1 gives rates of one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +19,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.gpu_time import gpu_seconds
+from bench.gemv import row_of_layers
+from bench.gpu_time import cpu_seconds, gpu_seconds
 from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
@@ -24,10 +28,11 @@ from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
 ENOUGH = 0.1  # seconds of work per measurement
+QUANT_GROUP = 32  # of the 4-bit layer
 
 
 class Layer(NamedTuple):
-    """One convolution, padded by half of its kernel."""
+    """One convolution, padded by half of its kernel, or a transposed one, not padded."""
 
     channels: int
     outputs: int
@@ -35,14 +40,37 @@ class Layer(NamedTuple):
     kernel: int
     stride: int
     groups: int
+    transposed: bool = False
 
     @property
     def kind(self) -> str:
-        return "depthwise" if self.groups > 1 else "pointwise" if self.kernel == self.stride == 1 else "general"
+        if self.transposed:
+            return "transposed"
+        if self.groups > 1:
+            return "depthwise" if self.groups == self.channels else "grouped"
+        return "pointwise" if self.kernel == self.stride == 1 else "general"
+
+    @property
+    def padding(self) -> int:
+        return 0 if self.transposed else self.kernel // 2
 
     @property
     def side(self) -> int:
+        if self.transposed:
+            return (self.size - 1) * self.stride + self.kernel
         return (self.size - 1) // self.stride + 1
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        pair = (self.channels, self.outputs) if self.transposed else (self.outputs, self.channels)
+        return pair[0], pair[1] // self.groups, self.kernel, self.kernel
+
+    @property
+    def gemm(self) -> tuple[int, int, int]:
+        """Columns, depth and rows of the product of as many operations; each pixel of a transposed one is a column."""
+        if self.transposed:
+            return self.size**2, self.channels // self.groups, self.outputs * self.kernel**2
+        return self.side**2, self.depth, self.outputs
 
     @property
     def depth(self) -> int:
@@ -80,7 +108,39 @@ def mobilenet_v2(size: int) -> Iterator[Layer]:
     yield Layer(channels, 1280, size, 1, 1, 1)
 
 
-NETWORKS: dict[str, Callable[[int], Iterator[Layer]]] = {"resnet18": resnet18, "mobilenet_v2": mobilenet_v2}
+def unet(size: int) -> Iterator[Layer]:
+    """That of bench.networks."""
+    widths = (32, 64, 128, 256)
+    for level, (channels, outputs) in enumerate(zip((3, *widths), widths, strict=False)):
+        yield from (Layer(inside, outputs, size >> level, 3, 1, 1) for inside in (channels, outputs))
+    for level, outputs in reversed([*enumerate(widths[:-1])]):
+        yield Layer(2 * outputs, outputs, size >> level + 1, 2, 2, 1, transposed=True)
+        yield from (Layer(inside, outputs, size >> level, 3, 1, 1) for inside in (2 * outputs, outputs))
+    yield Layer(widths[0], 2, size, 1, 1, 1)
+
+
+def resnext50(size: int) -> Iterator[Layer]:
+    """32 groups of 4 channels and more."""
+    yield Layer(3, 64, size, 7, 2, 1)
+    size, channels = (size + 3) // 4, 64
+    for stage, count in enumerate((3, 4, 6, 3)):
+        width, outputs = 128 << stage, 256 << stage
+        for block in range(count):
+            stride = 2 if stage and not block else 1
+            yield Layer(channels, width, size, 1, 1, 1)
+            yield Layer(width, width, size, 3, stride, 32)
+            if not block:
+                yield Layer(channels, outputs, size, 1, stride, 1)
+            size, channels = (size - 1) // stride + 1, outputs
+            yield Layer(width, outputs, size, 1, 1, 1)
+
+
+NETWORKS: dict[str, Callable[[int], Iterator[Layer]]] = {
+    "resnet18": resnet18,
+    "mobilenet_v2": mobilenet_v2,
+    "unet": unet,
+    "resnext50": resnext50,
+}
 
 
 def constant(name: str, *shape: int) -> Tensor:
@@ -90,47 +150,56 @@ def constant(name: str, *shape: int) -> Tensor:
 
 def convolution(layer: Layer, batch: int) -> Graph:
     x = Tensor("x", "float32", (batch, layer.channels, layer.size, layer.size))
-    weight = constant("weight", layer.outputs, layer.channels // layer.groups, layer.kernel, layer.kernel)
+    weight = constant("weight", *layer.weight)
     bias = constant("bias", layer.outputs)
     out = Tensor("out", "float32", (batch, layer.outputs, layer.side, layer.side))
-    pair = (layer.stride,) * 2, (layer.kernel // 2,) * 2, (1, 1)
-    args = (x, weight, bias, *pair, False, (0, 0), layer.groups, 0.0, 6.0, out)
+    pair = (layer.stride,) * 2, (layer.padding,) * 2, (1, 1)
+    args = (x, weight, bias, *pair, layer.transposed, (0, 0), layer.groups, 0.0, 6.0, out)
     node = ops.OPS["et_vk.conv_with_clamp.default"].bind(0, "convolution", args)
     return Graph("layer", (node,), (x, weight, bias, out), (x,), (out,))
 
 
 def same_product(layer: Layer, batch: int) -> Graph:
     """The GEMM of the layer after im2col."""
-    x = Tensor("x", "float32", (layer.depth, batch * layer.side**2))
-    weight = constant("weight", layer.outputs, layer.depth)
-    out = Tensor("out", "float32", (layer.outputs, batch * layer.side**2))
+    columns, depth, rows = layer.gemm
+    x = Tensor("x", "float32", (depth, batch * columns))
+    weight = constant("weight", rows, depth)
+    out = Tensor("out", "float32", (rows, batch * columns))
     node = ops.OPS["aten.mm.default"].bind(0, "product", (weight, x, out))
     return Graph("product", (node,), (x, weight, out), (x,), (out,))
 
 
-def seconds(graph: Graph, tries: int) -> float:
+def same_linear(layer: Layer, batch: int) -> tuple[Graph, int]:
+    """The 4-bit layer of that size, its depth in whole groups; and its operations."""
+    rows, depth, columns = batch * layer.gemm[0], -(-layer.gemm[1] // QUANT_GROUP) * QUANT_GROUP, layer.gemm[2]
+    return row_of_layers(1, rows, depth, columns, QUANT_GROUP), 2 * rows * depth * columns
+
+
+def seconds(graph: Graph, tries: int, cpu_time: bool) -> float:
     device = open_device()
     executor = Executor(compile(graph, device.limits), device)
     (x,) = graph.inputs
     assert isinstance(x, Tensor)
     executor.execute([np.random.default_rng(1).standard_normal(x.max_shape).astype(np.float32)])
     commands = executor.encoder.commands(executor.live, 0, len(graph.nodes))
+    if cpu_time:
+        return cpu_seconds(device, commands, tries)
     once = gpu_seconds(device, commands, 1, 2)
     return gpu_seconds(device, commands, max(1, min(200, round(ENOUGH / once))), tries)
 
 
-def torch_seconds(layer: Layer, batch: int, tries: int) -> float:
-    module = torch.nn.Conv2d(
-        layer.channels, layer.outputs, layer.kernel, layer.stride, layer.kernel // 2, groups=layer.groups
-    )
+def torch_seconds(layer: Layer, batch: int, tries: int, cpu_time: bool) -> float:
+    kind: Any = torch.nn.ConvTranspose2d if layer.transposed else torch.nn.Conv2d
+    module = kind(layer.channels, layer.outputs, layer.kernel, layer.stride, layer.padding, groups=layer.groups)
     x = torch.randn(batch, layer.channels, layer.size, layer.size)
+    clock = time.process_time if cpu_time else time.perf_counter
     best = float("inf")
     with torch.inference_mode():
         module(x)
         for _ in range(tries):
-            start = time.perf_counter()
+            start = clock()
             module(x)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, clock() - start)
     return best
 
 
@@ -140,37 +209,44 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--size", type=int, help="of the image (default: 224, and 64 on a software adapter)")
     parser.add_argument("--tries", type=int, default=4)
+    parser.add_argument("--cpu-time", action="store_true", help="of the driver, where other work shares its cores")
     options = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if options.cpu_time else 2)
     size = options.size or (64 if open_device().adapter.software else 224)
     for network in options.network:
-        report(network, options.batch, size, options.tries)
+        report(network, options.batch, size, options.tries, options.cpu_time)
 
 
-def report(network: str, batch: int, size: int, tries: int) -> None:
+def report(network: str, batch: int, size: int, tries: int, cpu_time: bool) -> None:
     title = f"{network}, {batch} x {size}², on {open_device().adapter.name}"
-    table = Table(
-        "layer", "times", "kernel", "ms", "GFLOP/s", "against a product", "against torch, 2 threads", title=title
-    )
+    columns = "layer", "times", "kernel", "ms", "GFLOP/s", "a product", "a 4-bit layer", "torch"
+    table = Table(*columns, title=title, caption="the last four are GFLOP/s, of as many operations")
     totals: dict[str, Counter[str]] = {}
     for layer, times in Counter(NETWORKS[network](size)).items():
-        ours, theirs = seconds(convolution(layer, batch), tries), torch_seconds(layer, batch, tries)
-        work = 2 * batch * layer.side**2 * layer.outputs * layer.depth
-        product: Any = "" if layer.groups > 1 else ours / seconds(same_product(layer, batch), tries)
+        work = 2 * batch * math.prod(layer.gemm)
+        took = {
+            "ours": seconds(convolution(layer, batch), tries, cpu_time),
+            "torch": torch_seconds(layer, batch, tries, cpu_time),
+        }
+        beside = {}
+        if layer.groups == 1:
+            linear, linear_work = same_linear(layer, batch)
+            took["product"] = seconds(same_product(layer, batch), tries, cpu_time)
+            beside["linear"] = linear_work / seconds(linear, tries, cpu_time)
+        beside |= {name: work / value for name, value in took.items()}
         total = totals.setdefault(layer.kind, Counter())
         total.update({"times": times, "work": work * times})
-        total["ours"] += ours * times  # type: ignore[assignment]
-        total["theirs"] += theirs * times  # type: ignore[assignment]
-        table.add_row(str(layer), *_row(times, layer.kind, ours, work, theirs, product))
+        total["ours"] += took["ours"] * times  # type: ignore[assignment]
+        table.add_row(str(layer), *_row(times, layer.kind, took["ours"], beside))
     table.add_section()
     for kind, total in totals.items():
-        table.add_row("all", *_row(total["times"], kind, total["ours"], total["work"], total["theirs"], ""))
+        table.add_row("all", *_row(total["times"], kind, total["ours"], {"ours": total["work"] / total["ours"]}))
     Console().print(table)
 
 
-def _row(times: int, kind: str, ours: float, work: float, theirs: float, product: Any) -> tuple[str, ...]:
-    beside = f"{product:.2f}x" if product else ""
-    return str(times), kind, f"{ours * 1e3:.3f}", f"{work / ours / 1e9:.2f}", beside, f"{ours / theirs:.2f}x"
+def _row(times: int, kind: str, ours: float, rates: dict[str, float]) -> tuple[str, ...]:
+    shown = (f"{rates[name] / 1e9:.2f}" if name in rates else "" for name in ("ours", "product", "linear", "torch"))
+    return str(times), kind, f"{ours * 1e3:.3f}", *shown
 
 
 if __name__ == "__main__":

@@ -46,9 +46,10 @@ def granted_limits(device: Any, software: bool, subgroup: int, matrices: tuple[M
     Example: `granted_limits(device, software=False, subgroup=32)`.
     """
     granted = {ours: device.limits[theirs] for ours, theirs in LIMIT_NAMES.items()}
-    cooperating = Limits.max_cooperating_threads
+    cooperating, lanes = Limits.max_cooperating_threads, 0
     if software:
-        cooperating = _SOFTWARE_THREADS
+        # Reductions of few threads gain nothing from shuffles; what many threads load in common does.
+        cooperating, subgroup, lanes = _SOFTWARE_THREADS, 0, subgroup
         granted["max_invocations"] = min(granted["max_invocations"], _SOFTWARE_INVOCATIONS)
     return Limits(
         **granted,
@@ -56,4 +57,5 @@ def granted_limits(device: Any, software: bool, subgroup: int, matrices: tuple[M
         subgroup=subgroup,
         max_cooperating_threads=cooperating,
         matrices=matrices,
+        lanes=lanes,
     )

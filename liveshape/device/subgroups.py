@@ -13,13 +13,14 @@ from typing import Any
 from liveshape.device.library import Library
 from liveshape.kernels import Kernel, Variant
 
-_LEAST = 8  # smaller ones would read an attention key in too many steps
+LEAST_SUBGROUP = 8  # smaller ones would read an attention key in too many steps
+LEAST_LANES = 4  # of a software adapter: a vector of 128 bits
 _UNKNOWN = 4  # wgpu's minimum size where the driver does not report one
 _LANES = Kernel.load("measure/subgroups")
 
 
-def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int:
-    """Minimum subgroup size of an open device; 0 where lanes do not follow local invocation indices.
+def subgroup_size(library: Library, device: Any, info: Mapping[str, Any], least: int = LEAST_SUBGROUP) -> int:
+    """Minimum subgroup size of an open device; 0 where it is below `least` or lanes do not follow invocation indices.
 
     Example: `subgroup_size(LIBRARY, device, adapter.info)`.
     """
@@ -28,9 +29,9 @@ def subgroup_size(library: Library, device: Any, info: Mapping[str, Any]) -> int
     except library.wgpu.GPUError:
         return 0  # a driver that fails here would fail in kernels
     # The size may vary between kernels, and this probe may have got a larger one.
-    least = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
-    size = min(size, least) if least > _UNKNOWN else size
-    return size if size >= _LEAST else 0
+    reported = int(info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 0)
+    size = min(size, reported) if reported > _UNKNOWN else size
+    return size if size >= least else 0
 
 
 def _places(library: Library, device: Any) -> tuple[Sequence[int], Sequence[int]]:

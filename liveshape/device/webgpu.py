@@ -17,7 +17,7 @@ from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.required import granted_limits, required_features, required_limits
-from liveshape.device.subgroups import subgroup_size
+from liveshape.device.subgroups import LEAST_LANES, LEAST_SUBGROUP, subgroup_size
 from liveshape.device.submitting import Submitter
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import Opened, WatchedReader, WatchedRecorder
@@ -39,8 +39,7 @@ class WebGpuDevice:
         self.name, software = self.adapter.name, self.adapter.software
         self._counters, self._memories = Counters(), Register()
         self._failure = Failure(self.name, library, lambda: self.counters.live_bytes)
-        # The small workgroups of a software adapter gain nothing from subgroup shuffles.
-        features = required_features(library, adapter, bool(limits.subgroup) if limits else not software)
+        features = required_features(library, adapter, limits is None or limits.subgroup > 0 or limits.lanes > 0)
         try:
             with no_display():
                 self._device = adapter.request_device_sync(
@@ -50,7 +49,8 @@ class WebGpuDevice:
             raise DeviceError(f"{self.name} could not be opened: {error}") from error
         self._queue = self._device.queue
         if limits is None:
-            lanes = subgroup_size(library, self._device, adapter.info) if library.subgroups in features else 0
+            least = LEAST_LANES if software else LEAST_SUBGROUP
+            lanes = subgroup_size(library, self._device, adapter.info, least) if library.subgroups in features else 0
             limits = granted_limits(self._device, software, lanes, self.adapter.matrices)
         self.limits = limits
         if raw is None:

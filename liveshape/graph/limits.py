@@ -37,6 +37,7 @@ class Limits:
     half: bool = True
     subgroup: int = 0  # its size, a power of two; 0 where there are no shuffles
     max_cooperating_threads: int = 256  # on one unit of work: few where threads are not there by the thousand
+    lanes: int = 0  # of a subgroup whose shuffles serve where threads are few, and nowhere else; 0 where there are none
     matrices: tuple[MatrixShape, ...] = ()  # of its matrix units; none where it has none
     # Chosen by the user, not by the device: a row is summed in one order, however many rows are live beside it; and
     # float32 inputs of products may be rounded to float16 for matrix units, which sum in float32.
@@ -65,6 +66,15 @@ class Limits:
         """
         inputs = (dtype, "float16") if dtype == "float32" and self.half_inputs else (dtype,)
         return tuple(each for each in self.matrices if each.input in inputs and each.result == _SUMS.get(each.input))
+
+    @property
+    def few_threads_lanes(self) -> int:
+        """Threads of a workgroup that share what they load by shuffles; 0 where threads are many, or have none.
+
+        >>> Limits(max_cooperating_threads=4, lanes=8).few_threads_lanes, Limits(lanes=8).few_threads_lanes
+        (8, 0)
+        """
+        return 0 if self.has_many_threads or self.lanes > self.max_invocations else self.lanes
 
 
 def segment_bytes(limits: Limits) -> int:

@@ -2,7 +2,8 @@
 
 The output channels of a group are rows, the pixels of the batch columns, and the weight [channels, taps] is the left
 factor as the file has it. Where a window is one pixel, or the whole image, it is a plain
-product. Where a channel sees one channel there is no depth to speak of, and that has a kernel of its own.
+product. Where a channel sees one channel there is no depth to speak of, and that has a kernel of its own. Both have
+another one for devices with few threads, such as software adapters: subgroups share there what they load.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from liveshape.ops.shapes import ceil_div, in_three
 from liveshape.ops.windows import check_windows, convolved_size, for_each, transposed_size
 
 TILED = Kernel.load("matmul/tiled", FACTORS="convolution")
+LANE_TILES = Kernel.load("convolution/lane_tiles")
 DEPTHWISE = Kernel.load("convolution/depthwise")
+LANE_DEPTHWISE = Kernel.load("convolution/lane_depthwise")
 COMBINE = Kernel.load("convolution/combine_splits")
 
 AXES = 3  # of the kernels: fewer dimensions have a size of one in front
@@ -38,6 +41,11 @@ DEPTH_STEP = 16  # how the depth of a tile goes
 MAX_SPLITS = 16
 SPLIT_TILES = 128  # below this split-K fills a device better
 TILE_ELEMENTS = 16 * TILE_COLUMNS  # of the tiles that there are where there are few
+LANE_PIXELS = 4  # that a lane has in registers
+LANE_ROWS = (4, 8, 16)  # output channels that it has of each
+LANE_HEIGHT = 4  # of its block of pixels, where a channel sees one channel
+LANE_TAPS = 4  # of a depthwise kernel that it keeps
+LANE_SPAN = 16  # of a row of the input that it has in registers at most
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
@@ -72,6 +80,7 @@ class Layer(NamedTuple):
     groups: int
     end: dict[str, Any]
     many: bool  # whether threads are there by the thousand, which too few tiles would leave idle
+    lanes: int  # of a subgroup, where threads are few and its shuffles cheaper than loads; else 0
 
     @property
     def rows(self) -> int:
@@ -162,7 +171,8 @@ def conv_with_clamp(
         "CLAMP": output_min is not None or output_max is not None,
     }
     limits: Limits = yield GetLimits()
-    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, limits.has_many_threads)
+    many, lanes = limits.has_many_threads, limits.few_threads_lanes
+    layer = Layer(x, weight, bias, out, window, extents, outputs, groups, end, many, lanes)
     # Asked for before the live sizes select a kernel, as any of them may come to need it.
     sums: LiveTensor | None = None
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
@@ -172,7 +182,7 @@ def conv_with_clamp(
 
 
 def _planned(layer: Layer, sums: LiveTensor | None) -> Steps:
-    x, weight, bias, out, window, extents, outputs, groups, end, _ = layer
+    x, weight, bias, out, window, extents, outputs, groups, end, _, _ = layer
     batch, channels = out.shape[:2]
     pixels = prod(outputs)
     plain = groups == 1 and not window.transposed and not any(window.padding)
@@ -186,20 +196,42 @@ def _planned(layer: Layer, sums: LiveTensor | None) -> Steps:
             addend=bias, addend_strides=(0, 1, 0), enough=layer.enough, **end,
         )  # fmt: skip
     elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:
-        fours = ceil_div(outputs[2], 4)
-        count = batch * channels * outputs[0] * outputs[1] * fours
-        yield DEPTHWISE(
-            out, x, weight, layer.addend,
-            count=count, fours=fours, channels=channels, multiple=layer.rows,
-            **layer.implicit_gemm, **end, BIAS=bias is not None,
-            WIDTH=window.kernel[2], STRIDE=window.stride[2], DILATION=window.dilation[2], threads=count,
-        )  # fmt: skip
+        yield _depthwise(layer)
     else:
         yield from _tiled(layer, sums)
 
 
+def _depthwise(layer: Layer) -> Dispatch:
+    """Every output channel sees one input channel."""
+    window, outputs, lanes = layer.window, layer.outputs, layer.lanes
+    planes, fours = prod(layer.out.shape[:2]), ceil_div(outputs[2], 4)
+    tensors = layer.out, layer.x, layer.weight, layer.addend
+    values: dict[str, Any] = {
+        "fours": fours,
+        "channels": layer.out.shape[1],
+        "multiple": layer.rows,
+        **layer.implicit_gemm,
+        **layer.end,
+        "BIAS": layer.bias is not None,
+        "WIDTH": window.kernel[2],
+        "STRIDE": window.stride[2],
+        "DILATION": window.dilation[2],
+    }
+    span = 3 * window.stride[2] + (window.kernel[2] - 1) * window.dilation[2] + 1
+    if prod(window.kernel) <= LANE_TAPS * lanes and span <= LANE_SPAN:
+        blocks = outputs[0] * ceil_div(outputs[1], LANE_HEIGHT) * fours
+        return LANE_DEPTHWISE(
+            *tensors, **values, count=planes, ROW_STRIDE=window.stride[1], ROW_DILATION=window.dilation[1],
+            WG=lanes, groups=planes * ceil_div(blocks, lanes),
+        )  # fmt: skip
+    count = planes * outputs[0] * outputs[1] * fours
+    return DEPTHWISE(*tensors, **values, count=count, threads=count)
+
+
 def _gain(layer: Layer) -> bool:
-    """Whether 1x1 windows gain by implicit GEMM: small images of a batch share its tiles, and it has split-K."""
+    """Whether 1x1 windows gain by implicit GEMM: images of a batch share its tiles, and it has split-K and lanes."""
+    if layer.lanes:
+        return True
     batch, pixels = layer.out.shape[0], prod(layer.outputs)
     if layer.rows <= FEW_ROWS:
         return False
@@ -209,7 +241,7 @@ def _gain(layer: Layer) -> bool:
 
 def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
     """The tiles of a product, by phases where it is transposed; few deep ones have split-K and a reduction."""
-    x, weight, bias, out, window, _, outputs, groups, end, _ = layer
+    x, weight, bias, out, window, _, outputs, groups, end, _, lanes = layer
     tap_step, pace, phases, pixels = (1,) * AXES, window.dilation, 1, prod(outputs)
     if window.transposed:
         common = tuple(math.gcd(*pair) for pair in zip(window.stride, window.dilation, strict=True))
@@ -233,10 +265,13 @@ def _tiled(layer: Layer, sums: LiveTensor | None) -> Iterator[Dispatch]:
         **layer.implicit_gemm,
         "TRANSPOSED": window.transposed,
         "TILE_ROWS": tiles.rows,
-        "TILE_COLUMNS": tiles.columns,
-        "VEC": 4 if layer.depth % 4 == 0 and not window.transposed else 1,
         "groups": tiles.total * splits,
     }
+    if lanes:
+        yield LANE_TILES(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None, WG=lanes)
+        return
+    values["TILE_COLUMNS"] = tiles.columns
+    values["VEC"] = 4 if layer.depth % 4 == 0 and not window.transposed else 1
     if sums is None or splits == 1:
         yield TILED(out, x, weight, layer.addend, **values, **end, BIAS=bias is not None)
         return
@@ -258,7 +293,11 @@ class Tiles(NamedTuple):
 
 def _tiles(layer: Layer, phases: int, pixels: int) -> Tiles:
     batch, columns = layer.groups * phases, layer.out.shape[0] * pixels
-    if layer.rows <= LOW_TILE:
+    if layer.lanes:
+        height = next((rows for rows in LANE_ROWS if layer.rows <= rows), LANE_ROWS[-1])
+        width = LANE_PIXELS * layer.lanes
+        total = batch * ceil_div(layer.rows, height) * ceil_div(columns, width)
+    elif layer.rows <= LOW_TILE:
         height, width = LOW_TILE, 2 * TILE_COLUMNS
         total = batch * ceil_div(columns, width)
     else:

@@ -12,14 +12,14 @@ from liveshape.device.backends import open_device
 from tests.device.library import LIBRARY
 
 
-def test_a_device_tells_where_threads_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_tells_where_threads_lie() -> None:
     device = open_device(limits=replace(open_device().limits, subgroup=4))
-    monkeypatch.setattr(subgroups, "_LEAST", 1)
-    size = subgroups.subgroup_size(LIBRARY, device._device, {})
+    size = subgroups.subgroup_size(LIBRARY, device._device, {}, least=1)
     assert size in ((4, 8, 16) if open_device().adapter.software else (8, 16, 32, 64)), "lanes of a vector, or of a GPU"
-    monkeypatch.setattr(subgroups, "_LEAST", 2 * size)
-    assert subgroups.subgroup_size(LIBRARY, device._device, {}) == 0
-    assert open_device().limits.subgroup == 0, "a software adapter keeps its road"
+    assert subgroups.subgroup_size(LIBRARY, device._device, {}, least=2 * size) == 0
+    limits = open_device().limits
+    given = (0, size) if open_device().adapter.software else (size, 0)
+    assert (limits.subgroup, limits.lanes) == given, "a software adapter reduces as ever, and has lanes for the rest"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,9 @@ CASES = [
         )
     ),
     _case("depthwise batch", lambda s: (s, 3, 4, 11), (6, 1, 2, 5), groups=3, stride=2, padding=2, clamp=(0, 6)),
+    _case("depthwise height", lambda s: (2, 3, s, 9), (3, 1, 3, 3), groups=3, padding=2, dilation=2),
+    _case("depthwise rows", lambda s: (1, 4, s, s), (8, 1, 3, 2), groups=4, stride=2, padding=1, bias=False, sizes=FEW),
+    _case("more channels", lambda s: (1, 3, 5, s), (37, 3, 3, 3), padding=1),
     _case("height and width", lambda s: (2, 5, s, s + 2), (9, 5, 3, 3), padding=1, sizes=FEW),
     _case("stride", lambda s: (1, 4, s, 9), (20, 4, 3, 3), stride=2, padding=1, dilation=2, bias=False, sizes=FROM_3),
     _case("pointwise batch", lambda s: (s, 12, 3, 5), (10, 12, 1, 1)),

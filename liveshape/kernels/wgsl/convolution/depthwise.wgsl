@@ -10,27 +10,7 @@ override DILATION: u32 = 1;
 const SPAN: u32 = 3 * STRIDE + (WIDTH - 1) * DILATION + 1;
 const IN_REGISTERS: bool = SPAN <= 24; // else it is cheaper to read again than to keep
 
-struct Params {
-    count: u32,
-    fours: u32, // in a row of outputs
-    channels: u32, // of the output
-    multiple: u32, // output channels of an input channel
-    extents: vec4<u32>, // of the input: depth, height, width, and all of them
-    outputs: vec4<u32>,
-    kernel: vec4<u32>,
-    stride: vec4<u32>,
-    padding: vec4<u32>,
-    dilation: vec4<u32>,
-    low: f32,
-    high: f32,
-}
-@group(0) @binding(0) var<storage, read_write> out: array<T>;
-@group(0) @binding(1) var<storage, read> x: array<T>;
-@group(0) @binding(2) var<storage, read> weight: array<T>;
-@group(0) @binding(3) var<storage, read> bias: array<T>;
-@group(0) @binding(4) var<uniform> params: Params;
-
-#include common/clamped
+#include convolution/channels
 
 // Four sums more by one row of the kernel; `column` is where the window of the first output begins.
 fn plus_row(sums: vec4<f32>, start: u32, column: i32, taps: u32) -> vec4<f32> {
