@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
 
-.PHONY: demo test test-all $(TIERS) test-page test-ray bytecode lint adapter test-adapter clean
+.PHONY: demo test test-all $(TIERS) test-matrices test-page test-ray bytecode lint adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -40,6 +40,10 @@ test-graphs:
 	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py
+
+# Matrix units: needs a GPU whose matrices Dawn opens, as `liveshape devices` lists them.
+test-matrices: .venv/.test
+	$(SLOW) -m slow tests/matrices
 
 # The chat page, in the system's Chromium or the one that Playwright downloads into .venv.
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers

@@ -152,6 +152,7 @@ def test_only_the_device_imports_wgpu_and_only_export_and_the_host_fallback_impo
     for name, path in modules():
         roots = {each.split(".")[0] for each in imported(path)}
         assert "wgpu" not in roots or name == "device.wgpu_native", f"{name} imports wgpu"
+        assert "wgpudawn" not in roots or name == "device.dawn", f"{name} imports wgpudawn"
         knows_torch = name in ("export.module.torch_export", "run.torch_host")
         assert not roots & {"torch", "executorch", "torchao"} or knows_torch, f"{name} imports torch"
 
@@ -165,7 +166,9 @@ def test_the_protocol_and_the_backends_are_all_that_others_know_of_devices() -> 
     for name, path in (*modules(), *around):
         below = {each.rpartition(".")[0] for each in imported(path) if each.startswith("liveshape.device")}
         assert name.startswith("device") or below <= known, f"{name} imports {below - known}"
-    libraries = {f"liveshape.device.{name}" for name in ("adapters", "library", "offers", "webgpu", "wgpu_native")}
+    libraries = {
+        f"liveshape.device.{name}" for name in ("adapters", "dawn", "library", "offers", "webgpu", "wgpu_native")
+    }
     for path in (ROOT.parent / "tests").rglob("*.py"):
         if path.parent.name != "device" and path.name != "test_packaging.py":
             below = {each for each in imported(path) if each in libraries or each.rpartition(".")[0] in libraries}
