@@ -1,4 +1,4 @@
-"""int8 activations for layers of 4 and 8 bits where the program says float32: faster, less exact, only if asked for."""
+"""int8 activations for 4-bit layers where the program says float32: faster, less exact, only if asked for."""
 
 from __future__ import annotations
 
@@ -20,25 +20,18 @@ from liveshape.lower.pattern_operators import (
 )
 from liveshape.lower.rewriting import renamed
 from liveshape.ops.q4_heuristics import QUANT_GROUP, defers_norm
-from liveshape.ops.q4_linear import (
-    FLOAT_ACTIVATIONS,
-    INT8_ACTIVATIONS,
-    SYMMETRIC_INT8,
-    can_quantize_rows,
-    quantized_shape,
-)
+from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
 
 _GATED = (GATED_LAYERS, RMS_NORM_LAYERS[GATED_LAYERS])
-# The dtype of a weight says it.
-_WEIGHTS = {FLOAT32: FLOAT_ACTIVATIONS, FLOAT16: FLOAT_ACTIVATIONS, INT8: INT8_ACTIVATIONS}
+_WEIGHTS = {FLOAT32: "uint8", FLOAT16: "uint8", INT8: INT8_ACTIVATIONS}  # the dtype of a weight says it
 
 
 def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
-    """The same program with the activations of its quantized layers as the caller wants them: float32, or int8.
+    """The same program with the activations of its 4-bit layers as the caller wants them: float32 as it says, or int8.
 
     float16 is the graph of float32: `Limits.half_inputs` tells operators where kernels are chosen. For int8 rows are
     quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
-    align with these keep float activations; 8-bit weights without minima may have groups of 16.
+    align with these keep float activations, and so do layers with weights of 8 bits.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
@@ -46,16 +39,16 @@ def with_activations(graph: Graph, activations: str, limits: Limits | None = Non
     retyped: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:
-        for weight in _weights(node):
-            if weight.dtype != _WEIGHTS[activations]:
-                # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
-                other = retyped.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
-                node = replace(node, args=renamed(node.args, {weight: other}))
+        weight = _weight(node)
+        if weight is not None and weight.dtype != _WEIGHTS[activations]:
+            # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
+            other = retyped.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
+            node = replace(node, args=renamed(node.args, {weight: other}))
         nodes.append(node)
-    if activations == INT8 and not any(_weights(node) for node in nodes):
+    if activations == INT8 and not any(_weight(node) for node in nodes):
         raise UnsupportedError(
-            f"{graph.name} has no 4-bit layer whose activations could be int8, nor one of 8 bits: these have float32 "
-            "rows, and groups of a multiple of 32 weights (`liveshape export --quant 4w`), or of 16 with 8 bits"
+            f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
+            "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
         )
     changed = _with_values(graph, nodes, retyped) if retyped else graph
     if activations != INT8:
@@ -145,29 +138,17 @@ def _reads_quantized(node: Node, rows: Tensor) -> bool:
 
 
 def _takes_int8(node: Node) -> bool:
-    weights = _weights(node)
-    return bool(weights) and all(weight.dtype == INT8_ACTIVATIONS for weight in weights)
+    weight = _weight(node)
+    return weight is not None and weight.dtype == INT8_ACTIVATIONS
 
 
-# By the names of parameters: a weight, its scales and its group; those of values may be apart.
-_WEIGHT_PARAMETERS = (("weight", "scales", "group_size"), ("value_weight", "value_scales", "value_group"))
-
-
-def _weights(node: Node) -> list[Tensor]:
-    """The weights of a layer whose activations could be int8; none where one of them cannot take such rows."""
+def _weight(node: Node) -> Tensor | None:
+    """The weight of a 4-bit layer whose activations could be int8."""
     product = node.traits.product
-    x = None if product is None or not product.int8_rows else node.named.get(product.rows or "")
-    if not isinstance(x, Tensor):
-        return []
-    found = []
-    for names in _WEIGHT_PARAMETERS:
-        weight, scales, group = map(node.named.get, names)
-        if weight is None:
-            continue
-        if not (isinstance(weight, Tensor) and isinstance(scales, Tensor) and isinstance(group, int)):
-            return []
-        known = x.dtype == "float32" or weight.dtype == INT8_ACTIVATIONS
-        if not (known and can_quantize_rows(x.max_shape[-1], group, weight, scales)):
-            return []
-        found.append(weight)
-    return found
+    if product is None or not product.int8_rows:
+        return None
+    x, weight, group = (node.named.get(name or "") for name in (product.rows, product.weight, "group_size"))
+    if not (isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)):
+        return None
+    known = x.dtype == "float32" or weight.dtype == INT8_ACTIVATIONS
+    return weight if known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape) else None

@@ -15,7 +15,7 @@ from liveshape.graph.live import identity
 from liveshape.graph.sources import NodeSource, united
 from liveshape.lower.pattern_operators import FAKE_QUANTIZE_ROWS, LINEAR_DQ8CA_Q4, LINEAR_Q4, QUANTIZE_ROWS
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.ops.q4_linear import ASYMMETRIC_UINT8, NIBBLES_RANK, can_quantize_rows, quantized_shape
+from liveshape.ops.q4_linear import ASYMMETRIC_UINT8, can_quantize_rows, quantized_shape
 
 
 def share_subexpressions(graph: Graph) -> Graph:
@@ -70,7 +70,7 @@ def _expanded(node: Node, made: list[Tensor]) -> list[Node]:
     if node.name != LINEAR_DQ8CA_Q4:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
-    int8 = weight.rank == NIBBLES_RANK and can_quantize_rows(x.max_shape[-1], group, weight, scales)
+    int8 = can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
     dtype, shape = (ASYMMETRIC_UINT8, quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
     made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
     quantize = QUANTIZE_ROWS if int8 else FAKE_QUANTIZE_ROWS

@@ -5,7 +5,7 @@ The kernels dequantize the words as the file has them: few rows are bound by ban
 
 Two more kinds are told by their shapes, which `lower/weight_patterns.py` gives them: scales [groups, 2, columns] have
 below each row the minima that are added to the weights of its groups (asymmetric); a weight [columns, groups, group]
-has signed bytes. The dtype of a weight tells whether its rows are quantized, not what its bytes are.
+is int8.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Limits, Shape, Tensor
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
@@ -69,7 +69,7 @@ WITH_MINIMA_RANK = 3  # of scales
 
 # Dtypes of quantized rows: a scale for 32 neighbours, or a scale and a zero point for a row.
 QUANTIZED_DTYPES = SYMMETRIC_INT8, ASYMMETRIC_UINT8 = ("int8", "uint8")
-INT8_ACTIVATIONS, FLOAT_ACTIVATIONS = "int8", "uint8"  # the dtype of a weight whose layer quantizes its rows, or not
+INT8_ACTIVATIONS = "int8"  # the dtype of a weight whose layer quantizes its rows; else it is the file's, uint8
 QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quantize_group.wgsl
 MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgroup memory of any device
 
@@ -119,7 +119,7 @@ def linear_dq8ca_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """Dynamically quantized activations, 8 bits per row, times the weight: int8 dot products, scaled by group."""
-    if weight.rank != NIBBLES_RANK or not can_quantize_rows(x.max_shape[-1], group_size, weight, scales):
+    if not can_quantize_rows(x.max_shape[-1], group_size, weight.max_shape):
         fake_quantized: LiveTensor = yield Scratch("float32", x.max_shape)
         yield from fake_quantize_rows(x, input_scale, input_zero_point, fake_quantized)
         yield from linear_q4gsw(fake_quantized, weight, scales, group_size, bias, out)
@@ -157,21 +157,16 @@ def quantize_rows(
         yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
-def can_quantize_rows(depth: int, group: int, weight: Tensor | LiveTensor, scales: Tensor | LiveTensor) -> bool:
-    """Whether a layer can take quantized rows: no padding, and groups that align with those of the rows.
-
-    Bytes may have two groups to one of the rows; not so with minima, nor nibbles, which need its sum for their offset.
-    """
-    nibbles = len(weight.max_shape) == NIBBLES_RANK
-    halves = group == QUANT_GROUP // 2 and not nibbles and len(scales.max_shape) != WITH_MINIMA_RANK
-    aligned = depth % QUANT_GROUP == 0 and (group % QUANT_GROUP == 0 or halves)
-    return depth == prod(weight.max_shape[1:]) * (2 if nibbles else 1) > 0 and aligned
+def can_quantize_rows(depth: int, group: int, weight: Shape) -> bool:
+    """Whether a layer can take quantized rows: scales are for whole vectors of nibbles, and no padding."""
+    aligned = depth % QUANT_GROUP == 0 and group % QUANT_GROUP == 0
+    return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and aligned
 
 
-def quantizes_rows(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group: int) -> bool:
+def quantizes_rows(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
     """Whether a layer quantizes rows of floats."""
     wanted = x.dtype not in QUANTIZED_DTYPES and weight.dtype == INT8_ACTIVATIONS
-    return wanted and can_quantize_rows(x.max_shape[-1], group, weight, scales)
+    return wanted and can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
 
 
 def quantized_shape(shape: Shape) -> Shape:
@@ -204,7 +199,7 @@ def q4_product(
     `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
     `norm`, x is one row before its RMSNorm. The epilogue quantizes `quantized_units` of a workgroup together.
     """
-    quantizes = not high_first and quantizes_rows(x, weight, scales, group)
+    quantizes = not high_first and quantizes_rows(x, weight, group)
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
     depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
     quantized: LiveTensor | None = None
@@ -239,36 +234,6 @@ def q4_product(
         yield _int8_few_rows(product) if int8 else _few_rows(product)
     else:
         yield from _tiles(product, partial_sums, int8)
-
-
-class Weight(NamedTuple):
-    """The packed weight of a layer, its scales, and how many neighbours of the depth share one."""
-
-    codes: LiveTensor
-    scales: LiveTensor
-    group: int
-
-
-def qkv_weights(first: Weight, codes: LiveTensor | None, scales: LiveTensor | None, group: int) -> tuple[Weight, ...]:
-    """The weights of a QKV projection: one of all columns, or a second one of the values, in a format of its own."""
-    return (first,) if codes is None or scales is None else (first, Weight(codes, scales, group))
-
-
-def qkv_product(
-    x: LiveTensor,
-    weights: tuple[Weight, ...],
-    bias: LiveTensor | None,
-    outs: Tensors,
-    kernels: Q4Kernels,
-    norm: Norm | None = None,
-    **epilogue: Any,
-) -> Steps:
-    """The product of x and of all weights, whose columns lie behind each other: they do not wait for each other."""
-    first = 0
-    for codes, scales, group in weights:
-        epilogue["FIRST_COLUMN"] = first
-        yield from q4_product(x, codes, scales, group, bias, outs, kernels, norm, **epilogue)
-        first = first + codes.shape[0]
 
 
 def _layer(
@@ -379,8 +344,8 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits
     loads = product.int8_loads() if int8 else product.float_loads()
-    # Large tiles of integers have nibbles without minima, and take zero points off in another order.
-    others = int8 and (layer["MINIMA"] or layer["BITS"] == 8 or (limits.one_order and loads["ASYMMETRIC"]))
+    # Large tiles of integers have no minima, and take zero points off in another order.
+    others = int8 and (layer["MINIMA"] or (limits.one_order and loads["ASYMMETRIC"]))
     if is_large(rows, depth, layer["GROUP"], limits) and not others:
         tiles = large_tile_config(rows, columns)
         unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
@@ -456,8 +421,8 @@ def _check(
     columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
     if column_bytes * (2 if nibbles else 1) < depth:
         raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
-    if not nibbles and x.dtype == ASYMMETRIC_UINT8:
-        raise ShapeError(f"rows with a zero point need a weight of nibbles, {weight.shape} is of bytes")
+    if not nibbles and x.dtype in QUANTIZED_DTYPES:
+        raise ShapeError(f"rows of bytes need a weight of nibbles, {weight.shape} is of bytes")
     if group < 1 or depth % group:
         raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
     groups = depth // group

@@ -19,7 +19,7 @@ from liveshape.tools.parsers.flags import (
 
 _BENCH = f"""\
 MODEL is a language model, or a .pte file, which is timed per call at the shapes given; without it, the shipped model.
-{SOURCES} --shape takes random weights of a known size instead (1b: 4 bits; 1b-q4_k_m, 1b-q8_0: as in GGUF files).
+{SOURCES} --shape takes random 4-bit weights of a known size instead: no file, no download.
 Rows have the names of llama-bench: pp512 is a prompt of 512 tokens, tg128 the generation of 128, @ d4096 after as many
 tokens. Each is mean and deviation over -r runs, after one that is not counted. -p, -n and -d take several, by commas.
 
