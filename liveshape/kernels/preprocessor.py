@@ -102,8 +102,10 @@ def parse(name: str, text: str) -> File:
     return File(pieces, choices)
 
 
-def _pieces(name: str, lines: Iterator[tuple[int, str]], choices: Choices, opened: str) -> tuple[Pieces, str]:
-    """The pieces up to what ends a branch, and that line with its place; `opened` is the place of the #if."""
+def _pieces(
+    name: str, lines: Iterator[tuple[int, str]], choices: Choices, opened: str, *, unrolled: bool = False
+) -> tuple[Pieces, str]:
+    """The pieces up to what ends a branch, and that line with its place; `opened` is the place where it began."""
     pieces: list[Piece] = []
     for number, line in lines:
         place = f"{name}.wgsl:{number}"
@@ -127,7 +129,8 @@ def _pieces(name: str, lines: Iterator[tuple[int, str]], choices: Choices, opene
             known = "#include, #choice, #if, #elif, #else, #endif, #unroll, #endunroll"
             raise PlanError(f"{place}: {word} is no directive; there are {known}")
     if opened:
-        raise PlanError(f"{opened}: this #if or #unroll has no end")
+        word = "#unroll" if unrolled else "#if"
+        raise PlanError(f"{opened}: this {word} has no {word.replace('#', '#end')}")
     return tuple(pieces), ""
 
 
@@ -151,7 +154,7 @@ def _unrolled(name: str, lines: Iterator[tuple[int, str]], choices: Choices, res
     match = _COUNTED.fullmatch(rest.strip())
     if match is None:
         raise PlanError(f"{place}: what is unrolled is `#unroll i < NAME`, not {rest.strip()!r}")
-    body, ended = _pieces(name, lines, choices, opened=place)
+    body, ended = _pieces(name, lines, choices, opened=place, unrolled=True)
     where, word, _ = ended.split(" ", 2)
     if word != "#endunroll":
         raise PlanError(f"{where}: there is no #if that this belongs to")

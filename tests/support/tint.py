@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FEATURES = ("shader-f16", "subgroups")
+FEATURES = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix")
 
 
 def refusals(texts: Mapping[str, str]) -> list[str]:

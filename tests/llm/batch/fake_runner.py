@@ -45,6 +45,7 @@ class FakeRunner:
         self.following = following
         self.bounds = BatchBounds(rows, sequences, pages, PAGE_SIZE, context)
         self.window = None
+        self.origin = SimpleNamespace(activations="float32")
         self.device = SimpleNamespace(name="a list", lost=False, steps_ahead=1)
         self.memory = SimpleNamespace(total=2_000_000_000, state=0)
         self.gate, self.reading = threading.Event(), threading.Event()
