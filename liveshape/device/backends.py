@@ -68,11 +68,19 @@ def default_backend(asked: str | int | None = None) -> str:
     if named or importlib.util.find_spec("wgpudawn") is None:
         return named or "wgpu"
     try:
+        if _is_software(asked):  # asking Dawn takes a tenth of the time of a load, and has nothing to give there
+            return "wgpu"
         adapters = _dawn_adapters()
         return "dawn" if adapters[choose_adapter(asked, adapters)].matrices else "wgpu"
     except DeviceError as error:  # another series of it, no driver that it takes, or no such adapter
         _LOG.info("Dawn is installed and not used: %s", error)
         return "wgpu"
+
+
+def _is_software(asked: str | int | None) -> bool:
+    """Whether wgpu would open a software adapter."""
+    adapters = list_adapters("wgpu")
+    return adapters[choose_adapter(asked, adapters)].software
 
 
 @functools.cache
