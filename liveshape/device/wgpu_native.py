@@ -13,6 +13,7 @@ from liveshape.device.offers import offers_of
 from liveshape.device.protocol import Offer
 from liveshape.device.shaders import create_module
 from liveshape.device.wgpu_callbacks import PollCallbacks
+from liveshape.device.wgpu_types import parse_types
 from liveshape.errors import DeviceError
 
 SERIES = (0, 32)  # supported wgpu-py release series, as in pyproject.toml
@@ -49,6 +50,7 @@ def _native() -> NativeCalls | None:
         from wgpu.backends.wgpu_native.extras import write_timestamp
     except ImportError:  # another backend of wgpu-py: public API only
         return None
+    parse_types(ffi)
     calls = _api.libf
 
     def submit(queue: Any, work: Any) -> int:
