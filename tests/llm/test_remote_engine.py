@@ -140,9 +140,9 @@ def test_a_full_queue_is_told(tmp_path: Path) -> None:
     run(steps)
 
 
-def test_a_process_that_dies_is_told_and_another_one_serves() -> None:
+def test_a_process_that_dies_is_told_and_another_one_serves(tmp_path: Path) -> None:
     async def steps() -> None:
-        engine = RemoteEngine(opened)
+        engine = RemoteEngine(partial(held, tmp_path / "go"))
         first = engine._process
         assert first is not None
         assert first.pid is not None
@@ -150,6 +150,7 @@ def test_a_process_that_dies_is_told_and_another_one_serves() -> None:
         os.kill(first.pid, signal.SIGKILL)
         with pytest.raises(DeviceError, match="ended with -9"):
             await whole(running)
+        (tmp_path / "go").touch()
         assert engine.status.requests == 0
         assert await whole(await asyncio.to_thread(engine.generate, [2], max_tokens=5)) == wanted(2, 5)
         assert engine._process is not first

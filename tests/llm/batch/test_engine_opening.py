@@ -14,6 +14,7 @@ from liveshape.llm import generate, load, open_engine
 from liveshape.llm.serving import engine_opening
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.shipped import shipped_model
+from tests.llm.batch.pausing import Pausing
 
 PROMPT = "Once upon a time there was a"
 
@@ -83,9 +84,11 @@ def test_after_a_device_loss_the_model_is_opened_again(sequences: int, monkeypat
     async def steps() -> None:
         engine = open_engine(shipped_model(), sequences=sequences, cache_bytes=1 << 20)
         before = await told(engine)
-        answer = engine.generate(PROMPT, max_tokens=200)
+        pause = Pausing(1)
+        answer = engine.generate(PROMPT, max_tokens=200, temperature=0, logits_processors=[pause])
         await anext(answer)
         opened[-1]._device.destroy()
+        pause.go_on()
         with pytest.raises(DeviceError, match="lost"):
             async for _ in answer:
                 pass

@@ -17,6 +17,7 @@ from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.engine_sequence import EngineSequence
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
+from tests.llm.batch.pausing import Pausing
 from tests.support.llamas import Tiny, program
 
 TINY = Tiny("long context", max_context=96)
@@ -77,11 +78,13 @@ def test_an_answer_goes_on_from_the_tokens_and_is_part_of_them(model: LanguageMo
         second, cached = await said(sequence, more, 4)
         assert second == alone(model, [*IDS[:20], *first[:-1], *more], 4)
         assert cached == 20 + len(first) - 1, "its last page is shared, too"
-        answer = sequence.generate(IDS[40:44], max_tokens=20)
+        pause = Pausing(1)
+        answer = sequence.generate(IDS[40:44], max_tokens=20, temperature=0, logits_processors=[pause])
         await anext(answer)
         with pytest.raises(InputError, match="this sequence generates"):
             sequence.fork()
         await answer.aclose()
+        pause.go_on()
         assert sequence.position == 20 + len(first) - 1 + len(more) + len(second) - 1
         with pytest.raises(InputError, match="cannot be cut to 99"):
             sequence.truncate(99)
