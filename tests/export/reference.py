@@ -25,7 +25,11 @@ def logits(
 
     `inputs`, where given, receives what each linear layer reads, by its name.
     """
-    tensors = {name: torch.tensor(np.asarray(weight), dtype=dtype) for name, weight in weights.items()}
+
+    def tensor(name: str) -> torch.Tensor:
+        """One at a time: all of a model in float64 is gigabytes of a test worker."""
+        return torch.tensor(np.asarray(weights[name]), dtype=dtype)
+
     heads, pairs = settings["num_attention_heads"], settings["num_key_value_heads"]
     size = settings.get("head_dim") or settings["hidden_size"] // heads
     eps = settings["rms_norm_eps"]
@@ -33,10 +37,11 @@ def logits(
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
         if inputs is not None:
             inputs[name] = x.numpy()
-        return functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+        bias = tensor(f"{name}.bias") if f"{name}.bias" in weights else None
+        return functional.linear(x, tensor(f"{name}.weight"), bias)
 
     def norm(name: str, x: torch.Tensor) -> torch.Tensor:
-        return functional.rms_norm(x, x.shape[-1:], tensors[f"{name}.weight"], eps)
+        return functional.rms_norm(x, x.shape[-1:], tensor(f"{name}.weight"), eps)
 
     count = len(tokens)
     angles = torch.outer(torch.arange(count).double(), frequencies(settings, size))
@@ -46,14 +51,14 @@ def logits(
         pair = torch.complex(x[..., : size // 2], x[..., size // 2 :]) * turn
         return torch.cat([pair.real, pair.imag], -1)
 
-    x = tensors["model.embed_tokens.weight"][torch.tensor(tokens)]
+    x = tensor("model.embed_tokens.weight")[torch.tensor(tokens)]
     for index in range(settings["num_hidden_layers"]):
         layer = f"model.layers.{index}"
         inner = norm(f"{layer}.input_layernorm", x)
         query, key, value = (
             linear(f"{layer}.self_attn.{name}_proj", inner).view(count, -1, size).transpose(0, 1) for name in "qkv"
         )
-        if f"{layer}.self_attn.q_norm.weight" in tensors:
+        if f"{layer}.self_attn.q_norm.weight" in weights:
             query, key = norm(f"{layer}.self_attn.q_norm", query), norm(f"{layer}.self_attn.k_norm", key)
         key, value = rotated(key).repeat_interleave(heads // pairs, 0), value.repeat_interleave(heads // pairs, 0)
         scores = rotated(query) @ key.transpose(1, 2) / math.sqrt(size)
@@ -63,7 +68,7 @@ def logits(
         inner = norm(f"{layer}.post_attention_layernorm", x)
         gate = functional.silu(linear(f"{layer}.mlp.gate_proj", inner))
         x = x + linear(f"{layer}.mlp.down_proj", gate * linear(f"{layer}.mlp.up_proj", inner))
-    head = "lm_head" if "lm_head.weight" in tensors else "model.embed_tokens"
+    head = "lm_head" if "lm_head.weight" in weights else "model.embed_tokens"
     return linear(head, norm("model.norm", x)).float().numpy()
 
 

@@ -70,6 +70,7 @@ def test_sdpa(config: Any) -> None:
     folder = generated(
         f"sdpa.{config.name}",
         lambda out: sdpa.export_sdpa_model(config, str(out / "model.pte"), str(out / "golden.bin")),
+        large=config.name in HEAVY,
     )
     q, k, v, *caches = (given.numpy() for given in sdpa._det_inputs(config))
     *held, got = run(load(folder / "model.pte"), q, k, v, *caches)
