@@ -43,6 +43,7 @@ _FIELD = re.compile(r"(\w+)\s*:\s*(array<\s*vec4<\w+>\s*,\s*\d+\s*>|vec[234]<\w+
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*=\s*([^;]+);[^\n]*$", re.MULTILINE)
 _ALLOWED = re.compile(r"^//\s*(\w+):((?:\s*,?\s*(?:f32|f16|i32|u32))+)\s*$", re.MULTILINE)
 _LIVE = re.compile(r"^// live (\w+): (\d+(?:, \d+)*)$", re.MULTILINE)
+_SCRATCH = re.compile(r"^// scratch (\w+(?:, \w+)*)$", re.MULTILINE)
 _UNCHECKED = re.compile(r"^// unchecked: \S", re.MULTILINE)
 _SUBGROUPS = re.compile(r"^// subgroups up to (\d+) threads: \S", re.MULTILINE)
 _ACCESSOR = re.compile(r"\bfn\s+((\w+)_(?:at|put|rounded))\b")  # as split_bindings.py names them
@@ -105,6 +106,7 @@ class Kernel:
     constants: dict[str, tuple[str, Any]]  # NAME -> (type, default)
     allowed: dict[str, tuple[str, ...]]
     live: dict[str, tuple[int, ...]]  # constants that live values choose, of these (`// live VEC: 1, 2, 4`)
+    scratch: frozenset[str]  # bindings that never hold a tensor of a program (`// scratch halves, factors`)
     group_size: int
     dispatch_constants: tuple[str, ...]  # those that a dispatch may choose
     vectored: bool
@@ -204,6 +206,7 @@ def _declared(name: str, file: File, choices: dict[str, str]) -> dict[str, Any]:
         "constants": constants,
         "allowed": {word: tuple(re.findall(r"\w+", kinds)) for word, kinds in _ALLOWED.findall(source)},
         "live": {word: tuple(map(int, values.split(","))) for word, values in _LIVE.findall(source)},
+        "scratch": frozenset(word for words in _SCRATCH.findall(source) for word in words.split(", ")),
         "group_size": group_size,
         "dispatch_constants": ("WG", *overrides, "VEC") if vectored else ("WG", *overrides),
         "vectored": vectored,

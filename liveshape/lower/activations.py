@@ -1,9 +1,10 @@
-"""int8 activations for 4-bit layers where the program says float32: faster, less exact, only if asked for."""
+"""int8 activations for layers of 4 and 8 bits where the program says float32: faster, less exact, only if asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
@@ -20,18 +21,25 @@ from liveshape.lower.pattern_operators import (
 )
 from liveshape.lower.rewriting import renamed
 from liveshape.ops.q4_heuristics import QUANT_GROUP, defers_norm
-from liveshape.ops.q4_linear import INT8_ACTIVATIONS, SYMMETRIC_INT8, can_quantize_rows, quantized_shape
+from liveshape.ops.q4_linear import (
+    FLOAT_ACTIVATIONS,
+    INT8_ACTIVATIONS,
+    SYMMETRIC_INT8,
+    can_quantize_rows,
+    quantized_shape,
+)
 
 _GATED = (GATED_LAYERS, RMS_NORM_LAYERS[GATED_LAYERS])
-_WEIGHTS = {FLOAT32: "uint8", FLOAT16: "uint8", INT8: INT8_ACTIVATIONS}  # the dtype of a weight says it
+# The dtype of a weight says it.
+_WEIGHTS = {FLOAT32: FLOAT_ACTIVATIONS, FLOAT16: FLOAT_ACTIVATIONS, INT8: INT8_ACTIVATIONS}
 
 
 def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
-    """The same program with the activations of its 4-bit layers as the caller wants them: float32 as it says, or int8.
+    """The same program with the activations of its quantized layers as the caller wants them: float32, or int8.
 
     float16 is the graph of float32: `Limits.half_inputs` tells operators where kernels are chosen. For int8 rows are
     quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
-    align with these keep float activations, and so do layers with weights of 8 bits.
+    align with these keep float activations; 8-bit weights without minima may have groups of 16.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
@@ -39,16 +47,15 @@ def with_activations(graph: Graph, activations: str, limits: Limits | None = Non
     retyped: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:
-        weight = _weight(node)
-        if weight is not None and weight.dtype != _WEIGHTS[activations]:
-            # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
-            other = retyped.setdefault(weight, replace(weight, dtype=_WEIGHTS[activations]))
-            node = replace(node, args=renamed(node.args, {weight: other}))
-        nodes.append(node)
-    if activations == INT8 and not any(_weight(node) for node in nodes):
+        wanted = _WEIGHTS[activations] if _can_be_int8(node) else FLOAT_ACTIVATIONS
+        # A file, too, may call its weights int8: what it wants of its rows is said by its operators alone.
+        others = [weight for weight, _, _ in _formats(node) if weight.dtype != wanted]
+        made = {weight: retyped.setdefault(weight, replace(weight, dtype=wanted)) for weight in others}
+        nodes.append(replace(node, args=renamed(node.args, made)) if made else node)
+    if activations == INT8 and not any(_can_be_int8(node) for node in nodes):
         raise UnsupportedError(
-            f"{graph.name} has no 4-bit layer whose activations could be int8: these have float32 rows, and groups "
-            "of a multiple of 32 weights (`liveshape export --quant 4w`); layers of 8 bits keep rows of floats"
+            f"{graph.name} has no 4-bit layer whose activations could be int8, nor one of 8 bits: these have float32 "
+            "rows, and groups of a multiple of 32 weights (`liveshape export --quant 4w`), or of 16 with 8 bits"
         )
     changed = _with_values(graph, nodes, retyped) if retyped else graph
     if activations != INT8:
@@ -138,17 +145,26 @@ def _reads_quantized(node: Node, rows: Tensor) -> bool:
 
 
 def _takes_int8(node: Node) -> bool:
-    weight = _weight(node)
-    return weight is not None and weight.dtype == INT8_ACTIVATIONS
+    return _can_be_int8(node) and all(weight.dtype == INT8_ACTIVATIONS for weight, _, _ in _formats(node))
 
 
-def _weight(node: Node) -> Tensor | None:
-    """The weight of a 4-bit layer whose activations could be int8."""
+def _can_be_int8(node: Node) -> bool:
+    """Whether the activations of a layer could be int8: each of its weights takes such rows."""
+    formats, product = _formats(node), node.traits.product
+    x = node.named.get(product.rows or "") if product is not None and formats else None
+    return isinstance(x, Tensor) and all(
+        (x.dtype == FLOAT32 or weight.dtype == INT8_ACTIVATIONS)
+        and isinstance(group, int)
+        and can_quantize_rows(x.max_shape[-1], group, weight, scales)
+        for weight, scales, group in formats
+    )
+
+
+def _formats(node: Node) -> list[tuple[Any, ...]]:
+    """The weights of a layer that may take int8 activations, each with its scales and its group."""
     product = node.traits.product
     if product is None or not product.int8_rows:
-        return None
-    x, weight, group = (node.named.get(name or "") for name in (product.rows, product.weight, "group_size"))
-    if not (isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(group, int)):
-        return None
-    known = x.dtype == "float32" or weight.dtype == INT8_ACTIVATIONS
-    return weight if known and can_quantize_rows(x.max_shape[-1], group, weight.max_shape) else None
+        return []
+    names = (product.weight or "", "scales", "group_size"), ("value_weight", "value_scales", "value_group")
+    given = (tuple(map(node.named.get, each)) for each in names)
+    return [each for each in given if isinstance(each[0], Tensor)]

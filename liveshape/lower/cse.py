@@ -70,7 +70,7 @@ def _expanded(node: Node, made: list[Tensor]) -> list[Node]:
     if node.name != LINEAR_DQ8CA_Q4:
         return [node]
     x, scale, zero_point, weight, _, scales, group, bias, out = node.args
-    int8 = can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
+    int8 = can_quantize_rows(x.max_shape[-1], group, weight, scales, ASYMMETRIC_UINT8)
     dtype, shape = (ASYMMETRIC_UINT8, quantized_shape(x.max_shape)) if int8 else ("float32", x.max_shape)
     made.append(Tensor(f"{x.name} in 8 bits", dtype, shape))
     quantize = QUANTIZE_ROWS if int8 else FAKE_QUANTIZE_ROWS

@@ -38,7 +38,7 @@ from liveshape.lower.pattern_operators import (
     UPDATE,
     VIEW,
 )
-from liveshape.lower.q4_patterns import residual_layer, rms_norm_layer, rotary_layers
+from liveshape.lower.q4_patterns import NO_VALUES, residual_layer, rms_norm_layer, rotary_layers
 from liveshape.lower.rewriting import rewritten
 from liveshape.lower.weight_patterns import DEQUANTIZED_WEIGHTS
 
@@ -148,19 +148,24 @@ def _gated_layers(
 
 
 def _qkv_layers(uses: DefUse, node: Node, limits: Limits) -> Sequence[Replacement]:
-    """QKV projection: three linears of one input with nothing but views between them: at the place of the first."""
+    """QKV projection: three linears of one input with nothing but views between them: at the place of the first.
+
+    The values may have another format: files keep more bits of these.
+    """
     found = [node]
     for other in uses.graph.nodes[node.index + 1 :]:
         if other.name == LINEAR_Q4 and other.args[0] is node.args[0]:
             found.append(other)
         if len(found) == 3 or not (other is found[-1] or other.alias):
             break
-    merged = _merged(uses, found, limits, interleaved=False) if len(found) == 3 else None
+    if len(found) != 3:
+        return ()
+    merged = _merged(uses, found, limits, interleaved=False)
+    merged = _with_values_apart(uses, found, limits) if merged is None else merged.with_args(*NO_VALUES)
     if merged is None:
         return ()
     outs = tuple(layer.args[-1] for layer in found)
-    args = (*merged.args, outs)
-    return [Replacement(node, QKV_LAYERS, tuple(found), args, merged.made)]
+    return [Replacement(node, QKV_LAYERS, tuple(found), (*merged.args, outs), merged.made)]
 
 
 def _rotary_to_cache(uses: DefUse, writer: Node, limits: Limits) -> Sequence[Replacement]:
@@ -212,7 +217,7 @@ FUSIONS = (
         _rotary_to_cache,
     ),
     Fusion(
-        "QKV projection: three 4-bit linears of one input",
+        "QKV projection: three 4-bit linears of one input, the last of any format",
         frozenset({LINEAR_Q4}),
         (QKV_LAYERS,),
         _qkv_layers,
@@ -271,6 +276,9 @@ class _Merged(NamedTuple):
     args: tuple[Any, ...]
     made: tuple[Tensor, ...]
 
+    def with_args(self, *more: Any) -> _Merged:
+        return self._replace(args=(*self.args, *more))
+
 
 def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved: bool) -> _Merged | None:
     """Several linears as one, their columns interleaved or concatenated."""
@@ -293,6 +301,22 @@ def _merged(uses: DefUse, nodes: Sequence[Node], limits: Limits, *, interleaved:
     added = None if bias is None else _merged_constant(terms, (columns,), 0, interleaved)
     made = tuple(tensor for tensor in (weights, factors, added) if tensor is not None)
     return _Merged((x, weights, factors, group, added), made) if fit(made, limits) else None
+
+
+def _with_values_apart(uses: DefUse, nodes: Sequence[Node], limits: Limits) -> _Merged | None:
+    """Queries and keys as one linear, and the values as they are; their biases as one."""
+    merged = _merged(uses, nodes[:2], limits, interleaved=False)
+    if merged is None or _merged(uses, nodes[2:], limits, interleaved=False) is None:
+        return None
+    layers = [_Layer(*node.args) for node in nodes]
+    queries, _, values = layers
+    terms = [layer.bias for layer in layers if layer.bias is not None]
+    alike = len({term.dtype for term in terms}) < 2 and values.out.dtype == queries.out.dtype
+    if not alike or len(terms) not in (0, 3) or not uses.unchanged(queries.x, nodes):
+        return None
+    bias = _merged_constant(terms, (sum(term.max_shape[0] for term in terms),), 0, False) if terms else None
+    made = merged.made[:2] if bias is None else (*merged.made[:2], bias)
+    return _Merged((*merged.args[:4], bias, values.weight, values.scales, values.group), made)
 
 
 def _merged_constant(tensors: Sequence[Tensor], shape: Shape, axis: int, interleaved: bool) -> Tensor:

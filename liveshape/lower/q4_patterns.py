@@ -21,6 +21,7 @@ from liveshape.lower.pattern_operators import (
 from liveshape.ops.q4_heuristics import is_gemv
 
 WORKGROUP_BYTES = 5120  # that a GEMV needs beside the row
+NO_VALUES = (None, None, 0)  # of a QKV projection whose values are in the weight of queries and keys
 MAX_RECOMPUTE_BYTES = 16 << 20  # that all workgroups may read to recompute an RMSNorm in the time of a dispatch
 
 
@@ -54,13 +55,16 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
     layers = uses.producer.get(views[0].args[0]) if len(views) == 3 else None
     if layers is None or layers.name != QKV_LAYERS:
         return ()
-    x, weight, scales, group, bias, products = layers.args
+    x, weight, scales, group, bias, *values, products = layers.args
+    apart = [value for value in values[:2] if value is not None]
     if products != tuple(view.args[0] for view in views):
         return ()
     nodes = (layers, *views, update)
     given = [value for value in (x, weight, scales, bias) if value is not None]
     private = all(uses.only_consumer(value) in nodes for value in (*products, *heads))
-    no_hazards = uses.single_assignment(*products, *heads) and all(uses.unchanged(value, nodes) for value in given)
+    no_hazards = uses.single_assignment(*products, *heads) and all(
+        uses.unchanged(value, nodes) for value in (*given, *apart)
+    )
     size = out.max_shape[3]
     # One batch and fixed heads: the rows of a view are those of x, whatever it calls them.
     fixed = all(
@@ -75,7 +79,9 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
         full = cosine.max_shape[1] == size // 2
     table = (position,) if isinstance(position, Tensor) else ()  # of rows, with their positions and slots
     bound = (x, weight, scales, x if bias is None else bias, cosine, sine, out, k_cache, v_cache, *table)
-    if not (private and no_hazards and fixed and alike and full and exact(*products) and fit(bound, limits)):
+    if not (
+        private and no_hazards and fixed and alike and full and exact(*products) and _fit_apart(bound, apart, limits)
+    ):
         return ()
     made = []
     if start is not None:
@@ -84,7 +90,7 @@ def rotary_layers(uses: DefUse, update: Node, limits: Limits) -> Sequence[Replac
             for tensor, axis in zip(given[1:], (0, scales.rank - 1, 0), strict=False)
         ]
         weight, scales, bias = (*made, None)[:3]
-    args = (x, weight, scales, group, bias, cosine, sine, start, k_cache, v_cache, position, out)
+    args = (x, weight, scales, group, bias, *values, cosine, sine, start, k_cache, v_cache, position, out)
     return [Replacement(update, ROTARY_LAYERS, nodes, args, tuple(made))]
 
 
@@ -92,9 +98,9 @@ def _with_rotary_pairs(merged: Tensor, size: int, axis: int) -> Tensor:
     """A QKV constant along an axis with the columns of a rotary pair next to each other: one thread has both."""
     assert isinstance(merged.constant, Interleaved)
     run = len(merged.constant) // prod(merged.max_shape[: axis + 1])
-    *rotated, values = merged.constant.sources
-    pairs = [Paired(source, size * run, run) for source in rotated]
-    data = Interleaved((*pairs, values), merged.constant.runs)
+    queries, keys, *values = merged.constant.sources  # none where these have a weight of their own
+    pairs = [Paired(source, size * run, run) for source in (queries, keys)]
+    data = Interleaved((*pairs, *values), merged.constant.runs)
     return Tensor(f"{merged.name} in pairs", merged.dtype, merged.max_shape, constant=data)
 
 
@@ -110,22 +116,29 @@ def rms_norm_layer(uses: DefUse, norm: Node, limits: Limits) -> Sequence[Replace
     ):
         return ()
     weight, bias = layer.args[1], layer.args[4]
+    apart = [value for value in map(layer.named.get, ("value_weight", "value_scales")) if isinstance(value, Tensor)]
+    columns = weight.max_shape[0] + sum(value.max_shape[0] for value in apart[:1])
     no_hazards = uses.single_assignment(normed) and all(
         uses.unchanged(value, (norm, layer)) for value in (x, norm_weight)
     )
     outputs = [value for value in layer.outputs if isinstance(value, Tensor)]
     given = dict.fromkeys(layer.inputs)  # positions and slots of rows are one table
-    operands = [value for value in given if isinstance(value, Tensor) and value not in (normed, bias)]
-    terms = norm_weight if bias is None else _concatenated(uses, bias, norm_weight, weight.max_shape[0])
+    operands = [value for value in given if isinstance(value, Tensor) and value not in (normed, bias, *apart)]
+    terms = norm_weight if bias is None else _concatenated(uses, bias, norm_weight, columns)
     if terms is None or not (no_hazards and exact(x, terms, normed, *outputs)):
         return ()
     if not (
-        _worth_recomputing(weight.max_shape[0], x.max_shape[-1], limits)
-        and fit((x, terms, *operands, *outputs), limits)
+        _worth_recomputing(columns, x.max_shape[-1], limits)
+        and _fit_apart((x, terms, *operands, *outputs), apart, limits)
     ):
         return ()
     args = (x, norm_weight, terms, eps, None, *layer.args[1:])
     return [Replacement(layer, RMS_NORM_LAYERS[layer.name], (norm, layer), args, () if bias is None else (terms,))]
+
+
+def _fit_apart(tensors: Sequence[Tensor], apart: Sequence[Tensor], limits: Limits) -> bool:
+    """Whether a kernel may bind these; and those of a weight apart, in the place of another's."""
+    return fit(tensors, limits) and (not apart or fit(apart, limits))
 
 
 def _concatenated(uses: DefUse, bias: Tensor, norm_weight: Tensor, columns: int) -> Tensor | None:

@@ -28,6 +28,7 @@ from liveshape.lower.pattern_operators import (
     SUM,
     VIEW,
 )
+from liveshape.ops.q4_linear import FLOAT_ACTIVATIONS
 
 _FLOATS = ("float32", "float16")
 
@@ -59,7 +60,7 @@ def _int8_layers(uses: DefUse, dequantize: Node, limits: Limits) -> Sequence[Rep
         if consumer.name in LINEAR and consumer.args[1] is weights and consumer.inputs.count(weights) == 1:
             x, _, bias, out = consumer.args
             made = (
-                Tensor(codes.name, codes.dtype, (columns, depth // group, group), constant=codes.constant),
+                Tensor(codes.name, FLOAT_ACTIVATIONS, (columns, depth // group, group), constant=codes.constant),
                 Tensor(scales.name, scales.dtype, scales.max_shape[::-1], constant=by_group),
             )
             found.append(Replacement(consumer, LINEAR_Q4, nodes, (x, *made, group, bias, out), made))

@@ -62,6 +62,18 @@ class Kernels(NamedTuple):
 
 
 CONTIGUOUS = Kernels.of_cache("contiguous")
+HALF_CACHE = Kernel.load("attention/half_cache")
+# What attention/half_cache.wgsl takes of the params.
+_CACHE_PARAMS = ("key_heads", "context", "key_batch", "key_row", "key_head", "HEAD_SIZE", "VEC")
+
+
+class Workspace(NamedTuple):
+    """Scratch of attention: partial results of splits of the context, and keys and values as halves in tiles with what
+    each tile was divided by, where matrix units may take them."""
+
+    split_results: LiveTensor
+    halves: LiveTensor | None
+    factors: LiveTensor | None
 
 
 class AttentionCall(NamedTuple):
@@ -72,6 +84,7 @@ class AttentionCall(NamedTuple):
     combined: Tensors  # those of the kernel that combines splits
     values: dict[str, Any]
     longest: int  # context that may be live
+    workspace: Workspace | None = None  # of a contiguous cache
 
     def dispatch(self, kernel: Kernel, groups: int, **chosen: Any) -> Dispatch:
         return kernel(*self.tensors, **self.values, **chosen, groups=groups)
@@ -94,11 +107,11 @@ def attend(
     scale: float | None,
     causal: bool = False,
     position: int = 0,
-    split_results: LiveTensor,
+    workspace: Workspace,
 ) -> Steps:
     """out = softmax(q @ k * scale + mask) @ v over the first `context` keys, q beginning at `position` among them.
 
-    `split_results` is the scratch of `split_results_of`. A row that sees no key at all is zero.
+    `workspace` is the scratch of `workspace_of`. A row that sees no key at all is zero.
     """
     check_heads(q, k, v, axes, context)
     out.shape = q.shape
@@ -113,11 +126,11 @@ def attend(
         "HEAD_SIZE": size,
     }
     # An absent mask still needs a buffer in its place; the queries are there and only read.
-    tensors = (out, split_results, q, k, v, q if mask is None else mask)
+    tensors = (out, workspace.split_results, q, k, v, q if mask is None else mask)
     masking = 0 if mask is None else 2 if mask.dtype == "bool" else 1
     values |= {"MASK": masking, "VEC": 4 if size % 4 == 0 else 1}
     limits: Limits = yield GetLimits()
-    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis])
+    attention = AttentionCall(CONTIGUOUS, tensors, tensors[:2], values, k.max_shape[row_axis], workspace)
     few = limits.one_order or heuristics.is_few_rows(q.shape[row_axis], group)
     route = few_rows if few else in_tiles
     yield from route(attention, q.shape[0] * key_heads, context, limits)
@@ -204,8 +217,8 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
     """Many rows, as in prefill, in tiles with online softmax."""
     kernels, rows, size = attention.kernels, attention.values["rows"], attention.values["HEAD_SIZE"]
     keys = heuristics.matrix_keys(size, limits)
-    if keys:
-        yield from _matrix_tiles(attention, heads, context, keys, limits)
+    if keys and (attention.workspace is None or attention.workspace.halves is not None):
+        yield from _matrix_tiles(attention, heads, context, keys)
         return
     tile = heuristics.tile_of(heads, rows, size, context, limits)
     blocks, splits = ceil_div(rows, tile.rows), tile.splits
@@ -221,8 +234,8 @@ def in_tiles(attention: AttentionCall, heads: int, context: int, limits: Limits)
         yield attention.combine(units * tile.rows * size, **grid, ROWS=tile.rows)
 
 
-def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int, limits: Limits) -> Iterator[Dispatch]:
-    """Many rows by matrix units, so many keys at a time."""
+def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int) -> Iterator[Dispatch]:
+    """Many rows by matrix units, so many keys at a time; those of a contiguous cache become halves before."""
     rows, size, tile = attention.values["rows"], attention.values["HEAD_SIZE"], heuristics.LARGE_TILE
     blocks = ceil_div(rows, tile)
     units = heads * blocks
@@ -230,6 +243,17 @@ def _matrix_tiles(attention: AttentionCall, heads: int, context: int, keys: int,
     split_keys = ceil_div(ceil_div(context, splits), keys) * keys
     grid = {"units": units, "blocks": blocks, "splits": splits, "split_keys": split_keys}
     chosen = heuristics.matrix_tile_config(size, keys)
+    if attention.workspace is not None:
+        _, halves, factors = attention.workspace
+        assert halves is not None
+        assert factors is not None
+        out, split_results, q, k, v, mask = attention.tensors
+        taken = {name: attention.values[name] for name in _CACHE_PARAMS}
+        own = heads if taken["key_batch"] else taken["key_heads"]
+        tiles = own * ceil_div(context, keys)
+        yield HALF_CACHE(halves, factors, k, v, **taken, heads=own, KEYS=keys, groups=tiles)
+        values = {name: value for name, value in attention.values.items() if name != "VEC"}
+        attention = attention._replace(tensors=(out, split_results, q, halves, factors, mask), values=values)
     yield attention.dispatch(attention.kernels.matrix_tiles, units * splits, **grid, **chosen)
     if splits > 1:
         yield attention.combine(units * tile * size, **grid, ROWS=tile)
@@ -242,17 +266,20 @@ def row_strides(shape: Shape, axes: tuple[int, int]) -> tuple[int, int, int]:
     return steps[0], steps[axes[0]], steps[axes[1]]
 
 
-def split_results_of(
-    q: LiveTensor, k: LiveTensor, axes: tuple[int, int]
-) -> Generator[Scratch | GetLimits, Any, LiveTensor]:
-    """Scratch for the partial results of splits of the context."""
+def workspace_of(q: LiveTensor, k: LiveTensor, axes: tuple[int, int]) -> Generator[Scratch | GetLimits, Any, Workspace]:
+    """The scratch of attention of up to these queries to up to these keys."""
     if q.rank != 4 or k.rank != 4:
         raise ShapeError(f"queries {q.shape} and keys {k.shape} must have four dimensions: batch, rows, heads and size")
     limits: Limits = yield GetLimits()
     split_results: LiveTensor = yield Scratch(
         "float32", heuristics.split_results_shape(q.max_shape, k.max_shape, axes, limits)
     )
-    return split_results
+    nbytes, tiles = heuristics.half_cache_size(q.max_shape, k.max_shape, axes, limits)
+    if nbytes == 0:
+        return Workspace(split_results, None, None)
+    halves: LiveTensor = yield Scratch("int8", (nbytes,))
+    factors: LiveTensor = yield Scratch("float32", (tiles, 2))
+    return Workspace(split_results, halves, factors)
 
 
 def check_room(cache: LiveTensor, rows: int, position: Start) -> None:
@@ -296,11 +323,9 @@ def sdpa_with_kv_cache(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    split_results = yield from split_results_of(q, k_cache, ROWS_FIRST)
+    workspace = yield from workspace_of(q, k_cache, ROWS_FIRST)
     yield _write_rows(q, k, v, k_cache, v_cache, input_pos)
-    yield from _attend_to_cache(
-        q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, split_results
-    )
+    yield from _attend_to_cache(q, k_cache, v_cache, input_pos, attn_mask, dropout, is_causal, scale, out, workspace)
 
 
 def new_rows(
@@ -361,10 +386,8 @@ def custom_sdpa(
     scale: float | None,
     out: LiveTensor,
 ) -> Steps:
-    split_results = yield from split_results_of(q, k_cache, ROWS_FIRST)
-    yield from _attend_to_cache(
-        q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, split_results
-    )
+    workspace = yield from workspace_of(q, k_cache, ROWS_FIRST)
+    yield from _attend_to_cache(q, k_cache, v_cache, start_pos, attn_mask, dropout, is_causal, scale, out, workspace)
 
 
 def _attend_to_cache(
@@ -377,7 +400,7 @@ def _attend_to_cache(
     causal: bool,
     scale: float | None,
     out: LiveTensor,
-    split_results: LiveTensor,
+    workspace: Workspace,
 ) -> Steps:
     if dropout != 0:
         raise UnsupportedError(f"dropout {dropout} is for training; export the model in eval mode")
@@ -393,7 +416,7 @@ def _attend_to_cache(
         context = mask.shape[-1]
     yield from attend(
         q, k_cache, v_cache, mask, out, ROWS_FIRST, context=context, scale=scale, causal=causal, position=position,
-        split_results=split_results,
+        workspace=workspace,
     )  # fmt: skip
 
 
@@ -436,7 +459,5 @@ def _queried(node: Node, carried: Carried) -> Carried | None:
 def sdpa(
     q: LiveTensor, k: LiveTensor, v: LiveTensor, attn_mask: LiveTensor | None, scale: float | None, out: LiveTensor
 ) -> Steps:
-    split_results = yield from split_results_of(q, k, HEADS_FIRST)
-    yield from attend(
-        q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, split_results=split_results
-    )
+    workspace = yield from workspace_of(q, k, HEADS_FIRST)
+    yield from attend(q, k, v, attn_mask, out, HEADS_FIRST, context=k.shape[2], scale=scale, workspace=workspace)

@@ -59,6 +59,7 @@ MANY_HEADS = 1 << 16  # of all sequences: their rows share workgroups
 # Tiles of matrix units that fill a device: splits of the context make up for what rows lack, down to so many keys.
 ENOUGH_MATRIX_TILES, MIN_MATRIX_SPLIT_KEYS = 256, 256
 MATRIX, MATRIX_LANES = 16, 32  # rows, columns and depth of the matrices, and threads of the subgroups that have them
+MATRIX_TILE_THREADS = LARGE_TILE // MATRIX * MATRIX_LANES
 
 LINE_ROWS = 4  # of a line of few rows: more of them would be idle in most, which have a single query
 
@@ -239,7 +240,19 @@ def matrix_keys(size: int, limits: Limits) -> int:
         return 0
     if size % MATRIX or size > LARGE_HEAD:
         return 0
-    return next((keys for keys in (64, 32) if _matrix_tile_bytes(size, keys) <= limits.max_workgroup_bytes), 0)
+    whole = [keys for keys in (64, 32) if keys * size // 8 % MATRIX_TILE_THREADS == 0]
+    return next((keys for keys in whole if _matrix_tile_bytes(size, keys) <= limits.max_workgroup_bytes), 0)
+
+
+def half_cache_size(queries: Shape, cache: Shape, axes: tuple[int, int], limits: Limits) -> tuple[int, int]:
+    """Bytes of keys and values as halves, and their tiles, up to these shapes; none where no matrix units take them."""
+    row_axis, head_axis = axes
+    keys, size = matrix_keys(cache[3], limits), cache[3]
+    if not keys or is_few_rows(queries[row_axis], queries[head_axis] // max(cache[head_axis], 1)):
+        return 0, 0
+    tiles = cache[0] * cache[head_axis] * ceil_div(cache[row_axis], keys)
+    nbytes = 4 * tiles * keys * size
+    return (nbytes, tiles) if nbytes <= limits.max_binding_bytes else (0, 0)
 
 
 def matrix_tile_splits(context: int, tiles: int) -> int:
@@ -255,19 +268,18 @@ def _matrix_tile_bytes(size: int, keys: int) -> int:
     """Workgroup memory of attention/matrix_tiles.wgsl: keys or queries, values, scores, weights, and a little."""
     pitch = size // 8 + 1
     staged = 16 * pitch * (max(keys, LARGE_TILE) + keys)
-    return staged + LARGE_TILE * (4 * (keys + 4) + 4 * (keys // 2 + 4)) + 64
+    return staged + LARGE_TILE * (4 * (keys + 4) + 2 * (keys + 8)) + 64
 
 
 def matrix_tile_config(size: int, keys: int) -> dict[str, int]:
     """The constants of attention/matrix_tiles.wgsl."""
-    threads = LARGE_TILE // MATRIX * MATRIX_LANES
     return {
-        "WG": threads,
+        "WG": MATRIX_TILE_THREADS,
         "KEYS": keys,
         "KEY_BLOCKS": keys // MATRIX,
-        "KEY_QUADS": keys // 4,
+        "KEY_EIGHTS": keys // 8,
         "HEAD_BLOCKS": size // MATRIX,
-        "LOADS": keys * size // 8 // threads,
+        "LOADS": keys * size // 8 // MATRIX_TILE_THREADS,
     }
 
 

@@ -19,7 +19,10 @@ from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
-from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, product, tiling
+from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, routed_product, tiling
+from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, image_halves_of, matrix_convolution, padded_depth
+from liveshape.ops.matrix_heuristics import gains_by_matrices
+from liveshape.ops.matrix_products import Halves, halves_of
 from liveshape.ops.operations import convolved
 from liveshape.ops.registry import Ints, Number, op
 from liveshape.ops.row_rules import first_axis
@@ -31,7 +34,6 @@ TILED = Kernel.load("matmul/tiled", FACTORS="convolution")
 LANE_TILES = Kernel.load("convolution/lane_tiles")
 DEPTHWISE = Kernel.load("convolution/depthwise")
 LANE_DEPTHWISE = Kernel.load("convolution/lane_depthwise")
-COMBINE = Kernel.load("convolution/combine_splits")
 
 AXES = 3  # of the kernels: fewer dimensions have a size of one in front
 LOW_TILE = 8  # rows of the tile, twice as wide as the others, that few channels get
@@ -96,6 +98,22 @@ class Layer(NamedTuple):
     def depth(self) -> int:
         """What a sum is made of."""
         return self.x.shape[1] // self.groups * prod(self.window.kernel)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every tap of every window lies in the image, and sees all channels."""
+        return self.groups == 1 and not self.window.transposed and not any(self.window.padding)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a window is one pixel, and every pixel has one."""
+        return prod(self.window.kernel) == prod(self.window.stride) == 1
+
+    @property
+    def gains_by_matrices(self) -> bool:
+        """Whether implicit GEMM is large enough for matrix units."""
+        columns = self.out.shape[0] * prod(self.outputs)
+        return gains_by_matrices(1, self.rows, columns, padded_depth(self.x.shape[1], prod(self.window.kernel)))
 
     @property
     def implicit_gemm(self) -> dict[str, Any]:
@@ -178,21 +196,39 @@ def conv_with_clamp(
     if layer.many and layer.depth >= 2 * SPLIT_DEPTH:
         most = 2 * SPLIT_TILES * TILE_ELEMENTS
         sums = yield Scratch("float32", (min(most, MAX_SPLITS * prod(out.max_shape)),))
-    yield from _planned(layer, sums)
+    halves = yield from _halves(layer, limits)
+    if isinstance(halves, ImageHalves) and layer.gains_by_matrices:
+        yield from matrix_convolution(x, weight, bias, out, halves, layer.implicit_gemm, end, limits)
+    else:
+        yield from _planned(layer, sums, None if isinstance(halves, ImageHalves) else halves, limits)
 
 
-def _planned(layer: Layer, sums: LiveTensor | None) -> Steps:
-    x, weight, bias, out, window, extents, outputs, groups, end, _, _ = layer
+def _halves(layer: Layer, limits: Limits) -> Generator[Scratch, Any, Halves | ImageHalves | None]:
+    """Scratch for matrix units, where the layer may take them: as the product that it is, or by implicit GEMM."""
+    x, weight, out = layer.x, layer.weight, layer.out
+    if layer.groups > 1 or layer.window.transposed:
+        return None
+    if layer.plain and layer.window.kernel == in_three(x.max_shape[2:]):
+        return (yield from halves_of(x, weight, out, limits))
+    if layer.plain and layer.pointwise:
+        return (yield from halves_of(weight, x, out, limits))
+    return (yield from image_halves_of(x, weight, out, limits))
+
+
+def _planned(layer: Layer, sums: LiveTensor | None, halves: Halves | None, limits: Limits) -> Iterator[Dispatch]:
+    x, weight, bias, out, window, extents, outputs, _, end, _, _ = layer
     batch, channels = out.shape[:2]
     pixels = prod(outputs)
-    plain = groups == 1 and not window.transposed and not any(window.padding)
-    if plain and window.kernel == extents:
-        yield from product(
-            x, weight, out, 1, batch, channels, layer.depth, transposed=True, addend=bias, enough=layer.enough, **end
-        )
-    elif plain and prod(window.kernel) == prod(window.stride) == 1 and not _gain(layer):
-        yield from product(
-            weight, x, out, batch, channels, pixels, layer.depth, transposed=False,
+    by_matrices = halves is not None and gains_by_matrices(batch, channels, pixels, layer.depth)
+    if layer.plain and window.kernel == extents:
+        whole = halves if window.kernel == in_three(x.max_shape[2:]) else None  # else it is of the other order
+        yield from routed_product(
+            x, weight, out, 1, batch, channels, layer.depth, limits, whole, transposed=True,
+            addend=bias, enough=layer.enough, **end,
+        )  # fmt: skip
+    elif layer.plain and layer.pointwise and (by_matrices or not _gain(layer)):
+        yield from routed_product(
+            weight, x, out, batch, channels, pixels, layer.depth, limits, halves, transposed=False,
             addend=bias, addend_strides=(0, 1, 0), enough=layer.enough, **end,
         )  # fmt: skip
     elif not window.transposed and weight.shape[1] == 1 and layer.rows <= FEW_CHANNELS:

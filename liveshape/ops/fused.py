@@ -21,7 +21,10 @@ from liveshape.ops.q4_linear import (
     QUANTIZED_DTYPES,
     Norm,
     Steps,
+    Weight,
     q4_product,
+    qkv_product,
+    qkv_weights,
     quantize_rows,
     quantized_shape,
 )
@@ -69,25 +72,32 @@ def add_rms_norm(a: LiveTensor, b: LiveTensor, weight: LiveTensor, eps: float, o
     fused_from=("et_vk.linear_q4gsw.default",) * 3,
 )
 def qkv_linear_q4gsw(
-    x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group_size: int, bias: LiveTensor | None, outputs: Tensors
-) -> Steps:
-    """Three linears of one input, as the QKV projection is: their weights are concatenated along the columns."""
-    yield from qkv_products(x, weight, scales, group_size, bias, outputs)
-
-
-def qkv_products(
     x: LiveTensor,
     weight: LiveTensor,
     scales: LiveTensor,
-    group: int,
+    group_size: int,
     bias: LiveTensor | None,
+    value_weight: LiveTensor | None,
+    value_scales: LiveTensor | None,
+    value_group: int,
     outputs: Tensors,
-    norm: Norm | None = None,
+) -> Steps:
+    """Three linears of one input, as the QKV projection is: their weights are concatenated along the columns.
+
+    The last one's may be apart, if it has another format: then these are two dispatches.
+    """
+    weights = qkv_weights(Weight(weight, scales, group_size), value_weight, value_scales, value_group)
+    yield from qkv_products(x, weights, bias, outputs)
+
+
+def qkv_products(
+    x: LiveTensor, weights: tuple[Weight, ...], bias: LiveTensor | None, outputs: Tensors, norm: Norm | None = None
 ) -> Steps:
     for out in outputs:
         out.shape = (*x.shape[:-1], out.max_shape[-1])
-    first, second, _ = (out.max_shape[-1] for out in outputs)
-    yield from q4_product(x, weight, scales, group, bias, outputs, QKV, norm, QUERY_COLUMNS=first, KEY_COLUMNS=second)
+    names = ("QUERY_COLUMNS", "KEY_COLUMNS", "VALUE_COLUMNS")
+    columns = {name: out.max_shape[-1] for name, out in zip(names, outputs, strict=True)}
+    yield from qkv_product(x, weights, bias, outputs, QKV, norm, **columns)
 
 
 @op(

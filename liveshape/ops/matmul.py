@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
@@ -11,13 +11,15 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import GetLimits
+from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.ops.matrix_heuristics import gains_by_matrices
+from liveshape.ops.matrix_products import Halves, halves_of, matrix_product
 from liveshape.ops.operations import matrix
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
 
-Steps = Generator[Dispatch | GetLimits, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 class Products(NamedTuple):
@@ -47,6 +49,24 @@ def product(
     rows: int,
     columns: int,
     depth: int,
+    **choices: Any,
+) -> Steps:
+    """As `routed_product`, with the scratch that it may need."""
+    limits: Limits = yield GetLimits()
+    halves = yield from halves_of(x, weight, out, limits)
+    yield from routed_product(x, weight, out, batch, rows, columns, depth, limits, halves, **choices)
+
+
+def routed_product(
+    x: LiveTensor,
+    weight: LiveTensor,
+    out: LiveTensor,
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    limits: Limits,
+    halves: Halves | None,
     *,
     transposed: bool,
     addend: LiveTensor | None = None,
@@ -60,11 +80,12 @@ def product(
     scales: Tensors = (),
     enough: int = ENOUGH_TILES,
     **choices: Any,
-) -> Steps:
+) -> Iterator[Dispatch]:
     """out = alpha * x @ weight + beta * addend, for each of a batch; a broadcast operand is given once.
 
     The addend is broadcast unless its strides are given; the result may be clamped. The kernels say how the weight is
     stored; what else they need for that comes with `scales` and `choices`. Tiles that are not `enough` become smaller.
+    With `halves`, the scratch for it, a large product takes matrix units.
     """
     if beta == 0:
         addend = None  # as in torch: a NaN that is multiplied by nothing does not count
@@ -86,13 +107,14 @@ def product(
         "low": low,
         "high": high,
         "CLAMP": CLAMP,
-        "TRANSPOSED": transposed,
         "ADDEND": addend is not None,
-        **choices,
     }
     # An absent addend still needs a buffer in its place; the left factor is there and only read.
     tensors = (out, x, x if addend is None else addend, weight, *scales)
-    limits: Limits = yield GetLimits()
+    if halves is not None and gains_by_matrices(batch, rows, columns, depth):
+        yield from matrix_product(x, weight, out, addend, halves, values, limits, transposed=transposed)
+        return
+    values |= {"TRANSPOSED": transposed, **choices}
     # Tiles of every height sum alike, so that they serve all rows where sums have one order.
     if rows <= FEW_ROWS and not limits.one_order:
         units = batch * ceil_div(columns, 4) if rows else 0

@@ -39,7 +39,7 @@ def rows_of(x: LiveTensor, weight: LiveTensor, eps: float) -> dict[str, Any]:
 
 @op("et_vk.rms_norm.default", rows=row_wise("x"))
 def rms_norm(x: LiveTensor, weight: LiveTensor, eps: float, out: LiveTensor) -> Steps:
-    """`out` is floats, or quantized for the 4-bit layers that read it: see `lower/activations.py`."""
+    """`out` is floats, or quantized for the layers that read it: see `lower/activations.py`."""
     row = rows_of(x, weight, eps)
     if out.dtype in QUANTIZED_DTYPES:
         out.shape = quantized_shape(x.shape)

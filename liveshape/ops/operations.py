@@ -25,8 +25,10 @@ def matrix(left: str = "x") -> Operations:
 
 def packed_weight(given: Mapping[str, Any]) -> int:
     """Each byte of a 4-bit weight holds two elements, or one where it has groups for a dimension; for every row."""
-    x, weight = given["x"], given["weight"]
-    return int((4 if weight.rank == _NIBBLES_RANK else 2) * (x.numel // max(x.shape[-1], 1)) * weight.numel)
+    x = given["x"]
+    weights = [each for each in (given["weight"], given.get("value_weight")) if each is not None]
+    operations = sum((4 if weight.rank == _NIBBLES_RANK else 2) * weight.numel for weight in weights)
+    return int(x.numel // max(x.shape[-1], 1) * operations)
 
 
 def convolved(given: Mapping[str, Any]) -> int:

@@ -26,8 +26,11 @@ from liveshape.ops.q4_linear import (
     SYMMETRIC_INT8,
     Norm,
     Steps,
+    Weight,
     linear_q4gsw,
     q4_product,
+    qkv_product,
+    qkv_weights,
     quantized_shape,
     quantizes_rows,
 )
@@ -130,6 +133,9 @@ def rotary_linear_q4gsw(
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
+    value_weight: LiveTensor | None,
+    value_scales: LiveTensor | None,
+    value_group: int,
     cosine: LiveTensor,
     sine: LiveTensor,
     start_pos: Start | None,  # in tables of every position; None where they are of the live rows
@@ -140,14 +146,13 @@ def rotary_linear_q4gsw(
 ) -> Steps:
     """Fused QKV projection: queries and keys get their rotary embedding, keys and values go to the KV cache."""
     angles = (cosine, sine, start_pos)
-    yield from _rotary_products(x, weight, scales, group_size, bias, angles, (k_cache, v_cache, input_pos), out)
+    weights = qkv_weights(Weight(weight, scales, group_size), value_weight, value_scales, value_group)
+    yield from _rotary_products(x, weights, bias, angles, (k_cache, v_cache, input_pos), out)
 
 
 def _rotary_products(
     x: LiveTensor,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group: int,
+    weights: tuple[Weight, ...],
     bias: LiveTensor | None,
     angles: tuple[LiveTensor, LiveTensor, Start | None],
     caches: tuple[LiveTensor, LiveTensor, Start],
@@ -165,9 +170,10 @@ def _rotary_products(
         check_positions(out.shape, cosine, sine, start)
     key_heads = k_cache.shape[2]
     check_room(k_cache, rows, position)
-    if k_cache.shape != v_cache.shape or weight.shape[0] != (heads + 2 * key_heads) * size:
+    columns = sum(each.codes.shape[0] for each in weights)
+    if k_cache.shape != v_cache.shape or columns != (heads + 2 * key_heads) * size:
         raise ShapeError(
-            f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {weight.shape[0]} columns must be "
+            f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {columns} columns must be "
             f"{heads} heads of queries and those of keys and values, of {size} each"
         )
     first, outs = first_row(start, position), (cosine, sine, out, k_cache, v_cache)
@@ -179,10 +185,10 @@ def _rotary_products(
     }
     if isinstance(position, LiveTensor):
         layout |= {"positions": cosine.shape[0], "slots": k_cache.shape[1]}
-        yield from q4_product(x, weight, scales, group, bias, (*outs, position), ROTARY_BY_TABLE, norm, **layout)
+        yield from qkv_product(x, weights, bias, (*outs, position), ROTARY_BY_TABLE, norm, **layout)
     else:
         layout |= {"first_row": first, "cache_start": position * key_heads * size}
-        yield from q4_product(x, weight, scales, group, bias, outs, ROTARY, norm, **layout)
+        yield from qkv_product(x, weights, bias, outs, ROTARY, norm, **layout)
 
 
 def _normed(
@@ -191,6 +197,7 @@ def _normed(
     norm: Norm,
     quantized: LiveTensor | None,
     weight: LiveTensor,
+    scales: LiveTensor,
     group: int,
     layer: Callable[[LiveTensor, Norm | None], Steps],
 ) -> Steps:
@@ -198,7 +205,7 @@ def _normed(
 
     One row may have been `quantized` by the epilogue that produced it.
     """
-    int8 = quantizes_rows(x, weight, group)
+    int8 = quantizes_rows(x, weight, scales, group)
     normed: LiveTensor = (
         yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
     )
@@ -237,7 +244,7 @@ def rms_norm_linear_q4gsw(
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from q4_product(rows, weight, scales, group_size, bias, (out,), norm=norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layer)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layer)
 
 
 @op(
@@ -256,14 +263,18 @@ def rms_norm_qkv_linear_q4gsw(
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
+    value_weight: LiveTensor | None,
+    value_scales: LiveTensor | None,
+    value_group: int,
     outputs: Tensors,
 ) -> Steps:
     """RMSNorm and the QKV projection, fused."""
+    weights = qkv_weights(Weight(weight, scales, group_size), value_weight, value_scales, value_group)
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from qkv_products(rows, weight, scales, group_size, bias, outputs, norm)
+        yield from qkv_products(rows, weights, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)
 
 
 @op(
@@ -289,7 +300,7 @@ def rms_norm_gated_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)
 
 
 @op(
@@ -310,6 +321,9 @@ def rms_norm_rotary_linear_q4gsw(
     scales: LiveTensor,
     group_size: int,
     bias: LiveTensor | None,
+    value_weight: LiveTensor | None,
+    value_scales: LiveTensor | None,
+    value_group: int,
     cosine: LiveTensor,
     sine: LiveTensor,
     start_pos: Start | None,
@@ -320,8 +334,9 @@ def rms_norm_rotary_linear_q4gsw(
 ) -> Steps:
     """RMSNorm, QKV projection, rotary embedding and the update of the KV cache, fused."""
     angles, caches = (cosine, sine, start_pos), (k_cache, v_cache, input_pos)
+    weights = qkv_weights(Weight(weight, scales, group_size), value_weight, value_scales, value_group)
 
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
-        yield from _rotary_products(rows, weight, scales, group_size, bias, angles, caches, out, norm)
+        yield from _rotary_products(rows, weights, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, group_size, layers)
+    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)

@@ -12,7 +12,18 @@ from functools import lru_cache
 from typing import Any
 
 from liveshape.graph import Limits, Shape
-from liveshape.graph.limits import MatrixShape
+from liveshape.ops.matrix_heuristics import (
+    DEEP_STEP,
+    LARGE_TILE,
+    LOW_TILE,
+    MATRIX_SPLIT_DEPTH,
+    MATRIX_STEP,
+    MULTIPROCESSORS,
+    SMALL_TILE,
+    matrix_shape,
+    matrix_threads,
+    tile_constants,
+)
 from liveshape.ops.shapes import ceil_div
 
 FEW_ROWS = 16  # up to here a layer is bound by the bandwidth of the weight, which is read once for eight rows
@@ -46,12 +57,10 @@ MAX_INT8_SPLITS, MIN_INT8_SPLIT_DEPTH = 16, 128
 # are of all rows, and take memory.
 ENOUGH_ORDERED_COLUMNS = 1 << 16
 
-LARGE_TILE = 128  # rows, and columns
 LARGE_TILE_THREADS, LARGE_TILE_BYTES = 256, 32768  # of its workgroup, and of workgroup memory
 LARGE_ROWS = 64  # from more on large tiles are faster, though half of the last one may be empty
 # Costs of large tiles as measured on the H200, in elements of the depth of one tile on one SM: 0.1 us (int8 0.05 us).
 # Occupancy is two workgroups per SM for floats: both take 0.2 us together, one alone 0.13 us. int8 has one.
-MULTIPROCESSORS = 132
 TWO_RESIDENT_COST, ONE_RESIDENT_COST = 2.0, 1.33
 FIRST_WAVE_COST = 0.15  # more of the first wave, whose workgroups wait for memory together until they are out of step
 SPLIT_THRESHOLD = 0.97  # of the unsplit time, that split-K must stay below
@@ -64,9 +73,15 @@ MAX_SPLIT_ROWS = MAX_PARTIAL_SUMS // (2 * LARGE_TILE)
 
 MIN_MATRIX_ROWS = 16  # from so many on matrix units are faster, though the weight is unpacked for them
 MAX_MATRIX_WEIGHT = 1 << 28  # elements of a weight: unpacked it takes twice as many bytes
-MATRIX_STEP = 32  # of the depth, that a tile stages
-MATRIX_SPLIT_DEPTH = 256  # of each split, at least
-MATRIX_LANES = 32  # of the subgroups that the kernels are written for
+MATRIX_BLOCK = 64  # rows of halves that lie together: see quantization/half_blocks.wgsl
+MAX_PACKED_ROWS = 128  # up to here tiles unpack nibbles themselves: a weight of halves costs more than it saves
+HALF_WEIGHT_COLUMNS, HALF_WEIGHT_SPLITS = 16, 4  # of a workgroup that unpacks, and of the depth
+# Costs of matrix tiles as measured on the H200, in microseconds: 32 places of the depth of a tile of 128 by 128 that
+# has an SM to itself, and of two that share one; 64 places of a tile of 64 by 64, by how many an SM has of them, and at
+# least; a megabyte of partial sums, written and read, and the dispatch that combines them.
+MATRIX_ONE_TILE_COST, MATRIX_TWO_TILES_COST = 0.7, 0.93
+SMALL_MATRIX_COST, SMALL_MATRIX_LATENCY = 0.36, 0.6
+MATRIX_SUMS_COST, MATRIX_COMBINE_COST = 0.8, 4.0
 
 
 def is_few(rows: int, int8: bool, limits: Limits) -> bool:
@@ -196,14 +211,14 @@ def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: 
 
 
 def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> dict[str, Any]:
-    """How threads reduce the depth of four columns of one row; `vectors` are loads of neighbours of one group."""
+    """How threads reduce the depth of four columns of a row; `vectors` load 32 neighbours, with a scale or two."""
     words = ceil_div(depth, 8)
     unit_threads = 1
     while unit_threads < MAX_UNIT_THREADS and unit_threads * PREFETCH_WORDS < words:
         unit_threads = unit_threads * 2
     scaled = 8 if group % 8 == 0 else 1
     prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
-    vectors = vectors and prefetched == PREFETCH_WORDS and group % (8 * PREFETCH_WORDS) == 0
+    vectors = vectors and prefetched == PREFETCH_WORDS and group % (4 * PREFETCH_WORDS) == 0
     return {
         "PREFETCHED": prefetched,
         "VECTOR_LOADS": vectors,
@@ -295,46 +310,78 @@ def _tile_threads(rows: int) -> int:
     return 2 if rows <= 8 else 4 if rows <= 16 else 8
 
 
-def matrix_shape(limits: Limits) -> MatrixShape | None:
-    """The matrices that products of halves take, where the user permits them and the device has such."""
-    if not limits.half_inputs or limits.subgroup != MATRIX_LANES or limits.one_order:
-        return None
-    square = (each for each in limits.matrices_of("float16") if each.m == each.n == each.k)
-    return max(square, key=lambda each: each.m, default=None)
-
-
 def takes_matrices(rows: int, columns: int, depth: int, group: int, limits: Limits) -> bool:
     """Whether a layer of up to so many rows may take matrix units: whole steps of the depth, a scale for eight."""
     aligned = columns % 4 == 0 and depth % MATRIX_STEP == 0 and group % 8 == 0
     sizes = rows >= MIN_MATRIX_ROWS and 0 < columns * depth <= MAX_MATRIX_WEIGHT
-    return aligned and sizes and 2 * columns * depth <= limits.max_binding_bytes and matrix_shape(limits) is not None
+    fits = half_bytes(max(rows, columns), depth) <= limits.max_binding_bytes
+    return aligned and sizes and fits and matrix_shape(limits) is not None
 
 
-def matrix_tile_config(rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
-    """Tiles of matrix units, and split-K: 128 by 128 where they fill the device, else 64 by 64 or 32 by 64."""
-    shape = matrix_shape(limits)
-    assert shape is not None
+def half_bytes(rows: int, depth: int) -> int:
+    """Of rows of halves in whole blocks, with their factors."""
+    return 2 * ceil_div(rows, MATRIX_BLOCK) * MATRIX_BLOCK * depth + 16 * ceil_div(rows, 4)
+
+
+def takes_packed(rows: int, depth: int, group: int, bits: int, limits: Limits) -> bool:
+    """Whether tiles of matrix units unpack the weight themselves: nibbles, one scale for a vector of 32.
+
+    Threads have whole columns.
+    """
+    aligned = bits == 4 and depth % DEEP_STEP == 0 and group % 32 == 0
+    return aligned and rows <= MAX_PACKED_ROWS and limits.has_many_threads and matrix_threads(limits) % SMALL_TILE == 0
+
+
+def half_weight_config(columns: int, depth: int) -> dict[str, int]:
+    """Splits of the depth of a weight that is unpacked, and workgroups."""
+    splits = max(1, min(HALF_WEIGHT_SPLITS, depth // 32 // (256 // HALF_WEIGHT_COLUMNS)))
+    return {"splits": splits, "groups": ceil_div(columns, HALF_WEIGHT_COLUMNS) * splits}
+
+
+def matrix_tile_config(rows: int, columns: int, depth: int, packed: bool, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of matrix units, and split-K: of 128 by 128, or of 64 by 64, or 32 by 64; steps of the depth are whole."""
+    many = limits.has_many_threads  # else a compiler for CPUs takes minutes over the text of larger tiles and steps
+    large, splits = False, _few_tile_splits(rows, columns, depth)
+    if rows > LARGE_ROWS and not packed and many:
+        large, splits = _many_matrix_tiles(ceil_div(rows, 64) * 64, columns, depth)
+    down = LARGE_TILE if large else SMALL_TILE if rows > LOW_TILE else LOW_TILE
+    across, step = (LARGE_TILE, MATRIX_STEP) if large else (SMALL_TILE, MATRIX_STEP)
+    if many and not large and depth % DEEP_STEP == 0:
+        step = DEEP_STEP
+    constants = tile_constants(down, across, step, limits)
+    if packed:
+        constants |= {"PACKED": True, "COLUMN_LOADS": across * step // 32 // constants["WG"]}
+    return constants | {"groups": ceil_div(rows, down) * ceil_div(columns, across) * splits}, splits
+
+
+@lru_cache(maxsize=4096)
+def _many_matrix_tiles(rows: int, columns: int, depth: int) -> tuple[bool, int]:
+    """Whether tiles of matrix units are large, and how many workgroups split the depth of each, at the least cost."""
+    most = max(1, min(MAX_SPLITS, depth // MATRIX_SPLIT_DEPTH))
     large = ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
-    down = LARGE_TILE if rows > LARGE_ROWS and large >= 2 * MULTIPROCESSORS else 64 if rows > 32 else 32
-    across, step = (LARGE_TILE, 32) if down == LARGE_TILE else (64, 64 if depth % 64 == 0 else 32)
-    tiles, splits = ceil_div(rows, down) * ceil_div(columns, across), 1
-    if tiles < MULTIPROCESSORS:
-        splits = max(1, min(MAX_SPLITS, 2 * MULTIPROCESSORS // tiles, depth // MATRIX_SPLIT_DEPTH))
-    threads, subgroups = 4 * MATRIX_LANES, 2 if down > 32 else 1
-    config = {
-        "WG": threads,
-        "MATRIX_ROWS": shape.m,
-        "MATRIX_COLUMNS": shape.n,
-        "MATRIX_DEPTH": shape.k,
-        "SUBGROUPS_DOWN": subgroups,
-        "BLOCKS_DOWN": down // subgroups // shape.m,
-        "BLOCKS_ACROSS": across // (4 // subgroups) // shape.n,
-        "BLOCKS_DEEP": step // shape.k,
-        "ROW_LOADS": down * step // 8 // threads,
-        "COLUMN_LOADS": across * step // 8 // threads,
-        "groups": tiles,
-    }
-    return config, splits
+    small = rows // 64 * ceil_div(columns, 64)
+
+    def cost(choice: tuple[bool, int]) -> float:
+        is_large, splits = choice
+        sums = MATRIX_COMBINE_COST + 4e-6 * rows * columns * splits * MATRIX_SUMS_COST if splits > 1 else 0.0
+        if not is_large:
+            steps = ceil_div(ceil_div(depth, 64), splits)
+            resident = small * splits / MULTIPROCESSORS
+            return sums + steps * max(SMALL_MATRIX_LATENCY, resident * SMALL_MATRIX_COST)
+        steps = ceil_div(depth // MATRIX_STEP, splits)
+        if large * splits <= MULTIPROCESSORS:
+            return sums + steps * MATRIX_ONE_TILE_COST
+        return sums + steps * MATRIX_TWO_TILES_COST * ceil_div(large * splits, 2 * MULTIPROCESSORS)
+
+    return min(((is_large, splits) for is_large in (True, False) for splits in range(1, most + 1)), key=cost)
+
+
+def _few_tile_splits(rows: int, columns: int, depth: int) -> int:
+    """Splits of the depth of small tiles that are too few to fill a device."""
+    tiles = ceil_div(rows, 64 if rows > 32 else 32) * ceil_div(columns, 64)
+    if tiles >= MULTIPROCESSORS:
+        return 1
+    return max(1, min(MAX_SPLITS, 2 * MULTIPROCESSORS // tiles, depth // MATRIX_SPLIT_DEPTH))
 
 
 @lru_cache(maxsize=1024)  # of bounds, which are the same at every call
@@ -342,8 +389,9 @@ def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> in
     """Partial sums of matrix tiles of every split, at the number of rows with most of them."""
     most = 0
     for each in (32, *range(64, min(rows, 64 * MULTIPROCESSORS) + 64, 64)):
-        _, splits = matrix_tile_config(min(each, rows), columns, depth, limits)
-        most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
+        for packed in (False, True):
+            _, splits = matrix_tile_config(min(each, rows), columns, depth, packed, limits)
+            most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)
     return most
 
 

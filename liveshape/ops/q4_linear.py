@@ -5,7 +5,7 @@ The kernels dequantize the words as the file has them: few rows are bound by ban
 
 Two more kinds are told by their shapes, which `lower/weight_patterns.py` gives them: scales [groups, 2, columns] have
 below each row the minima that are added to the weights of its groups (asymmetric); a weight [columns, groups, group]
-is int8.
+has signed bytes. The dtype of a weight tells whether its rows are quantized, not what its bytes are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Limits, Shape
+from liveshape.graph import Limits, Shape, Tensor
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
@@ -27,6 +27,8 @@ from liveshape.ops.q4_heuristics import (
     QUANT_GROUP,
     few_rows_config,
     gemv_config,
+    half_bytes,
+    half_weight_config,
     int8_few_rows_config,
     int8_gemv_config,
     int8_tile_config,
@@ -39,6 +41,7 @@ from liveshape.ops.q4_heuristics import (
     partial_sums_bound,
     split_k_of,
     takes_matrices,
+    takes_packed,
     tile_config,
 )
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
@@ -69,7 +72,7 @@ WITH_MINIMA_RANK = 3  # of scales
 
 # Dtypes of quantized rows: a scale for 32 neighbours, or a scale and a zero point for a row.
 QUANTIZED_DTYPES = SYMMETRIC_INT8, ASYMMETRIC_UINT8 = ("int8", "uint8")
-INT8_ACTIVATIONS = "int8"  # the dtype of a weight whose layer quantizes its rows; else it is the file's, uint8
+INT8_ACTIVATIONS, FLOAT_ACTIVATIONS = "int8", "uint8"  # the dtype of a weight whose layer quantizes its rows, or not
 QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quantize_group.wgsl
 MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgroup memory of any device
 
@@ -119,7 +122,7 @@ def linear_dq8ca_q4gsw(
     out: LiveTensor,
 ) -> Steps:
     """Dynamically quantized activations, 8 bits per row, times the weight: int8 dot products, scaled by group."""
-    if not can_quantize_rows(x.max_shape[-1], group_size, weight.max_shape):
+    if not can_quantize_rows(x.max_shape[-1], group_size, weight, scales, ASYMMETRIC_UINT8):
         fake_quantized: LiveTensor = yield Scratch("float32", x.max_shape)
         yield from fake_quantize_rows(x, input_scale, input_zero_point, fake_quantized)
         yield from linear_q4gsw(fake_quantized, weight, scales, group_size, bias, out)
@@ -157,16 +160,25 @@ def quantize_rows(
         yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
 
 
-def can_quantize_rows(depth: int, group: int, weight: Shape) -> bool:
-    """Whether a layer can take quantized rows: scales are for whole vectors of nibbles, and no padding."""
-    aligned = depth % QUANT_GROUP == 0 and group % QUANT_GROUP == 0
-    return len(weight) == NIBBLES_RANK and depth == weight[-1] * 2 > 0 and aligned
+def can_quantize_rows(
+    depth: int, group: int, weight: Tensor | LiveTensor, scales: Tensor | LiveTensor, dtype: str = SYMMETRIC_INT8
+) -> bool:
+    """Whether a layer can take rows quantized so: no padding, and groups that align with those of the rows.
+
+    Bytes may have two groups to one of the rows; not so with minima, nor nibbles, which need its sum for their offset.
+    They take no zero points.
+    """
+    nibbles = weight.rank == NIBBLES_RANK
+    halves = group == QUANT_GROUP // 2 and not nibbles and scales.rank != WITH_MINIMA_RANK
+    aligned = depth % QUANT_GROUP == 0 and (group % QUANT_GROUP == 0 or halves)
+    whole = depth == prod(weight.max_shape[1:]) * (2 if nibbles else 1) > 0
+    return whole and aligned and (nibbles or dtype == SYMMETRIC_INT8)
 
 
-def quantizes_rows(x: LiveTensor, weight: LiveTensor, group: int) -> bool:
+def quantizes_rows(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group: int) -> bool:
     """Whether a layer quantizes rows of floats."""
     wanted = x.dtype not in QUANTIZED_DTYPES and weight.dtype == INT8_ACTIVATIONS
-    return wanted and can_quantize_rows(x.max_shape[-1], group, weight.max_shape)
+    return wanted and can_quantize_rows(x.max_shape[-1], group, weight, scales)
 
 
 def quantized_shape(shape: Shape) -> Shape:
@@ -199,7 +211,7 @@ def q4_product(
     `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
     `norm`, x is one row before its RMSNorm. The epilogue quantizes `quantized_units` of a workgroup together.
     """
-    quantizes = not high_first and quantizes_rows(x, weight, group)
+    quantizes = not high_first and quantizes_rows(x, weight, scales, group)
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
     depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
     quantized: LiveTensor | None = None
@@ -209,12 +221,13 @@ def q4_product(
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
     max_rows, columns = prod(x.max_shape[:-1]), weight.shape[0]
     halved: Halved | None = None
-    if not int8 and norm is None and takes_matrices(max_rows, columns, depth, group, limits):
+    vectors = prod(weight.shape[1:]) % 16 == 0
+    if not int8 and norm is None and vectors and takes_matrices(max_rows, columns, depth, group, limits):
         halved = yield from _halved(max_rows, columns, depth)
         room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
     scale_stride = 0 if high_first else prod(scales.shape[1:])
-    _check(depth, x, weight, scales, group, scale_stride, bias)
+    _check(depth, x, weight, scales, group, scale_stride, bias, epilogue.get("FIRST_COLUMN", 0))
     rows = prod(x.shape[:-1])
     layer = _layer(weight, scales, bias, rows, depth, group, scale_stride, high_first)
     # An absent bias still needs a buffer in its place; the scales are there and only read.
@@ -234,6 +247,35 @@ def q4_product(
         yield _int8_few_rows(product) if int8 else _few_rows(product)
     else:
         yield from _tiles(product, partial_sums, int8)
+
+
+class Weight(NamedTuple):
+    """The packed weight of a layer, its scales, and how many neighbours of the depth share one."""
+
+    codes: LiveTensor
+    scales: LiveTensor
+    group: int
+
+
+def qkv_weights(first: Weight, codes: LiveTensor | None, scales: LiveTensor | None, group: int) -> tuple[Weight, ...]:
+    """The weights of a QKV projection: one of all columns, or a second one of the values, in a format of its own."""
+    return (first,) if codes is None or scales is None else (first, Weight(codes, scales, group))
+
+
+def qkv_product(
+    x: LiveTensor,
+    weights: tuple[Weight, ...],
+    bias: LiveTensor | None,
+    outs: Tensors,
+    kernels: Q4Kernels,
+    norm: Norm | None = None,
+    **epilogue: Any,
+) -> Steps:
+    """The products of x and of each weight, whose columns are those of the epilogue, behind each other."""
+    first = 0
+    for codes, scales, group in weights:
+        yield from q4_product(x, codes, scales, group, bias, outs, kernels, norm, FIRST_COLUMN=first, **epilogue)
+        first = first + codes.shape[0]
 
 
 def _layer(
@@ -329,7 +371,8 @@ def _few_rows(product: Q4Product) -> Dispatch:
     if not is_gemv(rows, product.limits):
         config = few_rows_config(rows, columns, depth, layer["GROUP"])
         return product.dispatch(product.kernels.few_rows, **loads, **config)
-    # Vector loads, with one scale for a vector; where threads are many, single words were measured to be faster.
+    # Vector loads, with a scale or two for 32 neighbours; of nibbles single words were measured to be faster where
+    # threads are many.
     vectors = layer["column_bytes"] % 16 == 0 and (
         layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
     )
@@ -344,8 +387,8 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
     rows, columns, depth = product.sizes()
     layer, kernels, limits = product.layer, product.kernels, product.limits
     loads = product.int8_loads() if int8 else product.float_loads()
-    # Large tiles of integers have no minima, and take zero points off in another order.
-    others = int8 and (layer["MINIMA"] or (limits.one_order and loads["ASYMMETRIC"]))
+    # Large tiles of integers have nibbles without minima, and take zero points off in another order.
+    others = int8 and (layer["MINIMA"] or layer["BITS"] == 8 or (limits.one_order and loads["ASYMMETRIC"]))
     if is_large(rows, depth, layer["GROUP"], limits) and not others:
         tiles = large_tile_config(rows, columns)
         unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
@@ -367,7 +410,7 @@ _UNPACKED = {"BITS": 8, "MINIMA": False, "HIGH_FIRST": False, "SCALES_ALIGNED": 
 
 
 class Halved(NamedTuple):
-    """Scratch for both factors of a product as halves, and what columns and rows of them were divided by."""
+    """Scratch for both factors of a product as halves, and what columns of the weight were divided by."""
 
     x: LiveTensor
     weight: LiveTensor
@@ -375,30 +418,34 @@ class Halved(NamedTuple):
 
 
 def _halved(rows: int, columns: int, depth: int) -> Generator[Scratch, Any, Halved]:
-    x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (2 * rows * depth,))
-    weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (2 * columns * depth,))
-    factors: LiveTensor = yield Scratch("float32", (columns + ceil_div(rows, 4) * 4,))
+    x: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(rows, depth),))
+    weight: LiveTensor = yield Scratch(SYMMETRIC_INT8, (half_bytes(columns, depth),))
+    factors: LiveTensor = yield Scratch("float32", (columns,))
     return Halved(x, weight, factors)
 
 
 def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) -> Iterator[Dispatch]:
-    """GEMM by matrix units: both factors as halves, then tiles, with split-K where they are few."""
+    """GEMM by matrix units, of rows as halves: tiles of a weight that becomes halves, too, or unpacked by each tile of
+    few rows; with split-K where tiles are few."""
     rows, columns, depth = product.sizes()
     weight, scales, bias = product.operands
-    loads = {name: value for name, value in product.float_loads().items() if name != "VEC"}
-    yield HALF_ROWS(halved.x, halved.factors, product.x, rows=rows, depth=depth, first_factor=columns, groups=rows)
-    unpacked = {name: value for name, value in product.layer.items() if name not in ("rows", "splits", "BIAS")}
-    count = ceil_div(columns, 4)
-    yield HALF_WEIGHT(halved.weight, halved.factors, weight, scales, **unpacked, **loads, groups=count)
-    tiles, splits = matrix_tile_config(rows, columns, depth, product.limits)
-    layer = product.layer | _UNPACKED | {"scale_stride": columns, "splits": splits}
-    tiles["groups"] = tiles["groups"] * splits
-    ours = product._replace(x=halved.x, operands=(halved.weight, halved.factors, bias), layer=layer)
+    layer = product.layer
+    packed = takes_packed(rows, depth, layer["GROUP"], layer["BITS"], product.limits)
+    yield HALF_ROWS(halved.x, product.x, rows=rows, depth=depth, groups=ceil_div(rows, 4))
+    ours = product._replace(x=halved.x)
+    if not packed:
+        unpacked = {name: value for name, value in layer.items() if name not in ("rows", "splits", "BIAS")}
+        yield HALF_WEIGHT(
+            halved.weight, halved.factors, weight, scales, **unpacked, **half_weight_config(columns, depth)
+        )
+        ours = ours._replace(operands=(halved.weight, halved.factors, bias), layer=layer | _UNPACKED)
+    tiles, splits = matrix_tile_config(rows, columns, depth, packed, product.limits)
+    ours = ours._replace(layer=ours.layer | {"splits": splits})
     if splits == 1:
         yield ours.dispatch(product.kernels.matrix_tiles, **tiles)
         return
     yield ours._replace(outs=(partial_sums,), epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
-    combined = product._replace(x=partial_sums, layer=product.layer | {"splits": splits})
+    combined = product._replace(x=partial_sums, layer=layer | {"splits": splits})
     yield combined.dispatch(product.kernels.combine_splits, threads=rows * ceil_div(columns, 4))
 
 
@@ -415,14 +462,15 @@ def _check(
     group: int,
     scale_stride: int,
     bias: LiveTensor | None,
+    first_column: int,
 ) -> None:
     """The kernels trust these sizes: nothing else keeps them inside the tensors."""
     nibbles, minima = weight.rank == NIBBLES_RANK, scales.rank == WITH_MINIMA_RANK
     columns, column_bytes = weight.shape[0], prod(weight.shape[1:])
     if column_bytes * (2 if nibbles else 1) < depth:
         raise ShapeError(f"a weight of {weight.shape} bytes is too narrow for x {x.shape}")
-    if not nibbles and x.dtype in QUANTIZED_DTYPES:
-        raise ShapeError(f"rows of bytes need a weight of nibbles, {weight.shape} is of bytes")
+    if not nibbles and x.dtype == ASYMMETRIC_UINT8:
+        raise ShapeError(f"rows with a zero point need a weight of nibbles, {weight.shape} is of bytes")
     if group < 1 or depth % group:
         raise ShapeError(f"groups of {group} do not divide a depth of {depth}")
     groups = depth // group
@@ -432,5 +480,5 @@ def _check(
     needed = (groups - 1) * scale_stride + (width if minima else 0) + columns
     if scales.numel < needed or ((minima or groups > 1) and width < columns):
         raise ShapeError(f"scales {scales.shape} are too few for {groups} groups of {columns} columns")
-    if bias is not None and bias.numel < columns:
-        raise ShapeError(f"a bias of {bias.shape} is too short for {columns} columns")
+    if bias is not None and bias.numel < first_column + columns:
+        raise ShapeError(f"a bias of {bias.shape} is too short for {first_column + columns} columns")

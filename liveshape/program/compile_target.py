@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from liveshape.graph.activation_kinds import FLOAT32, check_activations, resolve_activations, with_rounding
+from liveshape.graph.activation_kinds import FLOAT32, INT8, check_activations, resolve_activations, with_rounding
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
@@ -16,7 +16,7 @@ class CompileTarget:
     """A lazily opened device, and the options that programs are compiled with for it.
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4- and 8-bit layers in groups of 32: faster on a GPU, and less exact.
     `"float16"` permits that inputs of products are rounded to float16, where the device has matrix units for them;
     `"auto"` is that where it has, else float32.
     `deterministic` sums every row in one order, however many rows there are: slower, and the same bytes.
@@ -51,7 +51,7 @@ class CompileTarget:
             if self._choice is None or isinstance(self._choice, (str, int)):
                 from liveshape.device.backends import open_device
 
-                self._opened = open_device(self._choice)
+                self._opened = open_device(self._choice, matrices=self._asked != INT8)
             else:
                 self._opened = self._choice
         return self._opened

@@ -1,4 +1,4 @@
-"""The device with matrix units that these tests need: an NVIDIA, AMD, Intel or Apple GPU through Dawn."""
+"""The device with matrix units that these tests need, through Dawn: a GPU, or the software driver that has some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def with_matrices() -> tuple[Device, Limits]:
     device = open_device(backend="dawn")
     limits = replace(device.limits, half_inputs=True)
     assert limits.matrices_of("float16"), (
-        f"{device.name} offers no matrices to Dawn: run these tests on a GPU that does"
+        f"{device.name} offers no matrices to Dawn: `make test-matrices` runs these tests where a device does"
     )
     return device, limits
 

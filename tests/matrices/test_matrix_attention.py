@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from liveshape.ops.attention_heuristics import matrix_keys
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 from tests.matrices.opened import kernels_of, with_matrices
@@ -33,6 +34,8 @@ FORMS = [
     Form((4, 4), 128),
     Form((6, 2), 48),
     Form((2, 1), 16),
+    Form((4, 2), 32),
+    Form((4, 1), 96),
     Form((8, 2), 64, queries=1e5, keys=1e-5),
     Form((8, 2), 64, queries=1e-5, keys=1e5, values=1e5),
     Form((8, 2), 64, values=1e-6),
@@ -61,7 +64,8 @@ def test_attention(form: Form) -> None:
             want = attended(*(each[0].astype(np.float64) for each in given), head, heads // key_heads, start)
             error = np.abs(got[0, :, head] - want).max() / np.abs(want).max()
             assert error < 2e-3, f"head {head}, {rows} rows at {start}: {error}"
-    assert "attention/matrix_tiles" in kernels_of(device)
+    # Matrices of some sizes are not taken: there it is as right without.
+    assert ("attention/matrix_tiles" in kernels_of(device)) is (matrix_keys(size, limits) > 0)
 
 
 def attended(

@@ -1,4 +1,5 @@
-"""4-bit and 8-bit layers by matrix units, against float64: ragged sizes, live rows up and down, poisoned tails."""
+"""4-bit and 8-bit layers by matrix units, against float64: prime and ragged sizes, live rows up and down, poisoned
+tails."""
 
 from __future__ import annotations
 
@@ -8,12 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from liveshape.lower.fusion import fuse
+from liveshape.plan.compiling import compile
+from liveshape.run.executor import Executor
 from tests.matrices.opened import kernels_of, with_matrices
+from tests.models.test_int8_activations import ROWS, Weights, golden, program
+from tests.models.test_layers import operators
 from tests.ops.cases.quantized import q4gsw, qcs4w
 from tests.support.graphs import In, OpCase, sweep
 
 pytestmark = pytest.mark.slow
-SIZES = (130, 1, 16, 17, 63, 64, 65, 300)
+SIZES = (131, 1, 16, 17, 37, 64, 65, 113, 293)
 LAYERS = [
     (64, q4gsw(64, 68, 32, bias=True, sizes=SIZES)),
     (576, q4gsw(576, 132, 64, bias=True, sizes=SIZES)),
@@ -22,6 +28,7 @@ LAYERS = [
     (256, q4gsw(256, 68, 16, bias=True, minima=True, sizes=SIZES)),
     (96, q4gsw(96, 72, 32, bits=8, minima=True, sizes=SIZES)),
     (512, q4gsw(512, 100, 32, bits=8, sizes=SIZES)),
+    (2048, q4gsw(2048, 132, 16, bits=8, bias=True, sizes=SIZES)),
     (128, q4gsw(128, 60, 32, scale_dtype="float16", sizes=SIZES)),
     (64, q4gsw(64, 20, 32, dtype="float16", sizes=SIZES)),
     (32, qcs4w(32, 20, sizes=SIZES)),
@@ -43,6 +50,23 @@ def halved(case: OpCase, depth: int, scale: float = 1.0) -> OpCase:
 def test_layer(depth: int, case: OpCase) -> None:
     device, limits = with_matrices()
     sweep(halved(case, depth), limits, device)
+    assert "q4/matrix_tiles" in {name.split("+")[0] for name in kernels_of(device)}
+
+
+@pytest.mark.parametrize("weights", [Weights("minima", 32, ("8", 16)), Weights("8", 32)], ids=str)
+@pytest.mark.parametrize("depth", [64, 1024])
+def test_queries_keys_and_values(depth: int, weights: Weights) -> None:
+    """As in files of Q4_K_M, whose values may have more bits, and of Q8_0; a deep one is split."""
+    device, limits = with_matrices()
+    made, _, outputs = program("qkv", False, depth, 36, True, weights)
+    graph = fuse(made.chain.graph(*outputs), limits)
+    executor = Executor(compile(graph, limits), device)
+    for rows in (ROWS, 1, 16, 17, 64, ROWS):
+        x = np.random.default_rng(rows).standard_normal((1, rows, depth)).astype(np.float32)
+        executor.poison()
+        for got, wanted in zip(executor.execute([x]), golden(made, [x], outputs), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=f"at {rows}")
+    assert operators(graph) == {"qkv_linear_q4gsw": 1}
     assert "q4/matrix_tiles" in {name.split("+")[0] for name in kernels_of(device)}
 
 

@@ -18,7 +18,7 @@ from liveshape.graph import Graph, Limits
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.run.executor import Executor
-from tests.models.test_int8_activations import golden, powers_of_two
+from tests.models.test_int8_activations import PLAIN, Weights, golden, powers_of_two
 from tests.models.test_layers import Layers, operators
 from tests.ops.cases.quantized import rows_of_integers
 from tests.support.chains import executor_of
@@ -29,29 +29,33 @@ EPILOGUES = {"one": "linear", "qkv": "qkv_linear", "gated": "gated_linear"}
 RMS_NORM = "et_vk.rms_norm.default"
 
 
-def adding(made: Layers, x: Any, residual: Any, bias: bool = False) -> Any:
+def adding(made: Layers, x: Any, residual: Any, bias: bool = False, of_bytes: bool = False) -> Any:
     """x + residual: the layer's weight is one, and so is its scale."""
-    width = x.max_shape[-1]
+    width, group = x.max_shape[-1], 16 if of_bytes else 32
     ones = np.full((width, width), 8, np.uint8)
     np.fill_diagonal(ones, 9)
-    weight = made.chain.constant(ones[:, ::2] | ones[:, 1::2] << 4)
-    scales = made.chain.constant(np.ones((width // 32, width), np.float32))
+    nibbles, whole = ones[:, ::2] | ones[:, 1::2] << 4, (ones - 8).reshape(width, width // group, group)
+    weight = made.chain.constant(whole if of_bytes else nibbles)
+    scales = made.chain.constant(np.ones((width // group, width), np.float32))
     offset = made.chain.constant(np.full(width, 2.0, np.float32)) if bias else None
     product = made.chain.tensor(x.max_shape)
-    made.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, 32, offset, product)
+    made.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, group, offset, product)
     return made.add(residual, product)
 
 
-def program(epilogue: str, depth: int, width: int, bias: bool = False) -> tuple[Layers, list[Any]]:
-    """The layers of the norm of a sum, and the sum."""
-    made = Layers(group=32)
+def program(
+    epilogue: str, depth: int, width: int, bias: bool = False, weights: Weights = PLAIN
+) -> tuple[Layers, list[Any]]:
+    """The layers of the norm of a sum, and the sum; if some weights are of bytes, so is that of the sum."""
+    made = Layers(group=weights.group, weights=weights.kind)
     x, residual = (made.chain.input((1, ROWS, depth)) for _ in range(2))
-    total = adding(made, x, residual, bias)
+    total = adding(made, x, residual, bias, "8" in (weights.kind, weights.last[0]))
     rows = made.norm(total)
     if epilogue == "gated":
         outputs = [made.gated(rows, width, bias)]
     else:
-        outputs = [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "qkv" else 1)]
+        own = ((), (), weights.last)[: 3 if epilogue == "qkv" else 1]
+        outputs = [made.layer(rows, width * (index + 1), bias, *each) for index, each in enumerate(own)]
     powers_of_two(made)
     return made, [*outputs, total]
 
@@ -109,6 +113,27 @@ def test_layers_apply_the_deferred_rms_norm_scale(
     assert len(names) == 2, "one dispatch for each"
     assert any("sums_and_squares" in name for name in names)
     assert not any("rms_norm" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "weights", "dispatches"),
+    [
+        ("qkv", Weights("minima", 32, ("8", 16)), 3),
+        pytest.param("qkv", Weights("8", 16), 2, marks=pytest.mark.slow),
+        pytest.param("gated", Weights("8", 32), 2, marks=pytest.mark.slow),
+    ],
+)
+def test_other_weights_apply_it_too(epilogue: str, weights: Weights, dispatches: int) -> None:
+    """As in files of Q4_K_M and Q8_0: where values have more bits, they are a dispatch of their own."""
+    made, outputs = program(epilogue, 96, 36, True, weights)
+    device = device_of()
+    deferred = with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8", device.limits)
+    names = {"residual_quantized_linear_q4gsw": 1, f"rms_norm_{EPILOGUES[epilogue]}_q4gsw": 1}
+    assert operators(deferred) == Counter(names)
+    check(deferred, made, outputs, device, True)
+    executor = executor_of(deferred, device)
+    executor.execute([np.zeros((1, 1, 96), np.float32)] * 2)
+    assert len(executor.encoder.commands(executor.live, 0, len(deferred.nodes))) == dispatches
 
 
 @pytest.mark.slow

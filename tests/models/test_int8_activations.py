@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -31,9 +31,22 @@ COMBINATIONS = [
 QUICK = {("qkv", True), ("gated", False), ("residual", False)}  # their kernels are large
 
 
-def program(epilogue: str, normed: bool, depth: int, width: int, bias: bool = False) -> tuple[Layers, Any, list[Any]]:
+class Weights(NamedTuple):
+    """The weights of layers, as `Layers` has them; the last of three may have others."""
+
+    kind: str = "4"
+    group: int = 32
+    last: tuple[str, int] = ("", 0)
+
+
+PLAIN = Weights()
+
+
+def program(
+    epilogue: str, normed: bool, depth: int, width: int, bias: bool = False, weights: Weights = PLAIN
+) -> tuple[Layers, Any, list[Any]]:
     """The layers of a row, or of its norm, and what they give."""
-    made = Layers(group=32)
+    made = Layers(group=weights.group, weights=weights.kind)
     x = made.chain.input((1, ROWS, depth))
     rows = made.norm(x) if normed else x
     if epilogue == "gated":
@@ -41,7 +54,10 @@ def program(epilogue: str, normed: bool, depth: int, width: int, bias: bool = Fa
     if epilogue == "residual":
         other = made.chain.input((1, ROWS, width))
         return made, x, [made.add(other, made.layer(rows, width, bias))]
-    return made, x, [made.layer(rows, width * (index + 1), bias) for index in range(3 if epilogue == "qkv" else 1)]
+    if epilogue == "one":
+        return made, x, [made.layer(rows, width, bias)]
+    own = ((), (), weights.last)
+    return made, x, [made.layer(rows, width * (index + 1), bias, *own[index]) for index in range(3)]
 
 
 def weight_of(node: Any) -> np.ndarray:
@@ -49,8 +65,11 @@ def weight_of(node: Any) -> np.ndarray:
     _, weight, scales, group, _, _ = node.args
     packed = np.frombuffer(weight.constant, np.uint8).reshape(weight.max_shape)
     values = np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1) - 8.0
+    if weight.rank == 3:
+        values = packed.view(np.int8).reshape(len(packed), -1).astype(np.float64)
     factors = np.frombuffer(scales.constant, np.float32).reshape(scales.max_shape)
-    return values * np.repeat(factors.astype(np.float64), group, axis=0).T
+    spread = np.repeat(factors.astype(np.float64), group, axis=0)
+    return values * spread.T if scales.rank == 2 else values * spread[:, 0].T + spread[:, 1].T
 
 
 def golden(made: Layers, inputs: list[np.ndarray], outputs: list[Any]) -> list[np.ndarray]:
@@ -127,6 +146,36 @@ def test_every_epilogue(form: str, epilogue: str, normed: bool) -> None:
     assert operators(fused) == Counter({expected: 1})
     check(fused, made, outputs, device)
     check(with_activations(plain, "int8"), made, outputs, device, (1, 9))
+
+
+OTHER_WEIGHTS = {
+    "values of bytes": ("qkv", True, Weights("minima", 32, ("8", 16))),
+    "values of bytes, not normed": ("qkv", False, Weights(last=("8", 32))),
+    "gated bytes": ("gated", False, Weights("8", 16)),
+    "gated minima": ("gated", True, Weights("minima")),
+    "bytes and a residual": ("residual", False, Weights("8", 16)),
+}
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "normed", "weights"),
+    [
+        pytest.param(*each, marks=[] if each[:2] in QUICK - {("gated", False)} else [pytest.mark.slow])
+        for each in OTHER_WEIGHTS.values()
+    ],
+    ids=OTHER_WEIGHTS,
+)
+def test_other_weights(epilogue: str, normed: bool, weights: Weights) -> None:
+    """Bytes, minima, and a projection whose values have more bits than queries and keys."""
+    interleaved = epilogue == "gated"  # its bias: no weight of a norm lies behind such
+    made, _, outputs = program(epilogue, normed, 64, 36, not (normed and interleaved), weights)
+    powers_of_two(made)
+    device = threads(256, 256)
+    fused = with_activations(fuse(made.chain.graph(*outputs), device.limits), "int8")
+    assert operators(fused) == Counter({f"{'rms_norm_' * normed}{epilogue}_linear_q4gsw": 1})
+    found = [value for node in fused.nodes for value in node.inputs if value.dtype == "int8"]
+    assert len(found) == (2 if weights.last[0] else 1), "every weight says that its rows are quantized"
+    check(fused, made, outputs, device)
 
 
 @pytest.mark.parametrize("epilogue", ["qkv", "gated"])

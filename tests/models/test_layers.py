@@ -33,15 +33,15 @@ class Layers:
         self.weights = weights
         self.random = np.random.default_rng(3)
 
-    def layer(self, x: Any, columns: int, bias: bool = False) -> Any:
-        depth = x.max_shape[-1]
-        shape = (columns, depth // self.group, self.group) if self.weights == "8" else (columns, depth // 2)
+    def layer(self, x: Any, columns: int, bias: bool = False, weights: str = "", group: int = 0) -> Any:
+        depth, group, weights = x.max_shape[-1], group or self.group, weights or self.weights
+        shape = (columns, depth // group, group) if weights == "8" else (columns, depth // 2)
         weight = self.chain.constant(self.random.integers(0, 256, shape, np.uint8))
-        rows = (depth // self.group, 2) if self.weights == "minima" else (depth // self.group,)
+        rows = (depth // group, 2) if weights == "minima" else (depth // group,)
         scales = self.chain.constant((self.random.random((*rows, columns)) / depth).astype(self.dtype))
         offset = self.chain.constant(self.random.standard_normal(columns).astype(self.dtype)) if bias else None
         out = self.chain.tensor((*x.max_shape[:-1], columns), self.dtype)
-        return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, self.group, offset, out)
+        return self.chain.node("et_vk.linear_q4gsw.default", x, weight, scales, group, offset, out)
 
     def view(self, x: Any, sizes: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
         return self.chain.node("aten.view_copy.default", x, sizes, self.chain.tensor(shape, self.dtype))
@@ -76,6 +76,8 @@ class Attention(NamedTuple):
     partial: int = 0  # elements of a head that are not rotated
     dtype: str = "float32"
     weights: str = "4"
+    values: str = ""  # the weights of the values, where they are others
+    value_group: int = 0
 
 
 def attention(case: Attention) -> tuple[Layers, list[Any]]:
@@ -92,8 +94,8 @@ def attention(case: Attention) -> tuple[Layers, list[Any]]:
     length = chain.node("sym_size.int", x, 1, chain.scalar())
     source = made.norm(x) if case.normed else x
     heads = []
-    for count in (*case.heads, case.heads[1]):
-        product = made.layer(source, count * case.size, case.bias)
+    for count, own in zip((*case.heads, case.heads[1]), ((), (), (case.values, case.value_group)), strict=True):
+        product = made.layer(source, count * case.size, case.bias, *own)
         heads.append(made.view(product, (1, length, count, case.size), (1, ROWS, count, case.size)))
     q, k, v = heads
     rotated = tuple(chain.tensor(each.max_shape, case.dtype) for each in (q, k))
@@ -320,6 +322,10 @@ ATTENTIONS = {
     "normed": Attention(normed=True, depth=128),
     "normed_biased": Attention(normed=True, bias=True),
     "normed_rows": Attention(normed=True, positions=False),
+    "values_of_bytes": Attention(weights="minima", values="8", value_group=2),
+    "normed_values_of_bytes": Attention(weights="minima", values="8", value_group=8, normed=True, bias=True),
+    "values_of_bytes_of_rows": Attention(values="8", positions=False, normed=True),
+    "values_of_nibbles": Attention(weights="8", values="minima", bias=True, depth=512, heads=(2, 1), size=64),
 }
 
 

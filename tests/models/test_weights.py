@@ -197,12 +197,19 @@ def with_constant(graph: Graph, name: str, position: int, array: np.ndarray) -> 
     return Graph("given", tuple(nodes), (*graph.values, given), graph.inputs, graph.outputs)
 
 
-def test_activations_are_quantized_where_weights_are_4_bit() -> None:
-    """Asymmetric 4-bit weights take int8 activations; int8 weights keep float activations."""
-    graph, *_ = layer(Kind(8, group=32), 96, 22, False)
-    with pytest.raises(UnsupportedError, match="no 4-bit layer"):
+@pytest.mark.parametrize("kind", [Kind(8), Kind(8, True, 16), Kind(4, group=16)], ids=str)
+def test_activations_stay_floats_where_groups_do_not_align(kind: Kind) -> None:
+    """Groups of 16 need bytes without minima."""
+    graph, *_ = layer(kind, 96, 22, False)
+    with pytest.raises(UnsupportedError, match=r"no 4-bit layer .* nor one of 8 bits.* or of 16 with 8 bits"):
         with_activations(fuse(graph), "int8")
-    graph, weight, _ = layer(KINDS["minima_of_32"], 96, 22, False)
+
+
+@pytest.mark.parametrize(
+    "kind", [KINDS["minima_of_32"], Kind(8, group=32), Kind(8, group=16), Kind(8, True, 32)], ids=str
+)
+def test_activations_are_quantized_where_groups_align(kind: Kind) -> None:
+    graph, weight, _ = layer(kind, 96, 22, False)
     quantized = with_activations(fuse(graph), "int8")
     assert [node.args[1].dtype for node in quantized.nodes if "q4gsw" in node.name] == ["int8"]
     executor = executor_of(quantized, open_device())

@@ -10,11 +10,10 @@ import pytest
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Limits
+from liveshape.ops.matrix_heuristics import LARGE_TILE, MULTIPROCESSORS
 from liveshape.ops.q4_heuristics import (
     INT8_TILE_COLUMNS,
-    LARGE_TILE,
     MAX_PARTIAL_SUMS,
-    MULTIPROCESSORS,
     is_large,
     partial_sums_bound,
     split_k_of,

@@ -11,6 +11,8 @@ from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph
 from liveshape.lower.activations import with_activations
 from liveshape.lower.cse import share_subexpressions
+from liveshape.lower.fusion import fuse
+from liveshape.lower.pattern_operators import QKV_LAYERS
 from liveshape.plan.compiling import compile
 from liveshape.plan.memory import share_constants
 from liveshape.plan.plan_state import PlanState
@@ -58,6 +60,18 @@ def test_layers_that_can_take_int8_activations_do() -> None:
     assert weights(graph) == ["int8", "uint8", "uint8", "int8", "uint8"]
     assert {value for node in graph.nodes for value in node.inputs} <= {*graph.values}
     assert len(graph.values) == len(chain.values), "no weight stays behind that nothing reads"
+
+
+def test_all_weights_of_a_layer_take_them_or_none() -> None:
+    """Of a QKV projection the values have a weight of their own; what a file calls its bytes says nothing."""
+    for group, expected in ((64, "int8"), (16, "uint8")):
+        chain = Chain()
+        x, signed = chain.input((4, 64)), np.zeros((8, 32), np.int8)
+        outs = [layer(chain, x, weight=signed), layer(chain, x, weight=signed), layer(chain, x, group=group)]
+        graph = fuse(chain.graph(*outs, layer(chain, chain.input((4, 64)))))
+        for activations, dtype in (("float32", "uint8"), ("int8", expected)):
+            node = next(node for node in with_activations(graph, activations).nodes if node.name == QKV_LAYERS)
+            assert {node.named[name].dtype for name in ("weight", "value_weight")} == {dtype}, (group, activations)
 
 
 def test_other_words_are_refused() -> None:

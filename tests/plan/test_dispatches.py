@@ -29,9 +29,9 @@ class SpelledLlama(Llama):
         self.kind, self.random = kind, np.random.default_rng(0)
         self.spelled: Spelled | None = None
 
-    def linear(self, x: Any, columns: int) -> Any:
+    def linear(self, x: Any, columns: int, layer: str = "") -> Any:
         if x.rank == 2:  # the head
-            return super().linear(x, columns)
+            return super().linear(x, columns, layer)
         if self.spelled is None:
             chain = Chain()
             chain.nodes, chain.values = self.nodes, self.values
@@ -41,10 +41,15 @@ class SpelledLlama(Llama):
 
 
 def kernels_of(
-    layers: int, rows: int, limits: Limits, kind: Kind | None = None, activations: str = "float32"
+    layers: int,
+    rows: int,
+    limits: Limits,
+    kind: Kind | None = None,
+    activations: str = "float32",
+    mix: str | None = None,
 ) -> Counter[str]:
     """The kernels of a call with so many tokens, in a context that attention does not split."""
-    shape = Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256)
+    shape = Shape(layers, 64, 96, 4, 2, 16, 128, 32, 128, 256, mix)
     graph = llama_graph(shape, limits) if kind is None else simplified(SpelledLlama(shape, kind).graph(), limits)
     graph = with_activations(graph, activations)
     executor = Executor(compile(graph, limits), PaperDevice(limits))
@@ -78,3 +83,13 @@ def test_weights_of_other_kinds_take_no_more(kind: Kind, rows: int) -> None:
     for limits in (MORE, EIGHT, SOFTWARE):
         found, plain = kernels_of(2, rows, limits, kind), kernels_of(2, rows, limits)
         assert found.total() == plain.total(), (found - plain, plain - found)
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+@pytest.mark.parametrize(("mix", "more"), [("q8_0", 0), ("q4_k_m", 1)])
+def test_formats_of_gguf_files_take_no_more(mix: str, more: int, activations: str, rows: int) -> None:
+    """But for a layer whose values have more bits than queries and keys: of three layers of Q4_K_M, one."""
+    for limits in (MORE, EIGHT, SOFTWARE):
+        found, plain = (kernels_of(3, rows, limits, None, activations, each) for each in (mix, None))
+        assert found.total() == plain.total() + more, (found - plain, plain - found)

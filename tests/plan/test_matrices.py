@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,19 @@ from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.limits import MatrixShape
 from liveshape.ops import OPS
 from liveshape.ops.attention_heuristics import matrix_keys, matrix_tile_splits, split_results_shape
+from liveshape.ops.matrix_heuristics import (
+    MATRIX_TILE_BYTES,
+    MAX_MATRIX_SUMS,
+    MIN_MATRIX_DEPTH,
+    float_matrix_tiles,
+    gains_by_matrices,
+)
+from liveshape.ops.matrix_products import halves_bytes, most_lines
 from liveshape.ops.q4_heuristics import matrix_sums_bound, matrix_tile_config, takes_matrices
 from liveshape.plan.compiling import compile
+from liveshape.plan.plan import Choices
+from liveshape.tools.measuring.random_llamas import MIXES
+from tests.plan.test_dispatches import kernels_of
 
 GPU = Limits(
     max_invocations=1024,
@@ -32,6 +44,20 @@ WITHOUT = [
     replace(MATRICES, matrices=()),
     replace(MATRICES, matrices=(replace(HALVES, result="float16"),)),
     replace(MATRICES, subgroup=0),
+    replace(MATRICES, max_workgroup_bytes=16384),
+]
+EIGHTS = MatrixShape("float16", "float32", 8, 8, 8)
+# Of subgroups of other sizes, and of a software adapter, whose workgroups have few threads.
+OTHERS = [
+    *(
+        replace(MATRICES, subgroup=lanes, matrices=(each,))
+        for lanes in (8, 16, 32, 64, 128)
+        for each in (EIGHTS, HALVES)
+    ),
+    *(
+        replace(MATRICES, subgroup=0, lanes=lanes, max_cooperating_threads=4, max_invocations=32, matrices=(EIGHTS,))
+        for lanes in (4, 8, 16, 32)
+    ),
 ]
 LAYERS = [(2048, 3072), (2048, 2048), (8192, 2048), (2048, 16384), (14336, 4096), (576, 640), (1536, 576), (64, 68)]
 
@@ -55,16 +81,98 @@ def attention(size: int) -> Graph:
     return Graph("attention", (node,), (q, keys, values, position, out), (q, keys, values, position), (out,))
 
 
+def matmul(dtype: str = "float32") -> Graph:
+    x, other, out = (
+        Tensor(*each) for each in (("x", dtype, (300, 261)), ("y", dtype, (261, 131)), ("out", dtype, (300, 131)))
+    )
+    node = OPS["aten.mm.default"].bind(0, "mm", (x, other, out))
+    return Graph("matmul", (node,), (x, other, out), (x, other), (out,))
+
+
+def convolution(side: int, stride: int = 1, groups: int = 1, transposed: bool = False) -> Graph:
+    """Of 64 channels of 64 by 64 pixels, padded by half of the kernel."""
+    array = np.zeros((64, 64 // groups, side, side), np.float32)
+    less = side - 2 * (side // 2)
+    size = 63 * stride + less if transposed else (64 - less) // stride + 1
+    x, out = Tensor("x", "float32", (1, 64, 64, 64)), Tensor("out", "float32", (1, 64, size, size))
+    weight = Tensor("weight", "float32", array.shape, memoryview(array).cast("B"))
+    numbers = (stride, stride), (side // 2, side // 2), (1, 1), transposed, (0, 0), groups
+    node = OPS["aten.convolution.default"].bind(0, "convolution", (x, weight, None, *numbers, out))
+    return Graph("convolution", (node,), (x, weight, out), (x,), (out,))
+
+
 def kernels(graph: Graph, limits: Limits) -> set[str]:
     """Of every route that a plan has."""
     return {variant.kernel.name for variant in compile(graph, limits).kernels}
 
 
-@pytest.mark.parametrize("graph", [layer(256, 64), attention(64)], ids=lambda graph: graph.name)
+@pytest.mark.parametrize(
+    "graph", [layer(256, 64), attention(64), matmul(), convolution(3), convolution(1)], ids=lambda graph: graph.name
+)
 def test_only_where_the_device_has_them_and_the_user_permits_halves(graph: Graph) -> None:
     assert any("matrix_tiles" in name for name in kernels(graph, MATRICES))
     for limits in WITHOUT:
         assert not any("matrix_tiles" in name for name in kernels(graph, limits)), limits
+
+
+@pytest.mark.parametrize("mix", [None, *MIXES])
+def test_every_layer_of_a_prompt_takes_them(mix: str | None) -> None:
+    """Whatever its weights are, and where the values have one of their own; but for the head, which has one row."""
+    found = kernels_of(3, 64, MATRICES, activations="float16", mix=mix)
+    layers = {name: count for name, count in found.items() if name.startswith("q4/")}
+    assert layers.pop("q4/gemv+rms") == 1
+    assert {name.split("+")[0] for name in layers} == {"q4/half_weight", "q4/matrix_tiles"}
+
+
+@pytest.mark.parametrize("graph", [matmul(), convolution(3), convolution(1)], ids=lambda graph: graph.name)
+def test_without_them_nothing_is_planned_for_them(graph: Graph) -> None:
+    wanted = compile(graph, GPU)
+    for changes in ({"half_inputs": True}, {"matrices": MATRICES.matrices}):
+        found = compile(graph, replace(GPU, **changes))
+        assert ([*map(len, found.scratch)], found.memory.blocks) == ([*map(len, wanted.scratch)], wanted.memory.blocks)
+        assert kernels(graph, found.limits) == kernels(graph, GPU)
+
+
+def test_products_of_float16_round_nothing_so_that_nobody_is_asked() -> None:
+    assert "matmul/matrix_tiles" in kernels(matmul("float16"), replace(MATRICES, half_inputs=False))
+
+
+IMPLICIT_GEMM = {f"convolution/{name}" for name in ("half_weight", "half_image", "matrix_tiles", "combine_splits")}
+
+
+@pytest.mark.parametrize(
+    ("graph", "wanted"),
+    [
+        (convolution(3), IMPLICIT_GEMM),
+        (convolution(3, stride=2), IMPLICIT_GEMM),
+        (convolution(1), {"matmul/halves", "matmul/matrix_tiles"}),
+        (convolution(3, groups=2), {"matmul/tiled+convolution"}),
+        (convolution(3, groups=64), {"convolution/depthwise"}),
+        (convolution(2, stride=2, transposed=True), {"matmul/tiled+convolution"}),
+    ],
+)
+def test_convolutions_of_one_group_take_them(graph: Graph, wanted: set[str]) -> None:
+    (route,) = compile(graph, MATRICES, Choices(warm=False)).routes
+    assert {variant.kernel.name for variant, _ in route.dispatched} == wanted
+
+
+SIZES = (16, 17, 63, 64, 65, 131, 512, 2053)
+
+
+def test_halves_and_sums_of_floats_fit_their_scratch_at_every_size() -> None:
+    for batch, rows, columns, depth in product((1, 3), SIZES, SIZES, (MIN_MATRIX_DEPTH, 33, 39, 65, 2053)):
+        for lines in (rows, columns):
+            assert lines <= most_lines(lines * depth)
+            assert 16 * lines * -(-depth // 8) <= halves_bytes(lines * depth)
+        _, splits = float_matrix_tiles(batch, rows, columns, depth, MATRICES)
+        assert splits == 1 or splits * batch * rows * columns <= MAX_MATRIX_SUMS
+
+
+def test_what_gains_by_matrices_is_found_by_planning_at_powers_of_two() -> None:
+    """And at one more: `plan/routes.py` plans at these."""
+    for power in range(4, 12):
+        found = {gains_by_matrices(1, rows, 300, 300) for rows in range((1 << power) + 1, (2 << power) + 1)}
+        assert len(found) == 1, power
 
 
 @pytest.mark.parametrize(
@@ -76,7 +184,47 @@ def test_layers_that_fit(depth: int, columns: int, group: int, taken: bool) -> N
     assert not takes_matrices(15, columns, depth, group, MATRICES)
 
 
-@pytest.mark.parametrize(("size", "fits"), [(64, True), (128, True), (48, True), (40, False), (256, False)])
+@pytest.mark.parametrize("shape", [(4, 4, 4), (32, 32, 32), (16, 8, 16), (16, 16, 8)])
+def test_matrices_that_no_tile_is_made_of(shape: tuple[int, int, int]) -> None:
+    limits = replace(MATRICES, matrices=(MatrixShape("float16", "float32", *shape),))
+    assert not takes_matrices(512, 64, 256, 32, limits)
+    assert takes_matrices(512, 64, 256, 32, replace(limits, matrices=(*limits.matrices, EIGHTS)))
+
+
+def test_no_subgroup_is_larger_than_a_workgroup_of_matrices() -> None:
+    assert not takes_matrices(512, 64, 256, 32, replace(MATRICES, subgroup=256))
+    few = replace(MATRICES, subgroup=0, max_cooperating_threads=4, max_invocations=32, matrices=(EIGHTS,))
+    assert not takes_matrices(512, 64, 256, 32, replace(few, lanes=64))
+    assert not takes_matrices(512, 64, 256, 32, few)
+
+
+@pytest.mark.parametrize(
+    "limits", [MATRICES, *OTHERS], ids=lambda each: f"{each.subgroup or each.lanes} of {each.matrices[0].m}"
+)
+def test_subgroups_of_a_tile_have_all_of_it_and_threads_stage_all_of_it(limits: Limits) -> None:
+    (shape, *_), lanes = limits.matrices, limits.subgroup or limits.lanes
+    for rows in (16, 33, 65, 513, 4096):
+        for depth, columns in LAYERS:
+            assert takes_matrices(rows, columns, depth, 32, limits)
+            config, splits = matrix_tile_config(rows, columns, depth, False, limits)
+            threads, step = config["WG"], config["BLOCKS_DEEP"] * config["MATRIX_DEPTH"]
+            assert threads <= limits.max_invocations
+            assert config["LANES"] == lanes
+            subgroups = threads // lanes
+            down = config["SUBGROUPS_DOWN"] * config["BLOCKS_DOWN"] * shape.m
+            across = subgroups // config["SUBGROUPS_DOWN"] * config["BLOCKS_ACROSS"] * shape.n
+            assert (down, across) in ((32, 64), (64, 64), (128, 128))
+            assert depth % step == 0
+            assert config["ROW_LOADS"] * threads * 8 == down * step
+            assert config["COLUMN_LOADS"] * threads * 8 == across * step
+            assert config["groups"] == -(-rows // down) * -(-columns // across) * splits
+            padded = 16 * (down + across) * (step // 8 + 1)
+            assert padded + 4 * subgroups * shape.m * shape.n <= MATRIX_TILE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"), [(64, True), (128, True), (48, True), (40, False), (112, False), (256, False)]
+)
 def test_heads_that_fit(size: int, fits: bool) -> None:
     assert (matrix_keys(size, MATRICES) > 0) is fits
     small = replace(MATRICES, max_workgroup_bytes=16384)
@@ -87,8 +235,9 @@ def test_heads_that_fit(size: int, fits: bool) -> None:
 def test_partial_sums_fit_their_scratch_at_every_number_of_rows(depth: int, columns: int) -> None:
     bound = matrix_sums_bound(700, columns, depth, MATRICES)
     for rows in range(16, 701):
-        _, splits = matrix_tile_config(rows, columns, depth, MATRICES)
-        assert splits == 1 or rows * columns * splits <= bound, rows
+        for packed in (False, True):
+            _, splits = matrix_tile_config(rows, columns, depth, packed, MATRICES)
+            assert splits == 1 or rows * columns * splits <= bound, rows
 
 
 def test_splits_of_attention_fit_their_scratch_at_every_number_of_rows() -> None:

@@ -13,7 +13,7 @@ from tests.support.graphs import SIZES, Const, In, OpCase, Out
 Sizes = Callable[[int], tuple[int, ...]]
 
 
-def _case(
+def conv(
     name: str,
     x: Sizes,
     weight: tuple[int, ...],
@@ -79,28 +79,28 @@ CASES = [
         case
         for dtype in ("float32", "float16")
         for case in (
-            _case("batch", lambda s: (s, 5, 4, 6), (9, 5, 3, 3), dtype=dtype, padding=1),
-            _case("depthwise width", lambda s: (1, 6, 5, s), (6, 1, 3, 3), dtype=dtype, padding=1, groups=6),
+            conv("batch", lambda s: (s, 5, 4, 6), (9, 5, 3, 3), dtype=dtype, padding=1),
+            conv("depthwise width", lambda s: (1, 6, 5, s), (6, 1, 3, 3), dtype=dtype, padding=1, groups=6),
         )
     ),
-    _case("depthwise batch", lambda s: (s, 3, 4, 11), (6, 1, 2, 5), groups=3, stride=2, padding=2, clamp=(0, 6)),
-    _case("depthwise height", lambda s: (2, 3, s, 9), (3, 1, 3, 3), groups=3, padding=2, dilation=2),
-    _case("depthwise rows", lambda s: (1, 4, s, s), (8, 1, 3, 2), groups=4, stride=2, padding=1, bias=False, sizes=FEW),
-    _case("more channels", lambda s: (1, 3, 5, s), (37, 3, 3, 3), padding=1),
-    _case("height and width", lambda s: (2, 5, s, s + 2), (9, 5, 3, 3), padding=1, sizes=FEW),
-    _case("stride", lambda s: (1, 4, s, 9), (20, 4, 3, 3), stride=2, padding=1, dilation=2, bias=False, sizes=FROM_3),
-    _case("pointwise batch", lambda s: (s, 12, 3, 5), (10, 12, 1, 1)),
-    _case("pointwise few channels", lambda s: (2, 7, s), (3, 7, 1), clamp=(-0.5, None)),
-    _case("pointwise stride", lambda s: (s, 8, 7, 5), (16, 8, 1, 1), stride=2),
-    _case("groups", lambda s: (2, 12, s), (20, 3, 5), groups=4, padding=2),
-    _case("depthwise wide", lambda s: (1, 4, s), (4, 1, 9), groups=4, dilation=4, padding=16),
-    _case("window of all", lambda s: (3, 4, s), (6, 4, 3), clamp=(None, 1.0), sizes=FROM_3),
-    _case("computed weight", lambda s: (1, 3, s, 4), (5, 3, 2, 2), computed=True, padding=1),
-    _case("deep", lambda s: (1, 64, 3, s), (24, 64, 3, 3), padding=1, clamp=(-1.0, 1.0), sizes=FEW),
-    _case("volume", lambda s: (1, 3, 4, s, 5), (9, 3, 3, 2, 3), padding=1, stride=2, sizes=FEW),
-    _case("volume depthwise", lambda s: (2, 3, s, 4, 6), (3, 1, 3, 3, 3), padding=1, groups=3, sizes=FEW),
-    _case("transposed length", lambda s: (2, 6, s), (6, 4, 4), transposed=True, stride=2, padding=1, groups=2),
-    _case(
+    conv("depthwise batch", lambda s: (s, 3, 4, 11), (6, 1, 2, 5), groups=3, stride=2, padding=2, clamp=(0, 6)),
+    conv("depthwise height", lambda s: (2, 3, s, 9), (3, 1, 3, 3), groups=3, padding=2, dilation=2),
+    conv("depthwise rows", lambda s: (1, 4, s, s), (8, 1, 3, 2), groups=4, stride=2, padding=1, bias=False, sizes=FEW),
+    conv("more channels", lambda s: (1, 3, 5, s), (37, 3, 3, 3), padding=1),
+    conv("height and width", lambda s: (2, 5, s, s + 2), (9, 5, 3, 3), padding=1, sizes=FEW),
+    conv("stride", lambda s: (1, 4, s, 9), (20, 4, 3, 3), stride=2, padding=1, dilation=2, bias=False, sizes=FROM_3),
+    conv("pointwise batch", lambda s: (s, 12, 3, 5), (10, 12, 1, 1)),
+    conv("pointwise few channels", lambda s: (2, 7, s), (3, 7, 1), clamp=(-0.5, None)),
+    conv("pointwise stride", lambda s: (s, 8, 7, 5), (16, 8, 1, 1), stride=2),
+    conv("groups", lambda s: (2, 12, s), (20, 3, 5), groups=4, padding=2),
+    conv("depthwise wide", lambda s: (1, 4, s), (4, 1, 9), groups=4, dilation=4, padding=16),
+    conv("window of all", lambda s: (3, 4, s), (6, 4, 3), clamp=(None, 1.0), sizes=FROM_3),
+    conv("computed weight", lambda s: (1, 3, s, 4), (5, 3, 2, 2), computed=True, padding=1),
+    conv("deep", lambda s: (1, 64, 3, s), (24, 64, 3, 3), padding=1, clamp=(-1.0, 1.0), sizes=FEW),
+    conv("volume", lambda s: (1, 3, 4, s, 5), (9, 3, 3, 2, 3), padding=1, stride=2, sizes=FEW),
+    conv("volume depthwise", lambda s: (2, 3, s, 4, 6), (3, 1, 3, 3, 3), padding=1, groups=3, sizes=FEW),
+    conv("transposed length", lambda s: (2, 6, s), (6, 4, 4), transposed=True, stride=2, padding=1, groups=2),
+    conv(
         "transposed", lambda s: (1, 5, s, 4), (5, 18, 3, 3), transposed=True, stride=3, padding=1, dilation=2,
         output_padding=2, clamp=(-1.0, 2.0), sizes=FEW,
     ),

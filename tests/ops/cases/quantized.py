@@ -95,7 +95,7 @@ def q4gsw(
         op="et_vk.linear_q4gsw.default",
         args_at=lambda s: [
             In(dtype, (*lead(s), depth)),
-            Const(packed),
+            Const(packed.view(np.uint8)),  # which says that rows stay floats
             Const(given_scales),
             group,
             Const(given_offset) if bias else None,
@@ -211,30 +211,35 @@ def int8_activations(
     bias: bool = False,
     between: bool = False,
     minima: bool = False,
+    bits: int = 4,
+    scale_dtype: str = "",
     lead: Lead = _flat,
     sizes: tuple[int, ...] = INT8_ROWS,
 ) -> OpCase:
     """A layer that quantizes its rows: where they are integers already, that is exact."""
     generator = np.random.default_rng((depth, columns, group))
-    packed, values = _packed(generator, columns, depth, 8)
-    scales = (2.0 ** generator.integers(-6, -3, (depth // group, columns))).astype(dtype)
-    offset = generator.integers(-9, 9, columns).astype(dtype)
+    packed, values = _codes(generator, columns, depth, group, bits)
+    scale_dtype = scale_dtype or dtype
+    scales = (2.0 ** generator.integers(-6, -3, (depth // group, columns))).astype(scale_dtype)
+    offset = generator.integers(-9, 9, columns).astype(scale_dtype)
     weight = torch.from_numpy(values * _spread(scales, group))
     added = torch.from_numpy(offset).double() if bias else None
     padding = (0, -columns % 4)
     given_scales = np.pad(scales, ((0, 0), padding), constant_values=np.nan)
     if minima:
-        least = (generator.integers(-20, 20, scales.shape) / 64).astype(dtype)
+        least = (generator.integers(-20, 20, scales.shape) / 64).astype(scale_dtype)
         weight += torch.from_numpy(_spread(least, group))
         given_scales = np.stack([given_scales, np.pad(least, ((0, 0), padding), constant_values=np.nan)], axis=1)
     exact = {"atol": 0.0, "rtol": 0.0 if dtype == "float32" else 1e-3}
+    rounds = between or (bits == 8 and depth > 128)  # sums of more products of bytes have more than 24 bits
     return OpCase(
         name=f"linear_q4gsw for bytes {dtype} {lead(0)} {depth} to {columns} by {group}"
+        f"{' of 8 bits' if bits == 8 else ''}{f' scales {scale_dtype}' if scale_dtype != dtype else ''}"
         f"{' with bias' if bias else ''}{' between' if between else ''}{' with minima' if minima else ''}",
         op="et_vk.linear_q4gsw.default",
         args_at=lambda s: [
             In(dtype, (*lead(s), depth), between_integers if between else rows_of_integers),
-            Const(packed.view(np.int8)),
+            Const(packed.view(np.int8)),  # which says that rows are quantized
             Const(given_scales),
             group,
             Const(np.pad(offset, padding, constant_values=np.nan)) if bias else None,
@@ -242,7 +247,7 @@ def int8_activations(
         ],
         golden=lambda x, size: torch.nn.functional.linear(in_eight_bits(x), weight, added),
         sizes=sizes,
-        **(_tolerance(dtype, depth) if between else exact),
+        **(_tolerance(dtype, depth) if rounds else exact),
     )
 
 
@@ -397,6 +402,7 @@ CASES = [
     q4gsw(60, 16, 20, minima=True),
     q4gsw(21, 5, 3, bias=True, minima=True),
     q4gsw(64, 24, 32, bits=8),
+    q4gsw(2048, 12, 16, bits=8, bias=True, sizes=(1, 3)),  # a vector of two groups
     q4gsw(1120, 5, 16, bias=True, bits=8),
     q4gsw(256, 68, 16, bias=True, bits=8, dtype="float16"),
     q4gsw(60, 18, 20, bits=8),  # whole words, not whole eights
@@ -424,6 +430,11 @@ CASES = [
     int8_activations(96, 13, 32, between=True, sizes=(1, 4, 9, 40)),
     int8_activations(576, 77, 64, bias=True, minima=True),
     int8_activations(1024, 40, 128, minima=True, sizes=(1, 7, 12, 64)),
+    int8_activations(64, 24, 32, bits=8),
+    int8_activations(128, 77, 16, bits=8, bias=True),
+    int8_activations(96, 13, 16, bits=8, between=True, sizes=(1, 4, 9, 40)),
+    int8_activations(128, 42, 32, bits=8, minima=True, scale_dtype="float16"),
+    int8_activations(1024, 40, 16, bits=8, scale_dtype="float16", sizes=(1, 2, 7, 8, 16, 64, 70)),
     *(
         _embedding(dtype, ids, *form)
         for dtype in ("float32", "float16")

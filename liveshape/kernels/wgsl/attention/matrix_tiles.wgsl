@@ -1,8 +1,10 @@
 // Attention of many rows by the matrix units of a device: a workgroup takes TILE_ROWS of them through a split of the
 // context, KEYS at a time, each of its subgroups as many rows as a matrix has. Queries, keys, values and weights are
-// halves, divided by powers of two that keep the largest of them in range; scores, softmax and sums are floats.
+// halves, divided by powers of two that keep the largest of them in range: a contiguous cache was made halves before,
+// pages are as they are staged. Scores, softmax and sums are floats.
 // Sums lie in matrices, of which a thread sees no row: what they are relative to is raised only when a score exceeds it
 // by more than SLACK, so that they are seldom rescaled. The next tile is prefetched to registers.
+// scratch halves, factors
 // unchecked: places in the workgroup's memory follow from constants, rows and keys are held below the live ones.
 // T: f32, f16
 // TRow: f32, f16
@@ -10,18 +12,18 @@
 // TSink: f32, f16
 override WG: u32 = 128;
 override LANES: u32 = 32; // of a subgroup
-override KEYS: u32 = 64;
-override KEY_BLOCKS: u32 = 4; // matrices
-override KEY_QUADS: u32 = 16; // fours of keys, of which each of the two threads of a row takes a pair
+override KEYS: u32 = 32;
+override KEY_BLOCKS: u32 = 2; // matrices
+override KEY_EIGHTS: u32 = 4; // of which each of the two threads of a row takes a half
 override HEAD_BLOCKS: u32 = 4;
-override LOADS: u32 = 4; // eights of keys that a thread stages, and as many of values
+override LOADS: u32 = 2; // eights of keys that a thread stages, and as many of values
 
 @group(0) @binding(0) var<storage, read_write> out: array<TRow>;
 @group(0) @binding(1) var<storage, read_write> split_results: array<f32>; // see attention/store_split.wgsl
 @group(0) @binding(2) var<storage, read> queries: array<TRow>;
+#if CACHE == paged
 @group(0) @binding(3) var<storage, read> keys: array<V>;
 @group(0) @binding(4) var<storage, read> values: array<V>;
-#if CACHE == paged
 @group(0) @binding(5) var<storage, read> lines: array<vec4<i32>>;
 @group(0) @binding(6) var<storage, read> block_table: array<i32>;
 #if SOFTMAX == with_sinks
@@ -31,12 +33,17 @@ override LOADS: u32 = 4; // eights of keys that a thread stages, and as many of 
 @group(0) @binding(7) var<uniform> params: Params;
 #endif
 #else
+@group(0) @binding(3) var<storage, read> halves: array<vec4<u32>>; // see attention/half_cache.wgsl
+@group(0) @binding(4) var<storage, read> factors: array<vec2<f32>>;
 @group(0) @binding(5) var<storage, read> mask: array<TMask>;
 @group(0) @binding(6) var<uniform> params: Params;
 #endif
 
 #include attention/params
 #include attention/operands
+#if CACHE == paged
+#include attention/keys_and_values
+#endif
 #include attention/store_split
 #include quantization/half_exponent
 
@@ -45,9 +52,10 @@ const SUBGROUPS: u32 = WG / LANES;
 const TILE_ROWS: u32 = SUBGROUPS * MATRIX;
 const EIGHTS: u32 = HEAD_SIZE / 8;
 const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
-const SCORE_PITCH: u32 = KEYS + 4;
-const WEIGHT_PITCH: u32 = KEYS / 2 + 4; // in pairs
+const SCORE_PITCH: u32 = KEYS / 4 + 1; // in fours
+const WEIGHT_PITCH: u32 = KEYS / 4 + 2;
 const SLACK: f32 = 2.0;
+const LOG2_E: f32 = 1.4426950408889634;
 
 alias Left = subgroup_matrix_left<f16, MATRIX, MATRIX>;
 alias Right = subgroup_matrix_right<f16, MATRIX, MATRIX>;
@@ -55,9 +63,11 @@ alias Sum = subgroup_matrix_result<f32, MATRIX, MATRIX>;
 
 var<workgroup> key_tile: array<vec4<u32>, max(KEYS, TILE_ROWS) * PITCH>; // at first the queries
 var<workgroup> value_tile: array<vec4<u32>, KEYS * PITCH>;
-var<workgroup> scores: array<f32, TILE_ROWS * SCORE_PITCH>;
-var<workgroup> weights: array<u32, TILE_ROWS * WEIGHT_PITCH>; // pairs of halves
+var<workgroup> scores: array<vec4<f32>, TILE_ROWS * SCORE_PITCH>;
+var<workgroup> weights: array<vec2<u32>, TILE_ROWS * WEIGHT_PITCH>; // fours of halves
+#if CACHE == paged
 var<workgroup> largest_of: array<vec2<f32>, SUBGROUPS>; // key and value
+#endif
 var<workgroup> rescales: array<u32, SUBGROUPS>; // whether a row of the subgroup has a correction
 
 // Eight neighbours in floats.
@@ -66,6 +76,7 @@ struct EightFloats {
     high: vec4<f32>,
 }
 
+#if CACHE == paged
 fn fetch_key(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFloats {
     let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
     return EightFloats(key_four(place, load % EIGHTS * 2u), key_four(place, load % EIGHTS * 2u + 1u));
@@ -75,6 +86,7 @@ fn fetch_value(load: u32, unit: Unit, first_key: u32, last_key: u32) -> EightFlo
     let place = key_place(unit, min(first_key + load / EIGHTS, last_key - 1u));
     return EightFloats(value_four(place, load % EIGHTS * 2u), value_four(place, load % EIGHTS * 2u + 1u));
 }
+#endif
 
 fn largest(eight: EightFloats) -> f32 {
     let four = max(abs(eight.low), abs(eight.high));
@@ -89,12 +101,15 @@ fn staged(load: u32) -> u32 {
     return load / EIGHTS * PITCH + load % EIGHTS;
 }
 
-// Two neighbouring scores of a row under the mask; keys past the end are hidden.
-fn masked_pair(visible: Visible, key: u32, last_key: u32, pair: vec2<f32>) -> vec2<f32> {
-    let first = masked(visible, min(key, last_key - 1u), pair.x);
-    let second = masked(visible, min(key + 1u, last_key - 1u), pair.y);
-    return vec2<f32>(
-        select(params.hidden, first, key < last_key), select(params.hidden, second, key + 1u < last_key),
+// A score under the mask; keys past the end are hidden.
+fn masked_score(visible: Visible, key: u32, last_key: u32, score: f32) -> f32 {
+    return select(params.hidden, masked(visible, min(key, last_key - 1u), score), key < last_key);
+}
+
+fn masked_four(visible: Visible, key: u32, last_key: u32, four: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(
+        masked_score(visible, key, last_key, four.x), masked_score(visible, key + 1u, last_key, four.y),
+        masked_score(visible, key + 2u, last_key, four.z), masked_score(visible, key + 3u, last_key, four.w),
     );
 }
 
@@ -133,7 +148,7 @@ fn main(
 #endif
     let lane = thread % LANES;
     let place = subgroupBroadcastFirst(thread / LANES);
-    // Two threads have a row: each takes every other pair of its keys.
+    // Two threads have a row: each takes every other four of its keys.
     let tile_row = place * MATRIX + lane / 2u;
     let half = lane % 2u;
     let visible = visible_to(unit, first_row + tile_row);
@@ -165,6 +180,7 @@ fn main(
         exp_sum = select(0.0, 1.0, half == 0u); // once, as both threads add theirs up
     }
 #endif
+#if CACHE == paged
 #unroll i < LOADS
     var key_$i: EightFloats;
     var value_$i: EightFloats;
@@ -175,7 +191,23 @@ fn main(
         value_$i = fetch_value(thread + $iu * WG, unit, begin, last_key);
 #endunroll
     }
+#else
+    let tiles = (params.context + KEYS - 1u) / KEYS;
+    let first_tile = (select(unit.batch, 0u, params.key_batch == 0u) * params.key_heads + unit.head) * tiles;
+#unroll i < LOADS
+    var key_$i = vec4<u32>();
+    var value_$i = vec4<u32>();
+#endunroll
+    if (begin < last_key) {
+        let first = (first_tile + begin / KEYS) * 2u * KEYS * EIGHTS + thread;
+#unroll i < LOADS
+        key_$i = halves[first + $iu * WG];
+        value_$i = halves[first + KEYS * EIGHTS + $iu * WG];
+#endunroll
+    }
+#endif
     for (var first_key = begin; first_key < last_key; first_key += KEYS) {
+#if CACHE == paged
         var both = vec2<f32>();
 #unroll i < LOADS
         both = max(both, vec2<f32>(largest(key_$i), largest(value_$i)));
@@ -202,6 +234,23 @@ fn main(
             value_$i = fetch_value(thread + $iu * WG, unit, first_key + KEYS, last_key);
 #endunroll
         }
+#else
+        workgroupBarrier(); // the tile before was read
+#unroll i < LOADS
+        key_tile[staged(thread + $iu * WG)] = key_$i;
+        value_tile[staged(thread + $iu * WG)] = value_$i;
+#endunroll
+        workgroupBarrier();
+        let tile = first_tile + first_key / KEYS;
+        let of_tile = factors[tile];
+        let key_scale = HalfScale(of_tile.x, 1.0 / of_tile.x);
+        let value_scale = HalfScale(of_tile.y, 1.0 / of_tile.y);
+        let next = (tile + select(0u, 1u, first_key + KEYS < last_key)) * 2u * KEYS * EIGHTS + thread;
+#unroll i < LOADS
+        key_$i = halves[next + $iu * WG];
+        value_$i = halves[next + KEYS * EIGHTS + $iu * WG];
+#endunroll
+#endif
 #unroll j < KEY_BLOCKS
         var score_$j = Sum();
 #unroll k < HEAD_BLOCKS
@@ -212,44 +261,55 @@ fn main(
         );
 #endunroll
         subgroupMatrixStore<row_major>(
-            &scores, place * MATRIX * SCORE_PITCH + $ju * MATRIX, score_$j, SCORE_PITCH,
+            &scores, place * MATRIX * SCORE_PITCH + $ju * MATRIX / 4u, score_$j, SCORE_PITCH,
         );
 #endunroll
         workgroupBarrier();
         let factor = query_scale.factor * key_scale.factor;
-        let at = tile_row * SCORE_PITCH + half * 2u;
-        // What values were divided by is taken on by their weights, as logarithms.
-        let shift = log(value_scale.factor);
-        var top = LOWEST;
-#unroll i < KEY_QUADS
-        var pair_$i = vec2<f32>(scores[at + $iu * 4u], scores[at + $iu * 4u + 1u]) * factor;
-#endunroll
         // Where every row sees every key there is nothing to hide.
 #if CACHE == paged
-        if (SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all) {
+        let hides = SOFTCAP || first_key < of_last_row.first || first_key + KEYS > seen_by_all;
 #else
-        if (MASK != 0u || first_key + KEYS > seen_by_all) {
+        let hides = MASK != 0u || first_key + KEYS > seen_by_all;
 #endif
-#unroll i < KEY_QUADS
-            pair_$i = masked_pair(visible, first_key + $iu * 4u + half * 2u, last_key, pair_$i);
+        let at = tile_row * SCORE_PITCH + half;
+#unroll i < KEY_EIGHTS
+        var four_$i = scores[at + $iu * 2u];
+#endunroll
+        if (hides) {
+#unroll i < KEY_EIGHTS
+            four_$i = masked_four(visible, first_key + $iu * 8u + half * 4u, last_key, four_$i * factor);
 #endunroll
         }
-#unroll i < KEY_QUADS
-        top = max(top, max(pair_$i.x, pair_$i.y));
+        var tops = four_0;
+#unroll i < KEY_EIGHTS
+        tops = max(tops, four_$i);
 #endunroll
-        top = max(top, subgroupShuffleXor(top, 1u)) + shift;
-        let raised = top > relative_to + SLACK;
+        var top = max(max(tops.x, tops.y), max(tops.z, tops.w));
+        top = max(max(top, subgroupShuffleXor(top, 1u)) * select(factor, 1.0, hides), LOWEST);
+        // What values were divided by is taken on by their weights, as logarithms.
+        let shift = log(value_scale.factor);
+        let raised = top + shift > relative_to + SLACK;
         let had = relative_to;
-        relative_to = select(had, top, raised);
+        relative_to = select(had, top + shift, raised);
         let correction = exp(had - relative_to);
         let less = shift - relative_to;
-        var mine = 0.0;
-#unroll i < KEY_QUADS
-        pair_$i = select(exp(pair_$i + less), vec2<f32>(), pair_$i < vec2<f32>(LOWEST));
-        mine += pair_$i.x + pair_$i.y;
-        weights[tile_row * WEIGHT_PITCH + $iu * 2u + half] = pack2x16float(pair_$i);
+        if (hides) {
+#unroll i < KEY_EIGHTS
+            four_$i = select(exp(four_$i + less), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
 #endunroll
-        exp_sum = exp_sum * correction + mine * value_scale.inverse;
+        } else {
+#unroll i < KEY_EIGHTS
+            four_$i = exp2(fma(four_$i, vec4<f32>(factor * LOG2_E), vec4<f32>(less * LOG2_E)));
+#endunroll
+        }
+        var mine = vec4<f32>();
+#unroll i < KEY_EIGHTS
+        mine += four_$i;
+        weights[tile_row * WEIGHT_PITCH + $iu * 2u + half] =
+            vec2<u32>(pack2x16float(four_$i.xy), pack2x16float(four_$i.zw));
+#endunroll
+        exp_sum = exp_sum * correction + (mine.x + mine.y + mine.z + mine.w) * value_scale.inverse;
         let rescaled = subgroupAny(raised && had > LOWEST);
         if (lane == 0u) {
             rescales[place] = u32(rescaled);
@@ -263,7 +323,7 @@ fn main(
 #unroll k < HEAD_BLOCKS
             subgroupMatrixStore<row_major>(&scores, place * MATRIX * SCORE_PITCH, sum_$k, SCORE_PITCH);
             workgroupBarrier();
-            for (var i = half; i < MATRIX; i += 2u) {
+            for (var i = half; i < MATRIX / 4u; i += 2u) {
                 scores[tile_row * SCORE_PITCH + i] *= correction;
             }
             workgroupBarrier();
@@ -273,7 +333,7 @@ fn main(
         }
 #unroll j < KEY_BLOCKS
         let weight_$j = subgroupMatrixLoad<Left, row_major>(
-            &weights, place * MATRIX * WEIGHT_PITCH + $ju * MATRIX / 2u, WEIGHT_PITCH,
+            &weights, place * MATRIX * WEIGHT_PITCH + $ju * MATRIX / 4u, WEIGHT_PITCH,
         );
 #unroll k < HEAD_BLOCKS
         sum_$k = subgroupMatrixMultiplyAccumulate(
@@ -295,8 +355,7 @@ fn main(
     subgroupMatrixStore<row_major>(&scores, place * MATRIX * SCORE_PITCH, sum_$k, SCORE_PITCH);
     workgroupBarrier();
     for (var four = half; exists && four < MATRIX / 4u; four += 2u) {
-        let first = tile_row * SCORE_PITCH + four * 4u;
-        let sum = vec4<f32>(scores[first], scores[first + 1u], scores[first + 2u], scores[first + 3u]);
+        let sum = scores[tile_row * SCORE_PITCH + four];
         let own = $ku * MATRIX / 4u + four;
         if (params.splits > 1u) {
             store_split(work * TILE_ROWS + tile_row, own, sum, relative_to, whole);

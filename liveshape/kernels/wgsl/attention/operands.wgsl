@@ -1,4 +1,4 @@
-// Four neighbours of a query, a key or a value in f32, zero beyond the head; and what a score becomes under the mask.
+// Four neighbours of a query in f32, zero beyond the head; and what a score becomes under the mask.
 #choice CACHE: contiguous, paged
 #if CACHE == paged
 #include attention/pages
@@ -6,10 +6,7 @@
 override MASK: u32 = 0; // 1: added to the scores, 2: tells which keys are seen
 #endif
 
-// How many elements of a four exist; the constant lets loops over whole heads unroll.
-fn width_of(four: u32) -> u32 {
-    return select(min(4u, HEAD_SIZE - four * 4u), 4u, HEAD_SIZE % 4u == 0u);
-}
+#include attention/head_width
 
 fn query_four(place: u32, four: u32) -> vec4<f32> {
     var result = vec4<f32>();
@@ -17,36 +14,6 @@ fn query_four(place: u32, four: u32) -> vec4<f32> {
         result[i] = f32(queries[place + four * 4u + i]);
     }
     return result * params.scale;
-}
-
-#if CACHE == contiguous
-fn key_place(unit: Unit, key: u32) -> u32 {
-    return unit.batch * params.key_batch + key * params.key_row + unit.head * params.key_head;
-}
-#endif
-
-fn key_four(place: u32, four: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        let whole = V_math(keys[place + four]);
-        return vec4<f32>(V_at(whole, 0u), V_at(whole, 1u), V_at(whole, 2u), V_at(whole, 3u));
-    }
-    var result = vec4<f32>();
-    for (var i = 0u; i < width_of(four); i++) {
-        result[i] = V_at(V_math(keys[place + four * 4u + i]), 0u);
-    }
-    return result;
-}
-
-fn value_four(place: u32, four: u32) -> vec4<f32> {
-    if (V_lanes == 4u) {
-        let whole = V_math(values[place + four]);
-        return vec4<f32>(V_at(whole, 0u), V_at(whole, 1u), V_at(whole, 2u), V_at(whole, 3u));
-    }
-    var result = vec4<f32>();
-    for (var i = 0u; i < width_of(four); i++) {
-        result[i] = V_at(V_math(values[place + four * 4u + i]), 0u);
-    }
-    return result;
 }
 
 // One step of rounding per product, as `sum + a * b` has two where a compiler keeps them apart.

@@ -34,6 +34,7 @@ override VALUE_KEYS: u32 = 8; // whose values lie where TILE_DEPTH vec4s of all 
 
 #include attention/params
 #include attention/operands
+#include attention/keys_and_values
 #include attention/store_split
 
 const ROW_VEC4S: u32 = TILE_ROWS / 4;

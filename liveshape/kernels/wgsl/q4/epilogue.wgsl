@@ -73,6 +73,7 @@ override INTERLEAVED: bool = true; // whether they are neighbours in the head, t
 override HEAD_SIZE: u32 = 2;
 override QUERY_COLUMNS: u32 = 0;
 override KEY_COLUMNS: u32 = 0; // and as many of the values
+override FIRST_COLUMN: u32 = 0; // that the weight has of these: values may have a weight of their own
 
 @group(0) @binding(4) var<storage, read> cosine: array<TAngle>;
 @group(0) @binding(5) var<storage, read> sine: array<TAngle>;
@@ -88,10 +89,11 @@ override KEY_COLUMNS: u32 = 0; // and as many of the values
 
 #include attention/rotate
 
-fn store_pair(row: u32, column: u32, products: vec2<f32>) {
-    if (row >= params.rows || column >= params.columns) {
+fn store_pair(row: u32, of_weight: u32, products: vec2<f32>) {
+    if (row >= params.rows || of_weight >= params.columns) {
         return;
     }
+    let column = FIRST_COLUMN + of_weight;
     let pair = vec2<f32>(with_bias(column, products.x), with_bias(column + 1u, products.y));
 #if POSITIONS == table
     let slot = slot_of(row);
@@ -143,23 +145,26 @@ fn store_four(row: u32, column: u32, products: vec4<f32>) {
 // The QKV projections of one input: their columns lie behind each other in the weight.
 override QUERY_COLUMNS: u32 = 0;
 override KEY_COLUMNS: u32 = 0;
+override VALUE_COLUMNS: u32 = 0;
+override FIRST_COLUMN: u32 = 0; // that the weight has of these: values may have a weight of their own
 
 @group(0) @binding(4) var<storage, read_write> out_1: array<TOut>;
 @group(0) @binding(5) var<storage, read_write> out_2: array<TOut>;
 @group(0) @binding(6) var<storage, read_write> out_3: array<TOut>;
 @group(0) @binding(7) var<uniform> params: Params;
 
-fn store(row: u32, column: u32, product: f32) {
-    if (row >= params.rows || column >= params.columns) {
+fn store(row: u32, of_weight: u32, product: f32) {
+    if (row >= params.rows || of_weight >= params.columns) {
         return;
     }
+    let column = FIRST_COLUMN + of_weight;
     let value = TOut(with_bias(column, product));
     if (column < QUERY_COLUMNS) {
         out_1[row * QUERY_COLUMNS + column] = value;
     } else if (column < QUERY_COLUMNS + KEY_COLUMNS) {
         out_2[row * KEY_COLUMNS + column - QUERY_COLUMNS] = value;
     } else {
-        out_3[row * (params.columns - QUERY_COLUMNS - KEY_COLUMNS) + column - QUERY_COLUMNS - KEY_COLUMNS] = value;
+        out_3[row * VALUE_COLUMNS + column - QUERY_COLUMNS - KEY_COLUMNS] = value;
     }
 }
 #elif EPILOGUE == residual

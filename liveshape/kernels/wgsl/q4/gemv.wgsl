@@ -8,7 +8,7 @@
 override WG: u32 = 256;
 override SUBGROUP: u32 = 0;
 override PREFETCHED: u32 = 1; // eights of a column that a thread loads before it waits for the first: 1 or 4
-override VECTOR_LOADS: bool = false; // whether these are neighbours of one group, loaded as a vector
+override VECTOR_LOADS: bool = false; // whether these are 32 neighbours of one group or of two, loaded as vectors
 
 alias Total = vec4<f32>; // the sums of four columns
 
@@ -55,21 +55,27 @@ fn words_from(given: Vectors, n: u32) -> vec4<u32> {
 fn neighbours(columns: vec4<u32>, k: u32) -> Prefetched {
     let scale = scale_four(columns.x, k);
     let minimum = minimum_four(columns.x, k);
+    var upper_scale = scale;
+    var upper_minimum = minimum;
+    if (GROUP % 32u != 0u) {
+        upper_scale = scale_four(columns.x, k + 16u);
+        upper_minimum = minimum_four(columns.x, k + 16u);
+    }
     let low = vectors(columns, k, 0u);
     if (BITS == 8u) {
         let high = vectors(columns, k, 1u);
         return Prefetched(
             Eight(words_from(low, 0u), words_from(low, 1u), scale, minimum, k),
             Eight(words_from(low, 2u), words_from(low, 3u), scale, minimum, k + 8u),
-            Eight(words_from(high, 0u), words_from(high, 1u), scale, minimum, k + 16u),
-            Eight(words_from(high, 2u), words_from(high, 3u), scale, minimum, k + 24u),
+            Eight(words_from(high, 0u), words_from(high, 1u), upper_scale, upper_minimum, k + 16u),
+            Eight(words_from(high, 2u), words_from(high, 3u), upper_scale, upper_minimum, k + 24u),
         );
     }
     return Prefetched(
         Eight(words_from(low, 0u), vec4<u32>(), scale, minimum, k),
         Eight(words_from(low, 1u), vec4<u32>(), scale, minimum, k + 8u),
-        Eight(words_from(low, 2u), vec4<u32>(), scale, minimum, k + 16u),
-        Eight(words_from(low, 3u), vec4<u32>(), scale, minimum, k + 24u),
+        Eight(words_from(low, 2u), vec4<u32>(), upper_scale, upper_minimum, k + 16u),
+        Eight(words_from(low, 3u), vec4<u32>(), upper_scale, upper_minimum, k + 24u),
     );
 }
 

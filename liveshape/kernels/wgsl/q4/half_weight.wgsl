@@ -1,10 +1,11 @@
-// The weight of a layer as halves for matrix units, [N, K], each column divided by a power of two that keeps its largest
-// number in their range. A workgroup takes four columns; a scale is for at least eight neighbours of the depth.
-// unchecked: columns and depth are those of the tensors, which planning checked.
+// The weight of a layer as halves for matrix units, in blocks of columns, each divided by a power of two that keeps its
+// largest number in their range. A workgroup takes 16 columns of a split of the depth, a thread 32 neighbours of one at
+// a time, of which at least eight have one scale.
+// unchecked: columns and depth are those of the tensors, which planning checked; columns of the weight begin at vectors.
 // TScale: f32, f16
 override WG: u32 = 256;
 
-const COLUMNS: u32 = 4;
+const COLUMNS: u32 = 16;
 const THREADS: u32 = WG / COLUMNS; // of a column
 
 struct Params {
@@ -13,9 +14,10 @@ struct Params {
     column_bytes: u32, // of the weight
     weight_words: u32,
     scale_stride: u32, // from group to group
+    splits: u32, // of the depth
 }
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of columns, and behind them of rows
+@group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of columns
 @group(0) @binding(2) var<storage, read> weight: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> scales: array<vec4<TScale>>;
 @group(0) @binding(4) var<uniform> params: Params;
@@ -24,29 +26,26 @@ var<workgroup> largest_of: array<f32, WG>;
 
 #include q4/scales
 #include q4/weight_codes
+#include q4/halves
 #include quantization/half_exponent
+#include quantization/half_blocks
 
-fn largest_scale(column: u32, first: u32) -> f32 {
-    var most = 0.0;
-    let groups = (params.depth + GROUP - 1u) / GROUP;
-    for (var i = first; i < groups; i += THREADS) {
-        var bound = abs(scale_one(i * params.scale_stride + column)) * select(8.0, 128.0, BITS == 8u);
-        if (MINIMA) {
-            bound += abs(scale_one(i * params.scale_stride + params.scale_stride / 2u + column));
-        }
-        most = max(most, bound);
-    }
-    return most;
-}
-
-// Four neighbours of a column.
-fn four_floats(column: u32, k: u32) -> vec4<f32> {
+// Eight neighbours of a column.
+fn unpacked_eight(column: u32, k: u32, inverse: f32) -> vec4<u32> {
     let at = k / GROUP * params.scale_stride + column;
-    var minimum = 0.0;
+    let scale = vec4<f32>(scale_one(at) * inverse);
+    var minimum = vec4<f32>();
     if (MINIMA) {
-        minimum = scale_one(at + params.scale_stride / 2u);
+        minimum = vec4<f32>(scale_one(at + params.scale_stride / 2u) * inverse);
     }
-    return dequantized(four_codes(column, k), vec4<f32>(scale_one(at)), vec4<f32>(minimum));
+    let words = weight[(column * params.column_bytes + k * BITS / 8u) / 16u];
+    if (BITS == 8u) {
+        let pair = select(words.xy, words.zw, k % 16u == 8u);
+        return eight_halves(
+            dequantized(four_of_bytes(pair.x), scale, minimum), dequantized(four_of_bytes(pair.y), scale, minimum),
+        );
+    }
+    return eight_nibbles(words[k / 8u % 4u], scale, minimum);
 }
 
 @compute @workgroup_size(WG)
@@ -55,26 +54,32 @@ fn main(
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let eights = params.depth / 8u;
-    let own = thread % THREADS;
-    for (var first = group_index(group, grid) * COLUMNS; first < params.columns; first += grid.x * grid.y * grid.z * COLUMNS) {
-        let column = min(first + thread / THREADS, params.columns - 1u);
-        largest_of[thread] = largest_scale(column, own);
-        for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    let bands = (params.columns + COLUMNS - 1u) / COLUMNS;
+    for (var i = group_index(group, grid); i < bands * params.splits; i += grid.x * grid.y * grid.z) {
+        let column = i % bands * COLUMNS + thread % COLUMNS;
+        let existing = min(column, params.columns - 1u);
+        let own = thread / COLUMNS;
+        let groups = (params.depth + GROUP - 1u) / GROUP;
+        largest_of[thread] = largest_weight(existing, own, groups, THREADS);
+        for (var half = WG / 2u; half >= COLUMNS; half /= 2u) {
             workgroupBarrier();
-            if (own < half) {
+            if (thread < half) {
                 largest_of[thread] = max(largest_of[thread], largest_of[thread + half]);
             }
         }
         workgroupBarrier();
-        let scale = half_scale(largest_of[thread - own]);
-        if (own == 0u) {
+        let scale = half_scale(largest_of[thread % COLUMNS]);
+        let split = i / bands;
+        if (split == 0u && own == 0u && column < params.columns) {
             factors[column] = scale.factor;
         }
-        for (var eight = own; eight < eights; eight += THREADS) {
-            halves[column * eights + eight] = eight_halves(
-                four_floats(column, eight * 8u) * scale.inverse, four_floats(column, eight * 8u + 4u) * scale.inverse,
-            );
+        if (column < params.columns) {
+            for (var k = (split * THREADS + own) * 32u; k < params.depth; k += THREADS * params.splits * 32u) {
+                for (var eight = 0u; eight < 4u; eight++) {
+                    halves[half_place(column, k / 8u + eight, params.depth / 8u)] =
+                        unpacked_eight(column, k + eight * 8u, scale.inverse);
+                }
+            }
         }
         workgroupBarrier();
     }

@@ -4,46 +4,105 @@ struct Four {
     b: vec4<u32>,
     c: vec4<u32>,
     d: vec4<u32>,
+    upper: Upper,
     scale: vec4<f32>,
+    upper_scale: vec4<f32>, // of the last 16 places, where these have their own
     minimum: vec4<f32>,
+}
+
+// Of bytes, the last 16 places.
+struct Upper {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+}
+
+// 32 places of a quantized row in the order of the weight: of nibbles the even and the odd ones, of bytes the first 16
+// and the last 16.
+struct Places {
+    low: vec4<u32>,
+    high: vec4<u32>,
 }
 
 fn fetch(column: u32, group: u32) -> Four {
     let last = params.columns - 1u;
-    let wide = groups();
+    let columns = vec4<u32>(column, min(column + 1u, last), min(column + 2u, last), min(column + 3u, last));
+    let at = (columns * groups() + group) * (BITS / 4u);
+    var upper = Upper();
+    if (BITS == 8u) {
+        upper = Upper(weight[at.x + 1u], weight[at.y + 1u], weight[at.z + 1u], weight[at.w + 1u]);
+    }
+    var upper_scale = vec4<f32>();
+    if (GROUP == 16u) {
+        upper_scale = scale_four(column, group * 32u + 16u);
+    }
     return Four(
-        weight[column * wide + group],
-        weight[min(column + 1u, last) * wide + group],
-        weight[min(column + 2u, last) * wide + group],
-        weight[min(column + 3u, last) * wide + group],
+        weight[at.x], weight[at.y], weight[at.z], weight[at.w],
+        upper,
         scale_four(column, group * 32u),
+        upper_scale,
         minimum_four(column, group * 32u),
     );
 }
 
-fn dot_words(words: vec4<u32>, even: vec4<u32>, odd: vec4<u32>) -> i32 {
-    let low = evens(words);
-    let high = odds(words);
-    return dot4I8Packed(low.x, even.x) + dot4I8Packed(low.y, even.y)
-        + dot4I8Packed(low.z, even.z) + dot4I8Packed(low.w, even.w)
-        + dot4I8Packed(high.x, odd.x) + dot4I8Packed(high.y, odd.y)
-        + dot4I8Packed(high.z, odd.z) + dot4I8Packed(high.w, odd.w);
+// Even and odd places, as rows are stored, in the order of the weight.
+fn in_weight_order(even: vec4<u32>, odd: vec4<u32>) -> Places {
+    if (BITS == 4u) {
+        return Places(even, odd);
+    }
+    // Of eight places 0, 1, 4, 5 and 2, 3, 6, 7.
+    let outer = (even & EVEN_BYTES) | ((odd & EVEN_BYTES) << vec4<u32>(8u));
+    let inner = ((even >> vec4<u32>(8u)) & EVEN_BYTES) | (odd & ODD_BYTES);
+    let first = (outer & vec4<u32>(0xffffu)) | (inner << vec4<u32>(16u));
+    let second = (outer >> vec4<u32>(16u)) | (inner & vec4<u32>(0xffff0000u));
+    return Places(vec4<u32>(first.x, second.x, first.y, second.y), vec4<u32>(first.z, second.z, first.w, second.w));
 }
 
-fn dot_four(four: Four, even: vec4<u32>, odd: vec4<u32>) -> vec4<f32> {
+fn dot_16(words: vec4<u32>, row: vec4<u32>) -> i32 {
+    return dot4I8Packed(words.x, row.x) + dot4I8Packed(words.y, row.y)
+        + dot4I8Packed(words.z, row.z) + dot4I8Packed(words.w, row.w);
+}
+
+fn dot_words(words: vec4<u32>, row: Places) -> i32 {
+    return dot_16(evens(words), row.low) + dot_16(odds(words), row.high);
+}
+
+// The first 16 places of bytes.
+fn dot_lower(four: Four, row: Places) -> vec4<i32> {
+    return vec4<i32>(
+        dot_16(four.a, row.low), dot_16(four.b, row.low), dot_16(four.c, row.low), dot_16(four.d, row.low),
+    );
+}
+
+fn dot_upper(four: Four, row: Places) -> vec4<i32> {
+    return vec4<i32>(
+        dot_16(four.upper.a, row.high), dot_16(four.upper.b, row.high),
+        dot_16(four.upper.c, row.high), dot_16(four.upper.d, row.high),
+    );
+}
+
+fn dot_four(four: Four, row: Places) -> vec4<f32> {
+    if (BITS == 8u) {
+        return vec4<f32>(dot_lower(four, row) + dot_upper(four, row));
+    }
     return vec4<f32>(vec4<i32>(
-        dot_words(four.a, even, odd),
-        dot_words(four.b, even, odd),
-        dot_words(four.c, even, odd),
-        dot_words(four.d, even, odd),
+        dot_words(four.a, row), dot_words(four.b, row), dot_words(four.c, row), dot_words(four.d, row),
     ));
 }
 
 // The sums of four columns plus the products of 32 places with a quantized row: its integers, its step and zero point.
-fn plus_bytes(sums: vec4<f32>, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> vec4<f32> {
-    var dots = dot_four(four, even, odd) - of_row.y;
+fn plus_bytes(sums: vec4<f32>, four: Four, row: Places, of_row: vec4<f32>) -> vec4<f32> {
+    if (GROUP == 16u) {
+        let lower = fma(vec4<f32>(dot_lower(four, row)), of_row.x * four.scale, sums);
+        return fma(vec4<f32>(dot_upper(four, row)), of_row.x * four.upper_scale, lower);
+    }
+    var dots = dot_four(four, row);
+    if (BITS == 4u) {
+        dots -= of_row.y;
+    }
     if (ASYMMETRIC) {
-        dots -= of_row.z * dot_four(four, vec4<u32>(ONES), vec4<u32>(ONES));
+        dots -= of_row.z * dot_four(four, Places(vec4<u32>(ONES), vec4<u32>(ONES)));
     }
     let scaled = fma(dots, of_row.x * four.scale, sums);
     if (MINIMA) {

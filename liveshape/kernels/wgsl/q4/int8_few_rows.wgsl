@@ -15,7 +15,8 @@ override UNIT_THREADS: u32 = 1;
 
 fn plus_row(sums: vec4<f32>, four: Four, row: u32, group: u32) -> vec4<f32> {
     let place = (min(row, params.rows - 1u) * groups() + group) * 3u;
-    return plus_bytes(sums, four, x[place], x[place + 1u], bitcast<vec4<f32>>(x[place + 2u]));
+    let places = in_weight_order(x[place], x[place + 1u]);
+    return plus_bytes(sums, four, places, bitcast<vec4<f32>>(x[place + 2u]));
 }
 
 @compute @workgroup_size(WG)

@@ -27,8 +27,8 @@ fn combine(a: Total, b: Total) -> Total {
     return Total(a.sums + b.sums, a.squares + b.squares);
 }
 
-fn plus_group(total: Total, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> Total {
-    return Total(plus_bytes(total.sums, four, even, odd, of_row), total.squares + of_row.w);
+fn plus_group(total: Total, four: Four, row: Places, of_row: vec4<f32>) -> Total {
+    return Total(plus_bytes(total.sums, four, row, of_row), total.squares + of_row.w);
 }
 
 fn sums_of(total: Total) -> vec4<f32> {
@@ -42,8 +42,8 @@ fn combine(a: Total, b: Total) -> Total {
     return a + b;
 }
 
-fn plus_group(total: Total, four: Four, even: vec4<u32>, odd: vec4<u32>, of_row: vec4<f32>) -> Total {
-    return plus_bytes(total, four, even, odd, of_row);
+fn plus_group(total: Total, four: Four, row: Places, of_row: vec4<f32>) -> Total {
+    return plus_bytes(total, four, row, of_row);
 }
 
 fn sums_of(total: Total) -> vec4<f32> {
@@ -68,7 +68,8 @@ fn main(
     }
     var mine = Total();
     for (var i = member; i < groups(); i += COOPERATING) {
-        mine = plus_group(mine, fetch(column, i), x[i * 3u], x[i * 3u + 1u], bitcast<vec4<f32>>(x[i * 3u + 2u]));
+        let row = in_weight_order(x[i * 3u], x[i * 3u + 1u]);
+        mine = plus_group(mine, fetch(column, i), row, bitcast<vec4<f32>>(x[i * 3u + 2u]));
     }
     let total = reduce_unit(thread, mine);
     store_unit(thread, unit, thread / COOPERATING, member == 0u, sums_of(total));

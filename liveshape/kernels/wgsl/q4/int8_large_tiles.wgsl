@@ -21,8 +21,8 @@ const FIRST_FACTOR: u32 = ROW_LOADERS + COLUMN_LOADERS;
 // Padded, so that what is stored together lies in different banks.
 const ROW_PITCH: u32 = ROWS + 1;
 const COLUMN_PITCH: u32 = COLUMNS + 2;
-const FIRST_COLUMN: u32 = WORDS * ROW_PITCH;
-const TILE: u32 = FIRST_COLUMN + WORDS * COLUMN_PITCH;
+const ROW_TILE: u32 = WORDS * ROW_PITCH; // before that of the columns
+const TILE: u32 = ROW_TILE + WORDS * COLUMN_PITCH;
 const FACTORS: u32 = ROWS + COLUMNS;
 
 var<workgroup> tile: array<vec4<u32>, 2 * TILE>;
@@ -66,7 +66,7 @@ fn stage(thread: u32, next: Words, buffer: u32) {
         tile[place + 3u * ROW_PITCH] = vec4<u32>(next.a.w, next.b.w, next.c.w, next.d.w);
     } else if (thread < FIRST_FACTOR) {
         let block = thread - ROW_LOADERS;
-        let place = buffer * TILE + FIRST_COLUMN + block % 4u * COLUMN_PITCH + block / 4u;
+        let place = buffer * TILE + ROW_TILE + block % 4u * COLUMN_PITCH + block / 4u;
         tile[place] = even_bytes(next.a);
         tile[place + 4u * COLUMN_PITCH] = odd_bytes(next.a);
     } else {
@@ -115,7 +115,7 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, scale: vec4<f32>, step: vec4<
 
 fn plus_group(sums: Sums, buffer: u32, row: u32, column: u32) -> Sums {
     let of_rows = buffer * TILE + row;
-    let of_columns = buffer * TILE + FIRST_COLUMN + column;
+    let of_columns = buffer * TILE + ROW_TILE + column;
     var found = Found(no_integers(), no_integers());
     found = plus_word(found, of_rows, of_columns, 0u);
     found = plus_word(found, of_rows, of_columns, 1u);

@@ -31,13 +31,52 @@ fn words_of_rows(row: u32, group: u32, half: u32) -> Words {
 
 fn words_of_columns(column: u32, group: u32, word: u32) -> vec4<u32> {
     let last = params.columns - 1u;
-    let wide = groups();
+    let wide = groups() * (BITS / 4u);
     return vec4<u32>(
         weight[min(column, last) * wide + group][word],
         weight[min(column + 1u, last) * wide + group][word],
         weight[min(column + 2u, last) * wide + group][word],
         weight[min(column + 3u, last) * wide + group][word],
     );
+}
+
+// Words of the eight places of a column that a thread loads: one of nibbles, two of bytes.
+struct Eights {
+    words: vec4<u32>,
+    more: vec4<u32>,
+}
+
+fn eights_of_columns(column: u32, group: u32, eight: u32) -> Eights {
+    if (BITS == 4u) {
+        return Eights(words_of_columns(column, group, eight), vec4<u32>());
+    }
+    let half = group * 2u + eight / 2u;
+    let word = eight % 2u * 2u;
+    return Eights(words_of_columns(column, half, word), words_of_columns(column, half, word + 1u));
+}
+
+// The even places of eights as signed bytes: of nibbles 16 times what they are less their offset.
+fn evens_of(eights: Eights) -> vec4<u32> {
+    if (BITS == 4u) {
+        return even_bytes(eights.words);
+    }
+    return (outer_of(eights) & EVEN_BYTES) | ((inner_of(eights) & EVEN_BYTES) << vec4<u32>(8u));
+}
+
+fn odds_of(eights: Eights) -> vec4<u32> {
+    if (BITS == 4u) {
+        return odd_bytes(eights.words);
+    }
+    return ((outer_of(eights) >> vec4<u32>(8u)) & EVEN_BYTES) | (inner_of(eights) & ODD_BYTES);
+}
+
+// Places 0, 1, 4, 5 of eight bytes, and 2, 3, 6, 7.
+fn outer_of(eights: Eights) -> vec4<u32> {
+    return (eights.words & vec4<u32>(0xffffu)) | (eights.more << vec4<u32>(16u));
+}
+
+fn inner_of(eights: Eights) -> vec4<u32> {
+    return (eights.words >> vec4<u32>(16u)) | (eights.more & vec4<u32>(0xffff0000u));
 }
 
 // 16 times the nibbles less their offset, as signed bytes.

@@ -28,7 +28,7 @@ var<workgroup> tile: array<vec4<u32>, BUFFERS * TILE>;
 var<workgroup> scale_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>;
 var<workgroup> step_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
 var<workgroup> zero_of_rows: array<vec4<f32>, BUFFERS * ROWS>;
-var<workgroup> minimum_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>;
+var<workgroup> minimum_of_columns: array<vec4<f32>, BUFFERS * COLUMNS>; // in groups of 16 the scale of the last 16
 var<workgroup> total_of_rows: array<vec4<f32>, BUFFERS * ROWS>; // 8 times that of their bytes, in steps
 
 #include common/multiply_add
@@ -73,8 +73,9 @@ fn plus_word(before: Found, buffer: u32, row: u32, column: u32, word: u32) -> Fo
 }
 
 // The sums plus integers, dequantized by the scale of their column and the step of their row.
-fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32) -> mat4x4<f32> {
-    let scale = scale_of_columns[column];
+fn plus_scaled(
+    sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, column: u32, scale: vec4<f32>,
+) -> mat4x4<f32> {
     let step = step_of_rows[row];
     var a = floats_of(found.a);
     var b = floats_of(found.b);
@@ -100,6 +101,57 @@ fn plus_scaled(sums: mat4x4<f32>, found: Integers, total: vec4<i32>, row: u32, c
     return scaled;
 }
 
+// The scale of the codes in the tile: nibbles are there 16 times as large.
+fn code_scale(scale: vec4<f32>) -> vec4<f32> {
+    if (BITS == 4u) {
+        return scale * 0.0625;
+    }
+    return scale;
+}
+
+fn nothing() -> Found {
+    return Found(no_integers(), no_integers(), no_integers(), no_integers(), vec4<i32>(), vec4<i32>());
+}
+
+// The sums of a thread: as of `Found`.
+struct Blocks {
+    upper: mat4x4<f32>,
+    lower: mat4x4<f32>,
+    upper_beside: mat4x4<f32>,
+    lower_beside: mat4x4<f32>,
+}
+
+fn scale_at(column: u32, upper: bool) -> vec4<f32> {
+    if (upper) {
+        return minimum_of_columns[column];
+    }
+    return scale_of_columns[column];
+}
+
+// The blocks plus integers; `upper`: of the last 16 places, which have a scale of their own.
+fn plus_found(sums: Blocks, found: Found, buffer: u32, row: u32, column: u32, upper: bool) -> Blocks {
+    var blocks = sums;
+    let of_row = buffer * ROWS + row;
+    let of_column = buffer * COLUMNS + column;
+    let scale = scale_at(of_column, upper);
+    blocks.upper = plus_scaled(blocks.upper, found.upper, found.total, of_row, of_column, scale);
+    if (ROW_VEC4S == 2u) {
+        blocks.lower = plus_scaled(blocks.lower, found.lower, found.total, of_row + THREADS_Y, of_column, scale);
+    }
+    if (COLUMN_VEC4S == 2u) {
+        let of_beside = of_column + THREADS_X;
+        let scale_beside = scale_at(of_beside, upper);
+        blocks.upper_beside =
+            plus_scaled(blocks.upper_beside, found.upper_beside, found.total_beside, of_row, of_beside, scale_beside);
+        if (ROW_VEC4S == 2u) {
+            blocks.lower_beside = plus_scaled(
+                blocks.lower_beside, found.lower_beside, found.total_beside, of_row + THREADS_Y, of_beside, scale_beside,
+            );
+        }
+    }
+    return blocks;
+}
+
 fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, last_group: u32) {
     let column = thread % THREADS_X;
     let row = thread / THREADS_X;
@@ -108,7 +160,7 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
     var sums_2 = mat4x4<f32>();
     var sums_3 = mat4x4<f32>();
     var next_rows: array<Words, ROW_LOADS>;
-    var next_columns: array<vec4<u32>, COLUMN_LOADS>;
+    var next_columns: array<Eights, COLUMN_LOADS>;
     var next_factors: array<vec4<f32>, FACTOR_LOADS>;
     var next_zeros: array<vec4<f32>, FACTOR_LOADS>;
     var next_terms: array<vec4<f32>, FACTOR_LOADS>; // of minima
@@ -130,15 +182,15 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
                 let block = thread + i * WG;
                 if (block < COLUMNS * 4u) {
                     let place = buffer * TILE + block % 4u * PITCH + block / 4u;
-                    tile[place] = even_bytes(next_columns[i]);
-                    tile[place + 4u * PITCH] = odd_bytes(next_columns[i]);
+                    tile[place] = evens_of(next_columns[i]);
+                    tile[place + 4u * PITCH] = odds_of(next_columns[i]);
                 }
             }
             for (var i = 0u; i < FACTOR_LOADS; i++) {
                 let four = thread + i * WG;
                 if (four < COLUMNS) {
-                    scale_of_columns[buffer * COLUMNS + four] = next_factors[i] * 0.0625;
-                    if (MINIMA) {
+                    scale_of_columns[buffer * COLUMNS + four] = code_scale(next_factors[i]);
+                    if (MINIMA || GROUP == 16u) {
                         minimum_of_columns[buffer * COLUMNS + four] = next_terms[i];
                     }
                 } else if (four < COLUMNS + ROWS) {
@@ -163,7 +215,7 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
             for (var i = 0u; i < COLUMN_LOADS; i++) {
                 let block = thread + i * WG;
                 if (block < COLUMNS * 4u) {
-                    next_columns[i] = words_of_columns(first_column + block / 4u * 4u, group, block % 4u);
+                    next_columns[i] = eights_of_columns(first_column + block / 4u * 4u, group, block % 4u);
                 }
             }
             for (var i = 0u; i < FACTOR_LOADS; i++) {
@@ -171,7 +223,11 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
                 if (four < COLUMNS) {
                     let of_column = min(first_column + four * 4u, params.columns - 1u);
                     next_factors[i] = scale_four(of_column, group * 32u);
-                    next_terms[i] = minimum_four(of_column, group * 32u);
+                    if (GROUP == 16u) {
+                        next_terms[i] = scale_four(of_column, group * 32u + 16u);
+                    } else {
+                        next_terms[i] = minimum_four(of_column, group * 32u);
+                    }
                 } else if (four < COLUMNS + ROWS) {
                     let of_row = first_row + (four - COLUMNS) * 4u;
                     next_factors[i] = floats_of_rows(of_row, group, 0u);
@@ -185,28 +241,21 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_group: u32, las
             }
         }
         if (group > first_group) {
-            var found = Found(no_integers(), no_integers(), no_integers(), no_integers(), vec4<i32>(), vec4<i32>());
-            found = plus_word(found, buffer, row, column, 0u);
-            found = plus_word(found, buffer, row, column, 1u);
-            found = plus_word(found, buffer, row, column, 2u);
-            found = plus_word(found, buffer, row, column, 3u);
-            found = plus_word(found, buffer, row, column, 4u);
-            found = plus_word(found, buffer, row, column, 5u);
-            found = plus_word(found, buffer, row, column, 6u);
-            found = plus_word(found, buffer, row, column, 7u);
-            let of_row = buffer * ROWS + row;
-            let of_column = buffer * COLUMNS + column;
-            sums_0 = plus_scaled(sums_0, found.upper, found.total, of_row, of_column);
-            if (ROW_VEC4S == 2u) {
-                sums_1 = plus_scaled(sums_1, found.lower, found.total, of_row + THREADS_Y, of_column);
+            var sums = Blocks(sums_0, sums_1, sums_2, sums_3);
+            var found = plus_word(plus_word(nothing(), buffer, row, column, 0u), buffer, row, column, 1u);
+            found = plus_word(plus_word(found, buffer, row, column, 4u), buffer, row, column, 5u);
+            // The first 16 places are words 0, 1, 4 and 5.
+            if (GROUP == 16u) {
+                sums = plus_found(sums, found, buffer, row, column, false);
+                found = nothing();
             }
-            if (COLUMN_VEC4S == 2u) {
-                let of_beside = of_column + THREADS_X;
-                sums_2 = plus_scaled(sums_2, found.upper_beside, found.total_beside, of_row, of_beside);
-                if (ROW_VEC4S == 2u) {
-                    sums_3 = plus_scaled(sums_3, found.lower_beside, found.total_beside, of_row + THREADS_Y, of_beside);
-                }
-            }
+            found = plus_word(plus_word(found, buffer, row, column, 2u), buffer, row, column, 3u);
+            found = plus_word(plus_word(found, buffer, row, column, 6u), buffer, row, column, 7u);
+            sums = plus_found(sums, found, buffer, row, column, GROUP == 16u);
+            sums_0 = sums.upper;
+            sums_1 = sums.lower;
+            sums_2 = sums.upper_beside;
+            sums_3 = sums.lower_beside;
             if (BUFFERS == 2u) {
                 buffer = 1u - buffer;
             } else {

@@ -27,6 +27,17 @@ struct Params {
 
 var<private> split: u32; // of the depth, that the sums are of
 
+// How many columns the bias has: those of all weights, where queries, keys and values have several.
+fn bias_columns() -> u32 {
+#if EPILOGUE == rotary
+    return QUERY_COLUMNS + 2u * KEY_COLUMNS;
+#elif EPILOGUE == qkv
+    return QUERY_COLUMNS + KEY_COLUMNS + VALUE_COLUMNS;
+#else
+    return params.columns;
+#endif
+}
+
 fn with_bias(column: u32, product: f32) -> f32 {
     if (BIAS) {
         return product + f32(bias[column]);

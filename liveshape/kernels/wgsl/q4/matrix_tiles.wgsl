@@ -1,130 +1,152 @@
-// GEMM of rows of halves by the matrix units of a device, summed in floats: a workgroup stages a tile of both factors, a
-// step of the depth at a time, and each of its subgroups sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. The next step is
-// prefetched to registers. What columns and rows were divided by lies in the scales, in this order, and is given back to
-// the sums.
+// GEMM of rows of halves by the matrix units of a device: see common/matrix_blocks.wgsl. The next step is prefetched to
+// registers. Many rows take the weight as q4/half_weight.wgsl unpacked it, with its factors in the place of
+// scales; few take it PACKED, as nibbles, and unpack them to the tile. What rows and columns were divided by is given
+// back to the sums.
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
-// TScale: f32
+// TScale: f32, f16
 // TBias: f32, f16
 override WG: u32 = 128;
-override LANES: u32 = 32; // of a subgroup
-override MATRIX_ROWS: u32 = 16;
-override MATRIX_COLUMNS: u32 = 16;
-override MATRIX_DEPTH: u32 = 16;
-override SUBGROUPS_DOWN: u32 = 2; // of the workgroup
-override BLOCKS_DOWN: u32 = 4; // matrices of a subgroup
-override BLOCKS_ACROSS: u32 = 4;
-override BLOCKS_DEEP: u32 = 2; // of a step of the depth
-override ROW_LOADS: u32 = 4; // vectors of eight halves that a thread stages in a step
-override COLUMN_LOADS: u32 = 4;
-
-const SUBGROUPS_ACROSS: u32 = WG / LANES / SUBGROUPS_DOWN;
-const OWN_ROWS: u32 = BLOCKS_DOWN * MATRIX_ROWS; // of a subgroup
-const OWN_COLUMNS: u32 = BLOCKS_ACROSS * MATRIX_COLUMNS;
-const TILE_ROWS: u32 = SUBGROUPS_DOWN * OWN_ROWS;
-const TILE_COLUMNS: u32 = SUBGROUPS_ACROSS * OWN_COLUMNS;
-const ROWS: u32 = TILE_ROWS / 4; // in vec4s
-const COLUMNS: u32 = TILE_COLUMNS / 4;
-const STEP: u32 = BLOCKS_DEEP * MATRIX_DEPTH;
-const EIGHTS: u32 = STEP / 8;
-const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
-const MATRIX_SIZE: u32 = MATRIX_ROWS * MATRIX_COLUMNS;
-
-alias Left = subgroup_matrix_left<f16, MATRIX_DEPTH, MATRIX_ROWS>;
-alias Right = subgroup_matrix_right<f16, MATRIX_COLUMNS, MATRIX_DEPTH>;
-alias Sum = subgroup_matrix_result<f32, MATRIX_COLUMNS, MATRIX_ROWS>;
-
-var<workgroup> row_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
-var<workgroup> column_tile: array<vec4<u32>, TILE_COLUMNS * PITCH>;
-var<workgroup> sums: array<f32, WG / LANES * MATRIX_SIZE>;
+override PACKED: bool = false;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 #include q4/layer
 #include q4/epilogue
+#include common/matrix_blocks
+#include q4/weight_codes
+#include q4/halves
+#include quantization/half_exponent
+#include quantization/half_blocks
 
-// Where the vector lies that a thread stages at first, of a row or of a column. A split may have no step at all.
-fn first_load(load: u32, first: u32, count: u32, first_step: u32) -> u32 {
+const ROWS: u32 = TILE_ROWS / 4; // in vec4s
+const COLUMNS: u32 = TILE_COLUMNS / 4;
+const ROW_RUN: u32 = min(TILE_ROWS, BLOCK_ROWS);
+const COLUMN_RUN: u32 = min(TILE_COLUMNS, BLOCK_ROWS);
+#if PACKED
+const VECTORS: u32 = STEP / 32; // of a column in a step
+const COLUMN_THREADS: u32 = WG / TILE_COLUMNS;
+
+var<workgroup> largest_of: array<f32, WG>;
+#endif
+
+// Where the vector lies that a thread stages at first, of `run` rows of a block. A split may have no step at all.
+fn first_load(load: u32, run: u32, first: u32, count: u32, first_step: u32) -> u32 {
     let step = min(first_step, params.depth / STEP - 1u);
-    return min(first + load / EIGHTS, count - 1u) * (params.depth / 8u) + step * EIGHTS + load % EIGHTS;
+    let block = min((first + load / (run * EIGHTS) * run) / BLOCK_ROWS, (count - 1u) / BLOCK_ROWS);
+    let eight = block * (params.depth / 8u) + step * EIGHTS + load % (run * EIGHTS) / run;
+    return eight * BLOCK_ROWS + first % BLOCK_ROWS + load % run;
 }
 
-fn staged(load: u32) -> u32 {
-    return load / EIGHTS * PITCH + load % EIGHTS;
+fn staged(load: u32, run: u32) -> u32 {
+    return (load / (run * EIGHTS) * run + load % run) * PITCH + load % (run * EIGHTS) / run;
 }
 
-// The epilogue of the matrix that a subgroup has stored.
-fn store_matrix(lane: u32, place: u32, first_row: u32, first_column: u32) {
+fn row_factor(row: u32) -> f32 {
+    return bitcast<f32>(x[first_factor(params.rows, params.depth / 8u) + row / 4u][row % 4u]);
+}
+
+fn store_sums(row: u32, column: u32, four: vec4<f32>) {
+#if PACKED
+    let own = column % TILE_COLUMNS;
+    let factor = vec4<f32>(largest_of[own], largest_of[own + 1u], largest_of[own + 2u], largest_of[own + 3u]);
+#else
+    let factor = vec4<f32>(scales[column / 4u]);
+#endif
+    store_four(row, column, four * row_factor(row) * factor);
+}
+
+#if PACKED
+// 32 neighbours of a column, as they are.
+struct Packed {
+    words: vec4<u32>,
+    scale: f32,
+    minimum: f32,
+}
+
+fn packed_at(vectors: u32, column: u32, vector: u32) -> Packed {
+    let at = vector * 32u / GROUP * params.scale_stride + column;
+    var minimum = 0.0;
+    if (MINIMA) {
+        minimum = scale_one(at + params.scale_stride / 2u);
+    }
+    return Packed(weight[vectors + vector], scale_one(at), minimum);
+}
+
+fn stage_packed(column: u32, vector: u32, given: Packed, inverse: f32) {
+    let scale = vec4<f32>(given.scale * inverse);
+    let minimum = vec4<f32>(given.minimum * inverse);
+    for (var i = 0u; i < 4u; i++) {
+        column_tile[column * PITCH + vector * 4u + i] = eight_nibbles(given.words[i], scale, minimum);
+    }
+}
+
+// What a thread's column is divided by in this split of the depth; the factors of the tile stay in `largest_of`.
+fn column_scale(thread: u32, column: u32, first_step: u32, last_step: u32) -> HalfScale {
+    let groups = (last_step * STEP + GROUP - 1u) / GROUP;
+    largest_of[thread] = largest_weight(column, first_step * STEP / GROUP + thread / TILE_COLUMNS, groups, COLUMN_THREADS);
     workgroupBarrier();
-    for (var four = lane; four < MATRIX_SIZE / 4u; four += LANES) {
-        let row = first_row + four / (MATRIX_COLUMNS / 4u);
-        let column = first_column + four % (MATRIX_COLUMNS / 4u) * 4u;
-        let at = place * MATRIX_SIZE + four * 4u;
-        if (row < params.rows && column < params.columns) {
-            let factor = scale_one(params.scale_stride + row) * vec4<f32>(scales[column / 4u]);
-            store_four(row, column, vec4<f32>(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]) * factor);
-        }
+    var most = 0.0;
+    for (var i = 0u; i < COLUMN_THREADS; i++) {
+        most = max(most, largest_of[thread % TILE_COLUMNS + i * TILE_COLUMNS]);
     }
     workgroupBarrier();
+    let scale = half_scale(most);
+    largest_of[thread] = scale.factor;
+    return scale;
 }
+#endif
 
 fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
-    let lane = thread % LANES;
-    let place = subgroupBroadcastFirst(thread / LANES);
-    let down = place / SUBGROUPS_ACROSS * OWN_ROWS;
-    let across = place % SUBGROUPS_ACROSS * OWN_COLUMNS;
-#unroll i < BLOCKS_DOWN
-#unroll j < BLOCKS_ACROSS
-    var sum_$i_$j = Sum();
-#endunroll
-#endunroll
+#include common/matrix_sums
 #unroll i < ROW_LOADS
-    var row_load_$i = first_load(thread + $iu * WG, first_row, params.rows, first_step);
+    var row_load_$i = first_load(thread + $iu * WG, ROW_RUN, first_row, params.rows, first_step);
     var next_row_$i = x[row_load_$i];
 #endunroll
+#if PACKED
+    let column = min(first_column + thread % TILE_COLUMNS, params.columns - 1u);
+    let scale = column_scale(thread, column, first_step, last_step);
+    let last_vector = params.depth / 32u - 1u;
+    let vectors = column * (params.column_bytes / 16u);
+    let first_vector = first_step * VECTORS + thread / TILE_COLUMNS;
 #unroll i < COLUMN_LOADS
-    var column_load_$i = first_load(thread + $iu * WG, first_column, params.columns, first_step);
+    var next_column_$i = packed_at(vectors, column, min(first_vector + $iu * COLUMN_THREADS, last_vector));
+#endunroll
+#else
+#unroll i < COLUMN_LOADS
+    var column_load_$i = first_load(thread + $iu * WG, COLUMN_RUN, first_column, params.columns, first_step);
     var next_column_$i = weight[column_load_$i];
 #endunroll
+#endif
     for (var step = first_step; step < last_step; step++) {
 #unroll i < ROW_LOADS
-        row_tile[staged(thread + $iu * WG)] = next_row_$i;
+        row_tile[staged(thread + $iu * WG, ROW_RUN)] = next_row_$i;
 #endunroll
 #unroll i < COLUMN_LOADS
-        column_tile[staged(thread + $iu * WG)] = next_column_$i;
+#if PACKED
+        stage_packed(thread % TILE_COLUMNS, thread / TILE_COLUMNS + $iu * COLUMN_THREADS, next_column_$i, scale.inverse);
+#else
+        column_tile[staged(thread + $iu * WG, COLUMN_RUN)] = next_column_$i;
+#endif
 #endunroll
         workgroupBarrier();
-        let ahead = select(0u, EIGHTS, step + 1u < last_step);
+        let ahead = select(0u, EIGHTS * BLOCK_ROWS, step + 1u < last_step);
 #unroll i < ROW_LOADS
         row_load_$i += ahead;
         next_row_$i = x[row_load_$i];
 #endunroll
 #unroll i < COLUMN_LOADS
+#if PACKED
+        let vector_$i = first_vector + (step + 1u - first_step) * VECTORS + $iu * COLUMN_THREADS;
+        next_column_$i = packed_at(vectors, column, min(vector_$i, last_vector));
+#else
         column_load_$i += ahead;
         next_column_$i = weight[column_load_$i];
+#endif
 #endunroll
-#unroll k < BLOCKS_DEEP
-#unroll i < BLOCKS_DOWN
-        let left_$k_$i = subgroupMatrixLoad<Left, row_major>(
-            &row_tile, (down + $iu * MATRIX_ROWS) * PITCH + $ku * MATRIX_DEPTH / 8u, PITCH,
-        );
-#endunroll
-#unroll j < BLOCKS_ACROSS
-        let right_$k_$j = subgroupMatrixLoad<Right, col_major>(
-            &column_tile, (across + $ju * MATRIX_COLUMNS) * PITCH + $ku * MATRIX_DEPTH / 8u, PITCH,
-        );
-#unroll i < BLOCKS_DOWN
-        sum_$i_$j = subgroupMatrixMultiplyAccumulate(left_$k_$i, right_$k_$j, sum_$i_$j);
-#endunroll
-#endunroll
-#endunroll
+#include common/matrix_step
         workgroupBarrier();
     }
-#unroll i < BLOCKS_DOWN
-#unroll j < BLOCKS_ACROSS
-    subgroupMatrixStore<row_major>(&sums, place * MATRIX_SIZE, sum_$i_$j, MATRIX_COLUMNS);
-    store_matrix(lane, place, first_row + down + $iu * MATRIX_ROWS, first_column + across + $ju * MATRIX_COLUMNS);
-#endunroll
-#endunroll
+#include common/matrix_store
 }
 
 #include q4/tile_grid

@@ -3,6 +3,8 @@ override ASYMMETRIC: bool = false; // whether quantized rows have a zero point
 
 const ONES: u32 = 0x01010101u;
 const NIBBLES: vec4<u32> = vec4<u32>(0x0f0f0f0fu);
+const EVEN_BYTES: vec4<u32> = vec4<u32>(0x00ff00ffu);
+const ODD_BYTES: vec4<u32> = vec4<u32>(0xff00ff00u);
 
 fn groups() -> u32 {
     return params.depth / 32u;

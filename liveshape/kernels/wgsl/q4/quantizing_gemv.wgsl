@@ -14,9 +14,10 @@ override DEPTH_GROUPS: u32 = 64; // groups of 32 places in the depth
 const WORDS: u32 = DEPTH_GROUPS * 4; // of eight places
 const PLACES: u32 = GROUP_UNITS;
 
-// Words, not vectors of them: two threads may not write components of one vector.
-var<workgroup> even_words: array<u32, WORDS>;
-var<workgroup> odd_words: array<u32, WORDS>;
+// Words, not vectors of them: two threads may not write components of one vector. Of eight places the even and the odd
+// ones, or for weights of bytes the first and the last four.
+var<workgroup> low_words: array<u32, WORDS>;
+var<workgroup> high_words: array<u32, WORDS>;
 var<workgroup> peaks: array<u32, WORDS>; // the bits of the largest magnitude of eight places
 
 alias Total = vec4<f32>;
@@ -42,7 +43,7 @@ override EPS: f32 = 0.0;
 #include reduction/across_workgroup
 
 fn input_four(i: u32) -> vec4<f32> {
-    let at = select(0u, params.columns, BIAS) + i * 4u;
+    let at = select(0u, bias_columns(), BIAS) + i * 4u;
     return vec4<f32>(x[i]) * vec4<f32>(f32(bias[at]), f32(bias[at + 1u]), f32(bias[at + 2u]), f32(bias[at + 3u]));
 }
 
@@ -109,8 +110,13 @@ fn main(
         let inverse = step_of_quantized(i / 4u).inverse;
         let a = input_four(i * 2u) * inverse;
         let b = input_four(i * 2u + 1u) * inverse;
-        even_words[i] = quantized_word(vec4<f32>(a.xz, b.xz));
-        odd_words[i] = quantized_word(vec4<f32>(a.yw, b.yw));
+        if (BITS == 8u) {
+            low_words[i] = quantized_word(a);
+            high_words[i] = quantized_word(b);
+        } else {
+            low_words[i] = quantized_word(vec4<f32>(a.xz, b.xz));
+            high_words[i] = quantized_word(vec4<f32>(a.yw, b.yw));
+        }
     }
     workgroupBarrier();
     var mine = Total();
@@ -119,11 +125,15 @@ fn main(
             four = fetch(column, i);
         }
         let first = i * 4u;
-        let even = vec4<u32>(even_words[first], even_words[first + 1u], even_words[first + 2u], even_words[first + 3u]);
-        let odd = vec4<u32>(odd_words[first], odd_words[first + 1u], odd_words[first + 2u], odd_words[first + 3u]);
+        let low = vec4<u32>(low_words[first], low_words[first + 1u], low_words[first + 2u], low_words[first + 3u]);
+        let high = vec4<u32>(high_words[first], high_words[first + 1u], high_words[first + 2u], high_words[first + 3u]);
+        var row = Places(low, high);
+        if (BITS == 8u) {
+            row = Places(vec4<u32>(low.x, high.x, low.y, high.y), vec4<u32>(low.z, high.z, low.w, high.w));
+        }
         let step = step_of_quantized(i).size;
-        let total = f32(total_of(even) + total_of(odd));
-        mine = plus_bytes(mine, four, even, odd, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
+        let total = f32(total_of(low) + total_of(high));
+        mine = plus_bytes(mine, four, row, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
     let total = reduce_unit(thread, mine);
     store_unit(thread, unit, thread / COOPERATING, member == 0u, total * factor);

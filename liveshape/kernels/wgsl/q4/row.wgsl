@@ -19,7 +19,7 @@ fn load_row(thread: u32) {
     let total = workgroup_sum(thread, squares[0] + squares[1] + squares[2] + squares[3]);
     let scale = inverseSqrt(total / f32(params.depth) + EPS);
     for (var i = thread; i < ROW_VEC4S; i += WG) {
-        let at = select(0u, params.columns, BIAS) + i * 4u;
+        let at = select(0u, bias_columns(), BIAS) + i * 4u;
         let factors = vec4<f32>(f32(bias[at]), f32(bias[at + 1u]), f32(bias[at + 2u]), f32(bias[at + 3u]));
         normed_row[i] = x_four(0u, i * 4u) * scale * factors;
     }

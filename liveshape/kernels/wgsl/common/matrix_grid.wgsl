@@ -1,0 +1,26 @@
+// A tile of common/matrix_tiles.wgsl for every workgroup: of one of a batch, and of a split of its depth (split-K).
+var<private> batch: u32;
+var<private> split: u32;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let row_tiles = (params.rows + TILE_ROWS - 1u) / TILE_ROWS;
+    let tiles = row_tiles * ((params.columns + TILE_COLUMNS - 1u) / TILE_COLUMNS);
+    let steps = (depth_eights() + EIGHTS - 1u) / EIGHTS;
+    let share = (steps + params.splits - 1u) / params.splits;
+    // Tiles of one band of columns are neighbours, so that its part of the right factor stays in the cache.
+    let i = group_index(group, grid);
+    let part = i / tiles;
+    // Not read here: WGSL takes no private variable for uniform, and there are barriers below.
+    batch = part / params.splits;
+    split = part % params.splits;
+    let first = min(part % params.splits * share, steps);
+    let last = min(first + share, steps);
+    if (i < tiles * params.splits * params.batch) {
+        compute(thread, i % row_tiles * TILE_ROWS, i % tiles / row_tiles * TILE_COLUMNS, first, last);
+    }
+}

@@ -1,0 +1,85 @@
+// The weight of a convolution as halves for matrix units: of each output channel the taps, and of a tap the input
+// channels, in vectors of eight whose last is filled with zeros. What an output channel was divided by, a power of two,
+// keeps its largest number in the range of halves; numbers that are halves stay as they are (not SCALED).
+//
+// Other workgroups find the largest number of a part of the input each, for convolution/half_image.wgsl.
+// scratch halves, factors
+// unchecked: channels, taps and elements are those of the tensors, which planning checked.
+// T: f32, f16
+override WG: u32 = 256;
+override SCALED: bool = true;
+
+struct Params {
+    rows: u32, // output channels
+    channels: u32, // input channels
+    taps: u32,
+    vectors: u32, // of the input
+    parts: u32, // that it is taken in
+}
+@group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of output channels, and behind them of parts
+@group(0) @binding(2) var<storage, read> weight: array<T>;
+@group(0) @binding(3) var<storage, read> x: array<V>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+#include quantization/half_exponent
+#include quantization/largest
+
+// Four input channels of a tap.
+fn four_channels(start: u32, tap: u32, channel: u32) -> vec4<f32> {
+    var four = vec4<f32>();
+    for (var i = 0u; i < min(4u, max(params.channels, channel) - channel); i++) {
+        four[i] = f32(weight[start + (channel + i) * params.taps + tap]);
+    }
+    return four;
+}
+
+fn half_row(thread: u32, row: u32) {
+    let depth = params.channels * params.taps;
+    var scale = HalfScale(1.0, 1.0);
+    if (SCALED) {
+        var most = 0.0;
+        for (var k = thread; k < depth; k += WG) {
+            most = max(most, abs(f32(weight[row * depth + k])));
+        }
+        scale = half_scale(largest_of_four(largest(thread, thread, WG, 1u, vec4<f32>(most))));
+    }
+    if (thread == 0u) {
+        factors[row] = scale.factor;
+    }
+    let per_tap = (params.channels + 7u) / 8u;
+    for (var i = thread; i < per_tap * params.taps; i += WG) {
+        let channel = i % per_tap * 8u;
+        halves[row * per_tap * params.taps + i] = eight_halves(
+            four_channels(row * depth, i / per_tap, channel) * scale.inverse,
+            four_channels(row * depth, i / per_tap, channel + 4u) * scale.inverse,
+        );
+    }
+}
+
+fn largest_of_part(thread: u32, part: u32) {
+    var most = 0.0;
+    for (var i = part * WG + thread; i < params.vectors; i += params.parts * WG) {
+        for (var lane = 0u; lane < V_lanes; lane++) {
+            most = max(most, abs(V_at(V_math(x[i]), lane)));
+        }
+    }
+    let found = largest(thread, thread, WG, 1u, vec4<f32>(most));
+    if (thread == 0u) {
+        factors[params.rows + part] = found.x;
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) grid: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, grid);
+    if (i < params.rows) {
+        half_row(thread, i);
+    } else if (i < params.rows + params.parts) {
+        largest_of_part(thread, i - params.rows);
+    }
+}

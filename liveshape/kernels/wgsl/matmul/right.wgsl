@@ -1,0 +1,44 @@
+// Neighbours of the right factor, one or four at a time.
+#choice WEIGHT: floats, nibbles
+#if WEIGHT == nibbles
+#include q4/nibbles
+
+fn scale_of(i: u32) -> f32 {
+    return f32(scales[i % params.columns / GROUP * SCALE_STRIDE + i / params.columns]);
+}
+
+fn weight_one(i: u32) -> f32 {
+    return (f32((weight[i / 8u] >> (i % 8u * 4u)) & 15u) - 8.0) * scale_of(i);
+}
+
+fn weight_four(i: u32) -> vec4<f32> {
+    // Rows of a multiple of four: the four are of one row and one word.
+    if (V_lanes == 4u && GROUP % 4u == 0u) {
+        return four_of(weight[i / 8u] >> (i % 8u * 4u)) * scale_of(i);
+    }
+    return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
+}
+#else
+fn weight_one(i: u32) -> f32 {
+    return V_at(V_math(weight[i / V_lanes]), i % V_lanes);
+}
+
+fn weight_four(i: u32) -> vec4<f32> {
+    if (V_lanes == 4u) {
+        let four = V_math(weight[i / V_lanes]);
+        return vec4<f32>(V_at(four, 0u), V_at(four, 1u), V_at(four, 2u), V_at(four, 3u));
+    }
+    return vec4<f32>(weight_one(i), weight_one(i + 1u), weight_one(i + 2u), weight_one(i + 3u));
+}
+#endif
+
+fn weight_within(i: u32, count: u32) -> vec4<f32> {
+    if (count >= 4u) {
+        return weight_four(i);
+    }
+    var four = vec4<f32>();
+    for (var lane = 0u; lane < count; lane++) {
+        four[lane] = weight_one(i + lane);
+    }
+    return four;
+}

@@ -1,0 +1,132 @@
+"""Heuristics of products of halves by matrix units: which matrices, in tiles of which size, and split-K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liveshape.graph import Limits
+from liveshape.graph.limits import MatrixShape
+from liveshape.ops.shapes import ceil_div
+
+MULTIPROCESSORS = 132  # of the H200, which all of this was measured on
+MATRIX_SIZES = (8, 16)  # of the matrices that blocks of a subgroup are made of
+MATRIX_THREADS, MATRIX_SUBGROUPS = 128, 4  # of a workgroup, at most
+MATRIX_TILE_BYTES = 24576  # of workgroup memory: two factors of 128 by 32 halves, padded, and a matrix a subgroup
+LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
+MATRIX_STEP, DEEP_STEP = 32, 64  # of the depth, that a large tile stages, and a small one
+MATRIX_SPLIT_DEPTH = 256  # of each split, at least
+
+# Floats: both factors become halves first, which small products do not pay for. Sizes count by the power of two below
+# them, so that planning at the ends of its range finds what is to be compiled at load.
+MIN_MATRIX_SIZE, MIN_MATRIX_DEPTH = 16, 32  # rows or columns; and depth
+MIN_MATRIX_PRODUCTS = 1 << 20
+MAX_FLOAT_SPLITS = 32
+HALVES_THREADS = 256  # of a workgroup that makes halves of floats, at most
+MAX_MATRIX_SUMS = 2 * MULTIPROCESSORS * SMALL_TILE * SMALL_TILE  # partial sums of the tiles that split-K gives a device
+
+
+def matrix_shape(limits: Limits, dtype: str = "float32") -> MatrixShape | None:
+    """The matrices that products of a dtype take as halves, where the device has such and the user permits rounding.
+
+    >>> matrix_shape(Limits()) is None
+    True
+    """
+    fits = matrix_subgroups(limits) > 0 and limits.max_workgroup_bytes >= MATRIX_TILE_BYTES
+    if limits.one_order or not fits:
+        return None
+    halves = (each for each in limits.matrices_of(dtype) if each.input == "float16")
+    square = (each for each in halves if each.m == each.n == each.k in MATRIX_SIZES)
+    return max(square, key=lambda each: each.m, default=None)
+
+
+def matrix_lanes(limits: Limits) -> int:
+    """Threads of the subgroups that multiply matrices: of a GPU, or of a software adapter that has them."""
+    return limits.subgroup or limits.few_threads_lanes
+
+
+def matrix_subgroups(limits: Limits) -> int:
+    """Subgroups of a workgroup that multiplies matrices, a power of two; 0 where none fits.
+
+    >>> matrix_subgroups(Limits(subgroup=32)), matrix_subgroups(Limits(subgroup=64)), matrix_subgroups(Limits())
+    (4, 2, 0)
+    """
+    lanes = matrix_lanes(limits)
+    most = min(MATRIX_THREADS, limits.max_invocations) // lanes if lanes else 0
+    return min(MATRIX_SUBGROUPS, 1 << most.bit_length() >> 1)
+
+
+def matrix_threads(limits: Limits) -> int:
+    """Threads of such a workgroup.
+
+    >>> matrix_threads(Limits(subgroup=32))
+    128
+    """
+    return matrix_subgroups(limits) * matrix_lanes(limits)
+
+
+def matrix_tiles(
+    rows: int, columns: int, depth: int, limits: Limits, *, batch: int = 1, deep_step: bool, max_splits: int
+) -> tuple[dict[str, Any], int]:
+    """Tiles of matrix units, and split-K: 128 by 128 where they fill the device, else 64 by 64 or 32 by 64.
+
+    Small tiles may stage a `deep_step` of the depth at a time.
+    """
+    many = limits.has_many_threads  # else a compiler for CPUs takes minutes over the text of larger tiles and steps
+    large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
+    if many and rows > SMALL_TILE and large >= 2 * MULTIPROCESSORS:
+        return tile_constants(LARGE_TILE, LARGE_TILE, MATRIX_STEP, limits) | {"groups": large}, 1
+    down = SMALL_TILE if rows > LOW_TILE else LOW_TILE
+    tiles, splits = batch * ceil_div(rows, down) * ceil_div(columns, SMALL_TILE), 1
+    if tiles < MULTIPROCESSORS:
+        splits = max(1, min(max_splits, 2 * MULTIPROCESSORS // tiles, depth // MATRIX_SPLIT_DEPTH))
+    constants = tile_constants(down, SMALL_TILE, DEEP_STEP if many and deep_step else MATRIX_STEP, limits)
+    return constants | {"groups": tiles}, splits
+
+
+def float_matrix_tiles(batch: int, rows: int, columns: int, depth: int, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Tiles of a product of floats, and split-K; what a step has beyond the depth is zeros."""
+    deep = depth > MATRIX_STEP
+    tiles, splits = matrix_tiles(rows, columns, depth, limits, batch=batch, deep_step=deep, max_splits=MAX_FLOAT_SPLITS)
+    return tiles | {"groups": tiles["groups"] * splits}, splits
+
+
+def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
+    """Whether a product of floats is large enough for matrix units.
+
+    >>> gains_by_matrices(1, 512, 2048, 2048), gains_by_matrices(1, 15, 2048, 2048), gains_by_matrices(1, 64, 64, 64)
+    (True, False, False)
+    """
+    if min(rows, columns) < MIN_MATRIX_SIZE or depth < MIN_MATRIX_DEPTH:
+        return False
+    return _below(batch) * _below(rows) * _below(columns) * _below(depth) >= MIN_MATRIX_PRODUCTS
+
+
+def halving_threads(limits: Limits) -> int:
+    """Threads of a workgroup that makes halves of floats, a power of two."""
+    return 1 << min(limits.max_invocations, HALVES_THREADS).bit_length() - 1
+
+
+def _below(size: int) -> int:
+    """The power of two below a size; of one it is one."""
+    return 1 << (size - 1).bit_length() >> 1 if size > 1 else size
+
+
+def tile_constants(down: int, across: int, step: int, limits: Limits) -> dict[str, Any]:
+    """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time."""
+    shape = matrix_shape(limits, "float16")
+    assert shape is not None
+    lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
+    threads, subgroups_down = matrix_threads(limits), min(subgroups, 2) if down > LOW_TILE else 1
+    return {
+        "WG": threads,
+        "LANES": lanes,
+        "MATRIX_ROWS": shape.m,
+        "MATRIX_COLUMNS": shape.n,
+        "MATRIX_DEPTH": shape.k,
+        "SUBGROUPS_DOWN": subgroups_down,
+        "BLOCKS_DOWN": down // subgroups_down // shape.m,
+        "BLOCKS_ACROSS": across // (subgroups // subgroups_down) // shape.n,
+        "BLOCKS_DEEP": step // shape.k,
+        "ROW_LOADS": down * step // 8 // threads,
+        "COLUMN_LOADS": across * step // 8 // threads,
+    }
