@@ -153,7 +153,7 @@ def load(
     `dawn`, which has matrix units (`pip install 'liveshape[dawn]'`); by default the faster one there.
     `data_path` is one `.ptd` or several; `progress(done, total)` is called with bytes of weights uploaded.
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4- and 8-bit layers in groups of 32: faster on a GPU, and less exact.
     `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and `"auto"` is
     that where it has some.
 

@@ -79,7 +79,7 @@ class Runtime(CompileTarget):
     """Loads programs onto one device, which is opened lazily, when the first method that computes is loaded.
 
     Operators without a kernel fall back to the host, slowly and with a warning; `strict` refuses them.
-    `activations="int8"` quantizes activations of 4-bit layers in groups of 32: faster on a GPU, and less exact.
+    `activations="int8"` quantizes activations of 4- and 8-bit layers in groups of 32: faster on a GPU, and less exact.
     `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and `"auto"` is
     that where it has some.
 

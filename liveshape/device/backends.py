@@ -57,15 +57,15 @@ def register(name: str, backend: Backend) -> None:
     _backends[name] = backend
 
 
-def default_backend(asked: str | int | None = None) -> str:
+def default_backend(asked: str | int | None = None, matrices: bool = True) -> str:
     """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else Dawn where it is installed and opens the
-    matrix units of that device, else wgpu.
+    matrix units of that device, else wgpu; that, too, for work that takes no `matrices`, since it encodes faster.
 
     >>> default_backend()  # doctest: +SKIP
     'wgpu'
     """
     named = os.environ.get("LIVESHAPE_BACKEND")
-    if named or importlib.util.find_spec("wgpudawn") is None:
+    if named or not matrices or importlib.util.find_spec("wgpudawn") is None:
         return named or "wgpu"
     try:
         if _is_software(asked):  # asking Dawn takes a tenth of the time of a load, and has nothing to give there
@@ -115,7 +115,9 @@ def name_backend(choice: Device | str | int | None, backend: str) -> str:
     return f"{backend}:{'' if rest is None else rest}"
 
 
-def choose_backend(choice: str | int | None = None, backend: str | None = None) -> tuple[str, str | int | None]:
+def choose_backend(
+    choice: str | int | None = None, backend: str | None = None, matrices: bool = True
+) -> tuple[str, str | int | None]:
     """The backend to open, and what was asked of its device: by the caller, else by LIVESHAPE_DEVICE.
 
     >>> choose_backend("wgpu:nvidia")
@@ -125,7 +127,7 @@ def choose_backend(choice: str | int | None = None, backend: str | None = None) 
     if asked is None:
         named, asked = split_choice(asked_device())
         name = name or named
-    return name or default_backend(asked), asked
+    return name or default_backend(asked, matrices), asked
 
 
 def check_backend(name: str) -> None:
@@ -155,9 +157,15 @@ def list_adapters(backend: str | None = None) -> list[Adapter]:
     return [offer.adapter for offer in _offers(backend or default_backend())]
 
 
-def open_device(choice: str | int | None = None, backend: str | None = None, limits: Limits | None = None) -> Device:
+def open_device(
+    choice: str | int | None = None,
+    backend: str | None = None,
+    limits: Limits | None = None,
+    *,
+    matrices: bool = True,
+) -> Device:
     """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default. `dawn:nvidia`
-    names the backend, too.
+    names the backend, too. Without `matrices` a backend is not chosen for its matrix units.
 
     Devices are shared per adapter until lost; with `limits` a separate device is opened.
 
@@ -165,7 +173,7 @@ def open_device(choice: str | int | None = None, backend: str | None = None, lim
     """
     check_process()
     with _opening:
-        name, asked = choose_backend(choice, backend)
+        name, asked = choose_backend(choice, backend, matrices)
         offers = _offers(name)
         index = choose_adapter(asked, [offer.adapter for offer in offers])
         if limits is not None:

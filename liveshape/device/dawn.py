@@ -107,7 +107,9 @@ def _nanoseconds(queue: Any) -> float:
 
 
 def _matrices(adapter: Any) -> tuple[MatrixShape, ...]:
-    if _MATRICES not in adapter.features:
+    least, most = (adapter.info.get(f"subgroup_{end}_size") for end in ("min", "max"))
+    # Kernels are told how many threads have a matrix together: where the driver may choose, nobody knows.
+    if _MATRICES not in adapter.features or least != most:
         return ()
     found = extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ())
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from liveshape.device.library import Library
 from liveshape.errors import DeviceError
 
-_LOST = re.compile(r"device (is |was )?lost", re.IGNORECASE)
+# As wgpu-native says it, and Dawn: `[Device] is lost`, with the label of one that has some.
+_LOST = re.compile(r'device( "[^"]*")?]? (is |was )?lost', re.IGNORECASE)
 _FORKED = (
     "this process was made by fork(), and a device does not live on in a copy of its process: start the process with "
     'multiprocessing.set_start_method("spawn"), or open no device before it'
@@ -42,6 +44,9 @@ class Failure:
 
     def error(self, what: str, error: Exception) -> DeviceError:
         """Convert an error of the library into a DeviceError, noting a device loss."""
+        # A frame of Dawn's wrapper holds the error that it raises. Before 3.12.7 CPython crashes when it collects such
+        # a cycle with a memoryview in it, as of a write.
+        traceback.clear_frames(error.__traceback__)
         text = str(error)
         if _LOST.search(text):
             self.dead = (

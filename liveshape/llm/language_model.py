@@ -23,6 +23,7 @@ from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError, counted
 from liveshape.formats.source import Source
 from liveshape.formats.whole_file import place_of
+from liveshape.graph import Graph
 from liveshape.llm.arguments import LOOKAHEAD_TOKENS
 from liveshape.llm.engine import cache_file
 from liveshape.llm.engine.draft_model import DraftModel, check_draft
@@ -34,6 +35,7 @@ from liveshape.llm.engine.speculative import NGRAM, Lookahead, Ngrams, max_draft
 from liveshape.llm.engine.stream import Stream
 from liveshape.llm.program.context import checked_context, larger_context, rotation_of, with_context
 from liveshape.llm.program.half_cache import halve_caches
+from liveshape.llm.program.prefill_chunk import prefill_chunk, with_chunk
 from liveshape.llm.program.token_graph import CONTEXT, constants_of, token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.model import program_file
@@ -72,7 +74,7 @@ class LanguageModel:
         `backend` and `device` are as of `liveshape.load`. `max_context` is the size of the KV cache in tokens, if it is
         not that of the file.
         `progress(done, total)` gets the bytes of weights uploaded. `half_cache` keeps a float32 KV cache as float16.
-        `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
+        `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
         `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and
         `"auto"` is that where it has some.
         With `deterministic` logits have the same bytes however a text is cut into calls: slower.
@@ -88,11 +90,19 @@ class LanguageModel:
         try:
             program = load_program(target, source.view)
             constants = constants_of(program)
-            graph = program.graph("forward", lambda lowered: with_context(lowered, constants, context))
+            known = constants if context is None else {**constants, CONTEXT: context}
+
+            def rewrite(lowered: Graph) -> Graph:
+                nonlocal known
+                resized = with_context(lowered, constants, context)
+                longer, known = with_chunk(resized, known, prefill_chunk(target.limits))
+                return longer
+
+            graph = program.graph("forward", rewrite)
             tell_host(graph)
             if half_cache:
                 graph = halve_caches(graph)
-            made = token_graph(graph, constants if context is None else {**constants, CONTEXT: context})
+            made = token_graph(graph, known)
             program.close()
             turned = rotation_of(constants, made.description.max_context)
             options = {

@@ -51,7 +51,7 @@ def load(
     default, and else what the file says. Another value needs no other copy of the weights.
     `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
-    `activations="int8"` quantizes the activations of 4-bit layers: faster on a GPU, less accurate.
+    `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
     `"float16"` permits that inputs of products are rounded to float16 for the matrix units of a device, and `"auto"` is
     that where it has some.
     With `deterministic` logits have the same bytes however a text is cut into calls: slower.

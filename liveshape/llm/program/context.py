@@ -10,18 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from liveshape.errors import InputError, LiveshapeError, PlanError, UnsupportedError
+from liveshape.errors import InputError, LiveshapeError, UnsupportedError
 from liveshape.export.decoder.context_parameters import ContextParameters
-from liveshape.graph import Graph, Limits, Node, Shape, SymInt, Tensor, Value
+from liveshape.graph import Graph, Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.elements import prod
-from liveshape.graph.live import LiveScalar, LiveTensor
 from liveshape.graph.state import State
 from liveshape.graph.traits import Role
-from liveshape.kernels.requests import GetLimits, Read, Scratch
 from liveshape.llm.program.rotary_tables import changed_frequencies, resized_tables
+from liveshape.llm.program.shape_inference import ShapeInference, substituted
 from liveshape.llm.program.sliding_windows import without_windows
 from liveshape.llm.program.token_graph import CONTEXT, MOST_CONTEXT, at_positions, context_of, parameters_of, signature
-from liveshape.lower.rewriting import renamed
 
 _MOST_ELEMENTS = 1 << 32
 
@@ -91,69 +89,6 @@ def with_context(graph: Graph, constants: dict[str, Any], context: int | None) -
         ) from error
 
 
-class _Unbounded(LiveTensor):
-    """A live tensor without the check against max_shape, since its bound is being inferred."""
-
-    __slots__ = ()
-
-    @property
-    def shape(self) -> Shape:
-        return self._shape
-
-    @shape.setter
-    def shape(self, shape: Shape) -> None:
-        self._shape = shape
-
-
-class _ShapeInference:
-    """Shape inference: the live shapes and scalars of a graph for the longest chunk at one position."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self._live: dict[Value, LiveTensor | LiveScalar] = {}
-
-    def of(self, argument: Any) -> Any:
-        """The live value of an argument."""
-        if isinstance(argument, tuple):
-            return tuple(self.of(item) for item in argument)
-        if not isinstance(argument, Value):
-            return argument
-        if argument not in self._live:
-            unread = bytearray()
-            live = _Unbounded(argument, unread) if isinstance(argument, Tensor) else LiveScalar(argument, unread)  # type: ignore[arg-type]
-            self._live[argument] = live
-        return self._live[argument]
-
-    def run(self, node: Node) -> None:
-        """Run a node's host function, which sets the live shapes of its outputs."""
-        args = [_numbers(self.of(argument)) for argument in node.args[:-1]]
-        try:
-            generator = node.run(*args, self.of(node.args[-1]))
-            reply: Any = None
-            while generator is not None:
-                request = generator.send(reply)
-                reply = None
-                if isinstance(request, Scratch):
-                    reply = _Unbounded(Tensor("scratch", request.dtype, request.max_shape), bytearray())
-                elif isinstance(request, GetLimits):
-                    reply = Limits()
-                elif isinstance(request, Read):
-                    reply = self.start
-        except StopIteration:
-            return
-        except LiveshapeError:
-            raise
-        except Exception as error:  # as planning does: an operator failed at sizes that it was not written for
-            raise PlanError(f"{node.label}: {type(error).__name__}: {error}") from error
-
-
-def _numbers(argument: Any) -> Any:
-    """Live scalars by value."""
-    if isinstance(argument, tuple):
-        return tuple(_numbers(item) for item in argument)
-    return argument.value if isinstance(argument, LiveScalar) else argument
-
-
 class _Resize:
     """Propagates new KV cache sizes (`rows`) through a graph: which values depend on the position, and their bounds."""
 
@@ -170,10 +105,10 @@ class _Resize:
         self.caches = set(self.replacements.values())
         self.rows = rows
         self.replacements |= resized_tables(graph, context, rows, parameters)
-        self.graph = _substituted(graph, self.replacements)
+        self.graph = substituted(graph, self.replacements)
         self.position = position
         # At the first and last position: dimensions that differ grow with the context.
-        self.ends = _ShapeInference(0), _ShapeInference(rows - _most_tokens(graph))
+        self.ends = ShapeInference(0), ShapeInference(rows - _most_tokens(graph))
         self.position_dependent: set[Value] = {position}
 
     def resized_graph(self) -> Graph:
@@ -192,7 +127,7 @@ class _Resize:
         for value in self.position_dependent:
             if isinstance(value, Tensor) and value is not self.position:
                 longer[value] = replace(value, max_shape=self._bound(value))
-        return _substituted(self.graph, longer)
+        return substituted(self.graph, longer)
 
     def _propagate(self, node: Node) -> None:
         """Propagate position dependence to a node's outputs; raises where it may be correct only up to a bound."""
@@ -280,14 +215,6 @@ def _check_elements(tensor: Tensor, shape: Shape) -> None:
 
 def _most_tokens(graph: Graph) -> int:
     return max(value.max_shape[1] for value in graph.inputs if isinstance(value, Tensor) and value.rank == 2)
-
-
-def _substituted(graph: Graph, replacements: dict[Value, Value]) -> Graph:
-    return replace(
-        graph,
-        nodes=tuple(replace(node, args=renamed(node.args, replacements)) for node in graph.nodes),
-        values=tuple(replacements.get(value, value) for value in graph.values),
-    )
 
 
 __all__ = ["checked_context", "larger_context", "with_context"]

@@ -28,6 +28,7 @@ TOKEN, LOGITS = 0, 1  # the outputs of the graph
 SETTINGS = ("active", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 MOST_ROWS = 16  # the most rows that a call samples after
 CONTEXT = "get_max_context_len"  # the method that returns the context length
+LENGTH = "get_max_seq_len"  # and that of the longest prefill chunk
 MOST_CONTEXT = (1 << 31) - 1  # positions are kept in 32 bits
 _FLOATS = ("float32", "float16")
 _INTEGERS = ("int64", "int32")
@@ -217,7 +218,7 @@ def describe(constants: dict[str, Any], tokens: Tensor, logits: Tensor, states: 
     """
     bound = tokens.max_shape[1]
     width = logits.max_shape[-1]
-    longest = min(_number(constants, "get_max_seq_len", bound), bound)
+    longest = min(_number(constants, LENGTH, bound), bound)
     given = min(prod(logits.max_shape[:-1]), longest)
     ends = constants.get("get_eos_ids", constants.get("get_eos_id", []))
     begin = constants.get("get_bos_id")

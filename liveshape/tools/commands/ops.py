@@ -165,7 +165,7 @@ def _sorted(dtypes: Iterable[str]) -> tuple[str, ...]:
 def _types(kernel: Kernel, writes: bool) -> Iterator[str]:
     """The dtypes of the tensors that a kernel reads or writes."""
     for binding in kernel.bindings:
-        if binding.writes is writes:
+        if binding.writes is writes and binding.name not in kernel.scratch:
             if binding.element == "u32":
                 yield from _PACKED
             # Complex numbers are a vec2, or interleaved in an array of floats.

@@ -13,7 +13,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
-from liveshape.graph.activation_kinds import AUTO, resolve_activations
+from liveshape.graph.activation_kinds import AUTO, INT8, resolve_activations
 from liveshape.plan.compiling import compile
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program, tell_host
@@ -56,7 +56,7 @@ def profile(
         raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
     if model is not None and is_program(model):
         check_calls(model, conversion)
-        opened, rates = _opened(device, remeasure)
+        opened, rates = _opened(device, activations, remeasure)
         target = CompileTarget(opened, activations=activations)
         found = list(_of_program(model, data, method, target, input_shapes, input_files, repeats))
     else:
@@ -64,7 +64,7 @@ def profile(
         named = Subject(model, shape, half_cache, activations, conversion.max_context)
         with named.converted(conversion, rows) as subject:
             subject.context(rows)
-            opened, rates = _opened(device, remeasure)
+            opened, rates = _opened(device, activations, remeasure)
             found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:
         Path(trace).write_text(trace_of(found), encoding="utf-8")
@@ -80,8 +80,8 @@ def profile(
     return 0
 
 
-def _opened(choice: str | None, remeasure: bool) -> tuple[Device, Rates]:
-    device = open_device(choice)
+def _opened(choice: str | None, activations: str, remeasure: bool) -> tuple[Device, Rates]:
+    device = open_device(choice, matrices=activations != INT8)
     with work_bar(len(MEASURED)) as begin:
         return device, rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
 

@@ -19,6 +19,7 @@ from liveshape.llm.engine.engine import Engine
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.program.half_cache import halve_caches
+from liveshape.llm.program.prefill_chunk import prefill_chunk
 from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import with_activations
@@ -185,7 +186,9 @@ class Subject:
             self._check(longest, model.max_context, f"{self.name} has {model.max_context:,}")
             return model
         target = CompileTarget(device, activations=self.activations)
-        made = llama_graph(shape_of(self.shape, context or longest.context), target.limits)
+        shape = shape_of(self.shape, context or longest.context)
+        chunk = min(max(shape.max_seq_len, prefill_chunk(target.limits)), shape.max_context)
+        made = llama_graph(replace(shape, max_seq_len=chunk), target.limits)
         graph = with_activations(made, target.activations, target.limits)
         whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
         engine = Engine(whole, device, progress, target.limits)

@@ -107,8 +107,9 @@ def add_activations(parser: argparse.ArgumentParser, default: str = FLOAT32) -> 
         metavar="KIND",
         choices=(*ACTIVATIONS, AUTO),
         default=default,
-        help="inputs of products: float32; float16, rounded for matrix units; int8, quantized for 4-bit layers: faster "
-        f"on a GPU, a little less exact; auto: float16 where there are matrix units, else float32 (default {default})",
+        help="inputs of products: float32; float16, rounded for matrix units; int8, quantized for 4- and 8-bit layers: "
+        "faster on a GPU, a little less exact; auto: float16 where there are matrix units, else float32 "
+        f"(default {default})",
     )
 
 

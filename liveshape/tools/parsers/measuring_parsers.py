@@ -19,7 +19,7 @@ from liveshape.tools.parsers.flags import (
 
 _BENCH = f"""\
 MODEL is a language model, or a .pte file, which is timed per call at the shapes given; without it, the shipped model.
-{SOURCES} --shape takes random 4-bit weights of a known size instead: no file, no download.
+{SOURCES} --shape takes random weights of a known size instead (1b: 4 bits; 1b-q4_k_m, 1b-q8_0: as in GGUF files).
 Rows have the names of llama-bench: pp512 is a prompt of 512 tokens, tg128 the generation of 128, @ d4096 after as many
 tokens. Each is mean and deviation over -r runs, after one that is not counted. -p, -n and -d take several, by commas.
 
@@ -71,7 +71,9 @@ def add_commands(add: Add) -> None:
 
     scaling = add("scale", "show what a server of many sequences needs: memory, bandwidth", _SCALE, _run_scale)
     scaling.add_argument("model", metavar="MODEL", nargs="?", help="a folder, a .pte, or what is converted")
-    scaling.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
+    scaling.add_argument(
+        "--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b, 8b, 1b-q4_k_m or 1b-q8_0"
+    )
     scaling.add_argument(
         "--sequences",
         metavar="N,..",
@@ -97,7 +99,9 @@ def add_commands(add: Add) -> None:
 def _add_measured(parser: argparse.ArgumentParser, tokens: str, repeats: int) -> None:
     """Add the flags that `bench` and `profile` share: model, shape, lengths, depths, repeats."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a language model, or a .pte file")
-    parser.add_argument("--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b or 8b")
+    parser.add_argument(
+        "--shape", metavar="SIZE", help="random weights instead: tiny, 135m, 1b, 8b, 1b-q4_k_m or 1b-q8_0"
+    )
     parser.add_argument(
         "-p",
         "--prompt",
