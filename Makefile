@@ -8,7 +8,7 @@ SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 # Tests start many processes that import torch: each would compile its modules anew where no bytecode is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival
+TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn
 
 .PHONY: demo test test-all $(TIERS) test-matrices test-page test-ray bytecode lint adapter test-adapter clean
 
@@ -21,7 +21,7 @@ test: .venv/.test
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
-test-all: test $(TIERS) test-page test-ray
+test-all: test $(TIERS) test-matrices test-page test-ray
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
@@ -41,9 +41,16 @@ test-graphs:
 test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py
 
-# Matrix units: needs a GPU whose matrices Dawn opens, as `liveshape devices` lists them.
+# What talks to a device, through Dawn, on the newest software driver where there is no GPU. With LIVESHAPE_LONG=1 also
+# what is slow of it, for hours: all sweeps and programs, 500 interrupts, faults at every call, 20,000 steps.
+DAWN = LIVESHAPE_BACKEND=dawn $(SLOW) $(if $(LIVESHAPE_LONG),,-m "not slow")
+test-dawn:
+	$(DAWN) tests/ops tests/device tests/graphs tests/models
+	$(DAWN) tests/survival
+
+# Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
 test-matrices: .venv/.test
-	$(SLOW) -m slow tests/matrices
+	$(SOLO) sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
 
 # The chat page, in the system's Chromium or the one that Playwright downloads into .venv.
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers

@@ -39,7 +39,7 @@ def row_of_layers(
     packed: Any = generator.integers(0, 256, (columns, depth // 2), np.uint8)
     scales: Any = generator.random((depth // group, columns), np.float32)
     if weights == "8":
-        packed = generator.integers(-128, 128, (columns, depth // group, group), np.int8)
+        packed = generator.integers(0, 256, (columns, depth // group, group), np.uint8)
     elif weights == "minima":
         scales = np.stack([scales, -scales], axis=1)
 

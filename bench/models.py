@@ -126,7 +126,7 @@ def page(measured: dict[str, list[Row]]) -> str:
             "- `float16`: inputs of linear layers, matmul, convolution and attention of prompts may be rounded to",
             "  float16 where the device has matrix units, a power of two per row keeping them in its range; sums are",
             "  float32. Without matrix units it is float32, to the bit.",
-            "- `int8`: rows of 4-bit layers are quantized in groups of 32; integer sums are exact.",
+            "- `int8`: rows of 4- and 8-bit layers are quantized in groups of 32; integer sums are exact.",
             "- `auto`, the default of `generate`, `chat`, `bench` and `profile`: float16 where the device has matrix",
             "  units, else float32. The line that names the device says which.",
             "",

@@ -138,7 +138,8 @@ def write(folder: Path) -> None:
 
 LIVESHAPE, ONNXRUNTIME, TORCH = "liveshape", "onnxruntime-webgpu", "torch CUDA"
 TENSOR_FLOATS = f"{TORCH}, TF32"  # torch's default for convolutions: 10 bits of each factor
-SIDES = (LIVESHAPE, ONNXRUNTIME, TORCH, TENSOR_FLOATS)
+HALVES = f"{LIVESHAPE}, float16"  # as many bits, by matrix units where the device has such
+SIDES = (LIVESHAPE, HALVES, ONNXRUNTIME, TORCH, TENSOR_FLOATS)
 
 
 def onnx_session(model: nn.Module) -> Any:
@@ -162,10 +163,11 @@ def on_cuda(model: nn.Module, tensor_floats: bool, picture: Any) -> Any:
 
 def call_of(side: str, name: str, folder: Path) -> Callable[[Any], Any]:
     """An image in, its logits out."""
-    if side == LIVESHAPE:
+    if side in (LIVESHAPE, HALVES):
         import liveshape
 
-        return liveshape.load(lzma.decompress((folder / f"{name}.pte.xz").read_bytes()))
+        program = lzma.decompress((folder / f"{name}.pte.xz").read_bytes())
+        return liveshape.load(program, activations="float16" if side == HALVES else "float32")
     model = made(name)
     if side == ONNXRUNTIME:
         session = onnx_session(model)
@@ -189,7 +191,7 @@ def why_not(side: str, folder: Path) -> str:
             return f"onnxruntime {onnxruntime.__version__} has no WebGPU"
     if side in (TORCH, TENSOR_FLOATS) and not torch.cuda.is_available():
         return f"torch {torch.__version__} has no CUDA here"
-    if side != LIVESHAPE:
+    if side not in (LIVESHAPE, HALVES):
         try:
             call_of(side, "resnet18", folder)(picture_of())
         except Exception as error:

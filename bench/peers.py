@@ -27,7 +27,7 @@ from bench.performance import tables
 from bench.rows import command_of, costs_of, numbers
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.graph.activation_kinds import ACTIVATIONS
+from liveshape.graph.activation_kinds import ACTIVATIONS, INT8
 from liveshape.plan.cost import Cost, costs
 from liveshape.tools.commands.bench import described, deviation, rows_of
 from liveshape.tools.measuring.random_llamas import SHAPES
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "vision": {},
     }
     if "liveshape" in only:
-        _add_liveshape(document, options, device)
+        _add_liveshape(document, options)
         _write(document, options.out)
     if "llamacpp" in only:
         _add_llamacpp(document, options)
@@ -94,12 +94,13 @@ def _write(document: dict[str, Any], file: Path | None) -> None:
         file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _add_liveshape(document: dict[str, Any], options: argparse.Namespace, device: Device) -> None:
+def _add_liveshape(document: dict[str, Any], options: argparse.Namespace) -> None:
     tests = works(options.prompts[:1], [options.tokens], options.depths)
     tests += [Work(prompt=prompt) for prompt in options.prompts[1:]]
     room = [*tests, Work(prompt=max(options.rows), depth=options.rows_depth)]
     for activations in ACTIVATIONS:
         name = f"liveshape {activations}"
+        device = open_device(options.device, matrices=activations != INT8)  # as a user gets it
         with Subject(None, options.shape, options.half_cache, activations).open(room, device) as model:
             rows = rows_of(model, tests, options.repeats)
             document["speeds"][name] = {row.test.name: (mean(row.values), deviation(row.values)) for row in rows}

@@ -37,12 +37,12 @@ end to end, wall-clock time. `pp512` is prefill of 512 tokens, `tg128` decode of
 TAIL = """\
 ## Precision
 
-- `activations="float32"`, the default: activations of 4-bit layers stay float32. Weights are what the file has;
+- `activations="float32"`, the default: activations of 4- and 8-bit layers stay float32. Weights are what the file has;
   accumulation is float32.
 - `activations="float16"`, opt-in: inputs of products may be rounded to float16 where the device has matrix units
   (tensor cores), with sums in float32; without them it is float32.
-- `activations="int8"`, opt-in: activations of 4-bit layers are quantized to int8 in groups of 32, each with a scale of
-  its own. Integer dot products are exact; sums over groups are float32. [models.md](models.md) has the cost in
+- `activations="int8"`, opt-in: activations of 4- and 8-bit layers are quantized to int8 in groups of 32, each with a
+  scale of its own. Integer dot products are exact; sums over groups are float32. [models.md](models.md) has the cost in
   perplexity.
 - `half_cache=True`, opt-in: a float16 KV cache. llama.cpp's is float16 by default.
 - `torch CUDA` computes in float32, `torch CUDA, TF32` with 10 bits of each factor, torch's default for convolutions.

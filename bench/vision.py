@@ -1,6 +1,6 @@
 """The convolutions of image networks, layer by layer, beside a GEMM and a 4-bit layer of the same size, and torch.
 
-Run: python -m bench.vision [--network resnet18 unet] [--batch 1] [--size 224] [--cpu-time]
+Run: python -m bench.vision [--network resnet18 unet] [--batch 1] [--size 224] [--cpu-time] [--activations float16]
 
 On a software adapter that shares its cores with other work, --cpu-time with LP_NUM_THREADS=1 gives rates of one core.
 """
@@ -24,6 +24,7 @@ from bench.gpu_time import cpu_seconds, gpu_seconds
 from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32, with_rounding
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 
@@ -175,9 +176,9 @@ def same_linear(layer: Layer, batch: int) -> tuple[Graph, int]:
     return row_of_layers(1, rows, depth, columns, QUANT_GROUP), 2 * rows * depth * columns
 
 
-def seconds(graph: Graph, tries: int, cpu_time: bool) -> float:
+def seconds(graph: Graph, tries: int, cpu_time: bool, activations: str) -> float:
     device = open_device()
-    executor = Executor(compile(graph, device.limits), device)
+    executor = Executor(compile(graph, with_rounding(device.limits, activations)), device)
     (x,) = graph.inputs
     assert isinstance(x, Tensor)
     executor.execute([np.random.default_rng(1).standard_normal(x.max_shape).astype(np.float32)])
@@ -210,29 +211,30 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="of the image (default: 224, and 64 on a software adapter)")
     parser.add_argument("--tries", type=int, default=4)
     parser.add_argument("--cpu-time", action="store_true", help="of the driver, where other work shares its cores")
+    parser.add_argument("--activations", choices=(FLOAT32, FLOAT16), default=FLOAT32)
     options = parser.parse_args()
     torch.set_num_threads(1 if options.cpu_time else 2)
     size = options.size or (64 if open_device().adapter.software else 224)
     for network in options.network:
-        report(network, options.batch, size, options.tries, options.cpu_time)
+        report(network, options.batch, size, options.tries, options.cpu_time, options.activations)
 
 
-def report(network: str, batch: int, size: int, tries: int, cpu_time: bool) -> None:
-    title = f"{network}, {batch} x {size}², on {open_device().adapter.name}"
+def report(network: str, batch: int, size: int, tries: int, cpu_time: bool, activations: str) -> None:
+    title = f"{network}, {batch} x {size}², {activations}, on {open_device().adapter.name}"
     columns = "layer", "times", "kernel", "ms", "GFLOP/s", "a product", "a 4-bit layer", "torch"
     table = Table(*columns, title=title, caption="the last four are GFLOP/s, of as many operations")
     totals: dict[str, Counter[str]] = {}
     for layer, times in Counter(NETWORKS[network](size)).items():
         work = 2 * batch * math.prod(layer.gemm)
         took = {
-            "ours": seconds(convolution(layer, batch), tries, cpu_time),
+            "ours": seconds(convolution(layer, batch), tries, cpu_time, activations),
             "torch": torch_seconds(layer, batch, tries, cpu_time),
         }
         beside = {}
         if layer.groups == 1:
             linear, linear_work = same_linear(layer, batch)
-            took["product"] = seconds(same_product(layer, batch), tries, cpu_time)
-            beside["linear"] = linear_work / seconds(linear, tries, cpu_time)
+            took["product"] = seconds(same_product(layer, batch), tries, cpu_time, activations)
+            beside["linear"] = linear_work / seconds(linear, tries, cpu_time, activations)
         beside |= {name: work / value for name, value in took.items()}
         total = totals.setdefault(layer.kind, Counter())
         total.update({"times": times, "work": work * times})

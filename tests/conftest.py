@@ -15,10 +15,12 @@ from liveshape.device import pipelines
 from tests.support import recorded
 
 # Before anything asks for an adapter. Tests compile more than they run, and the driver of Debian's release compiles
-# sooner than the newest one that people get; tests/device/test_drivers.py runs operators on that one, too.
-_STABLE = Path(sys.prefix) / "share" / "liveshape" / "vulkan-stable" / "driver.json"
-if _STABLE.is_file():
-    os.environ.setdefault("VK_DRIVER_FILES", str(_STABLE))
+# sooner than the newest one that people get; tests/device/test_drivers.py runs operators on that one, too. Dawn takes
+# only the newest.
+_DRIVER = "vulkan" if os.environ.get("LIVESHAPE_BACKEND") == "dawn" else "vulkan-stable"
+_MANIFEST = Path(sys.prefix) / "share" / "liveshape" / _DRIVER / "driver.json"
+if _MANIFEST.is_file():
+    os.environ.setdefault("VK_DRIVER_FILES", str(_MANIFEST))
 
 # Thousands of small graphs share kernels: with the budget of a program that loads a few, random graphs take five times
 # as long. Many more graphs, as in a tier, would take a worker above 3 GB. tests/device/test_pipelines.py has budgets of

@@ -14,6 +14,7 @@ from liveshape.device.backends import list_adapters, open_device, register
 from liveshape.device.protocol import Offer
 from liveshape.errors import InputError, NoAdapterError
 from liveshape.graph import Limits
+from liveshape.graph.limits import MatrixShape
 from tests.support.chains import Chain, executor_of
 from tests.support.paper import PaperDevice
 
@@ -87,5 +88,16 @@ def test_an_adapter_that_no_backend_has(papers: str) -> None:
 def test_a_library_that_is_missing_is_no_adapter(papers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "liveshape.device.wgpu_native", None)
     with pytest.raises(NoAdapterError, match="wgpu could not be loaded"):
-        open_device()
+        open_device(backend="wgpu")
     assert open_device(backend=papers).name == "paper"
+
+
+def test_what_takes_no_matrices_is_not_given_to_dawn_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = replace(PaperDevice().adapter, matrices=(MatrixShape("float16", "float32", 16, 16, 16),))
+    monkeypatch.delenv("LIVESHAPE_BACKEND", raising=False)
+    monkeypatch.delenv("LIVESHAPE_DEVICE", raising=False)
+    monkeypatch.setattr(backends, "_is_software", lambda asked: False)
+    monkeypatch.setattr(backends, "_dawn_adapters", lambda: [offered])
+    assert (backends.default_backend(), backends.default_backend(matrices=False)) == ("dawn", "wgpu")
+    monkeypatch.setenv("LIVESHAPE_BACKEND", "dawn")
+    assert backends.default_backend(matrices=False) == "dawn"

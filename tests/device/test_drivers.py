@@ -40,6 +40,12 @@ def test_operators_are_right_on_the_driver_that_people_get(step: int) -> None:
     assert driver == _child("from liveshape.device.backends import list_adapters; print(list_adapters()[0].driver)")
 
 
+@pytest.mark.parametrize("step", [640, pytest.param(20, marks=pytest.mark.slow)])
+def test_operators_are_right_on_dawn(step: int) -> None:
+    """On the newest driver, since Dawn takes no older one."""
+    assert "Mesa" in _child(SWEEPS.replace("STEP", str(step)), LIVESHAPE_BACKEND="dawn")
+
+
 def test_a_driver_that_the_environment_names_is_the_only_one() -> None:
     """`make test` names one, so that nothing that was unpacked beside it comes along."""
     listed = "from liveshape.device.backends import list_adapters; print(len(list_adapters()))"

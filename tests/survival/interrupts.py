@@ -2,8 +2,8 @@
 
 Run: python -m tests.survival.interrupts --count 500
 
-Half of them with the raw calls of wgpu-native, half with those of wgpu-py, each half in a process of its own, so that a
-hang or an abort is found by whoever started it.
+Half of them with the raw C calls of the library, half with its public ones, each half in a process of its own, so that
+a hang or an abort is found by whoever started it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""The prefill chunk as a choice of the load: longer calls than the file was made for give its logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from liveshape.export.folder import Settings, export_folder
+from liveshape.export.model.config import Quantization
+from liveshape.export.sources.huggingface import open_folder
+from liveshape.graph import Limits
+from liveshape.graph.limits import MatrixShape
+from liveshape.llm import language_model
+from liveshape.llm.language_model import LanguageModel
+from liveshape.llm.program.prefill_chunk import MATRIX_CHUNK, prefill_chunk
+from tests.export.family_models import MODELS, folder_of
+
+PIECE, CHUNK, CONTEXT = 8, 50, 64
+IDS = np.random.default_rng(7).integers(0, 90, CONTEXT).tolist()
+
+
+def test_only_matrix_units_want_longer_chunks() -> None:
+    matrices = Limits(matrices=(MatrixShape("float16", "float32", 16, 16, 16),))
+    assert prefill_chunk(replace(matrices, half_inputs=True)) == MATRIX_CHUNK
+    assert prefill_chunk(replace(matrices, half_inputs=True, one_order=True)) == 0, (
+        "one order of sums takes no matrices"
+    )
+    assert prefill_chunk(matrices) == prefill_chunk(Limits(half_inputs=True)) == 0
+
+
+def exported(folder: Path, name: str, full_logits: bool = False) -> Path:
+    folder_of(folder / name, MODELS[name])
+    settings = Settings(Quantization("none"), PIECE, CONTEXT, full_logits=full_logits)
+    export_folder(open_folder(folder / name), folder / "out", settings)
+    return folder / "out"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("qwen2", "gemma3") else pytest.mark.slow) for name in MODELS]
+)
+def test_longer_calls_give_the_same_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    file = exported(tmp_path, name)
+    with LanguageModel.load(file) as model:
+        assert model.max_seq_len == PIECE
+        expected = []
+        for count in (1, 7, 50, 3, 3):
+            held = model.position
+            model.prefill(IDS[held : held + count])
+            expected.append(model.logits())
+    monkeypatch.setattr(language_model, "prefill_chunk", lambda limits: CHUNK)
+    with LanguageModel.load(file) as model:
+        assert model.max_seq_len == CHUNK
+        assert model.max_context == CONTEXT
+        for count, wanted in zip((1, 7, 50, 3, 3), expected, strict=True):
+            held = model.position
+            model.prefill(IDS[held : held + count])
+            np.testing.assert_allclose(model.logits(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_chunk_is_no_longer_than_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = exported(tmp_path, "qwen2")
+    monkeypatch.setattr(language_model, "prefill_chunk", lambda limits: 1000)
+    with LanguageModel.load(file) as model:
+        assert model.max_seq_len == CONTEXT
+    with LanguageModel.load(file, max_context=20) as model:
+        assert model.max_seq_len == 20
+
+
+def test_logits_of_all_rows_stay_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = exported(tmp_path, "qwen2", full_logits=True)
+    monkeypatch.setattr(language_model, "prefill_chunk", lambda limits: CHUNK)
+    with LanguageModel.load(file) as model:
+        assert model.max_seq_len == PIECE
