@@ -6,12 +6,12 @@ lanes. Devices do it so; one that does not counts as having no subgroups.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from liveshape.device.library import Library
-from liveshape.kernels import Kernel, Variant
+from liveshape.device.probes import run_probe
+from liveshape.kernels import Kernel
 
 LEAST_SUBGROUP = 8  # smaller ones would read an attention key in too many steps
 LEAST_LANES = 4  # of a software adapter: a vector of 128 bits
@@ -35,25 +35,8 @@ def subgroup_size(library: Library, device: Any, info: Mapping[str, Any], least:
 
 
 def _places(library: Library, device: Any) -> tuple[Sequence[int], Sequence[int]]:
-    """Run a probe kernel: subgroup lane and subgroup size of each thread of a workgroup."""
-    threads = _LANES.group_size
-    usage = library.wgpu.BufferUsage.STORAGE | library.wgpu.BufferUsage.COPY_SRC
-    found = device.create_buffer(size=8 * threads, usage=usage)
-    variant = Variant(_LANES, (), (("WG", f"{threads}u"),), (1,), 8 * threads, threads)
-    pipeline = device.create_compute_pipeline(
-        layout="auto", compute={"module": library.compile(device, variant, None), "entry_point": "main"}
-    )
-    entries = [{"binding": 0, "resource": {"buffer": found}}]
-    bound = device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
-    encoder = device.create_command_encoder()
-    work = encoder.begin_compute_pass()
-    work.set_pipeline(pipeline)
-    work.set_bind_group(0, bound)
-    work.dispatch_workgroups(1)
-    work.end()
-    device.queue.submit([encoder.finish()])
-    numbers = struct.unpack(f"<{2 * threads}I", device.queue.read_buffer(found))
-    found.destroy()
+    """Subgroup lane and subgroup size of each thread of a workgroup."""
+    numbers = run_probe(library, device, _LANES, (0,) * (2 * _LANES.group_size))
     return numbers[::2], numbers[1::2]
 
 

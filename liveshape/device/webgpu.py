@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from liveshape.device.failure import Failure
 from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
 from liveshape.device.pipelines import Pipeline, Pipelines
+from liveshape.device.probes import max_turns
 from liveshape.device.protocol import Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.readback import PublicReader, RawReader, Reader
 from liveshape.device.required import granted_limits, required_features, required_limits
@@ -25,6 +27,12 @@ from liveshape.errors import DeviceError
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
 
+_LOG = logging.getLogger("liveshape")
+_SHORT_LOOPS = (
+    "%s ends every loop of a kernel after %s turns, as the software driver of Mesa 22 does: sums, products and "
+    "convolutions of long rows come out wrong there, without an error. Take a newer one, such as mesa-vulkan-drivers "
+    "of bookworm-backports, or a GPU; docs/limits.md has more"
+)
 _MOST_WAITING = 32 << 20  # bytes of writes in flight, of which wgpu holds a staging copy
 _STEPS_AHEAD = 4  # of a GPU: with fewer in flight it idles whenever the host is late
 
@@ -52,6 +60,8 @@ class WebGpuDevice:
             least = LEAST_LANES if software else LEAST_SUBGROUP
             lanes = subgroup_size(library, self._device, adapter.info, least) if library.subgroups in features else 0
             limits = granted_limits(self._device, software, lanes, self.adapter.matrices)
+            if software and (turns := max_turns(library, self._device)) is not None:
+                _LOG.warning(_SHORT_LOOPS, self.name, f"{turns:,}")
         self.limits = limits
         if raw is None:
             raw = os.environ.get("LIVESHAPE_RAW", "1") != "0"
