@@ -151,8 +151,15 @@ def compile_with_host(graph: Graph, limits: Limits) -> Plan:
 def cumprod(x: Any, dim: int, dtype: Any) -> Any:
     # Integers and booleans promote to int64 unless a dtype is given.
     kind = np.dtype(np.int64) if x.dtype.kind in "iub" else x.dtype
-    wide = x.astype(kind if dtype is None else numpy_dtype(SCALAR_TYPES[dtype]))
+    wide = _cast(x, kind if dtype is None else numpy_dtype(SCALAR_TYPES[dtype]))
     return np.cumprod(wide, dim, wide.dtype) if x.ndim else wide
+
+
+def _cast(x: Any, wanted: np.dtype[Any]) -> Any:
+    """As torch casts: a negative float becomes an unsigned integer modulo its range, on every processor."""
+    if wanted.kind == "u" and x.dtype.kind in "fc":
+        x = x.real.astype(np.int64)
+    return x.astype(wanted)
 
 
 @host("aten.trace.default", "aten::trace.out", inputs=1)
