@@ -48,6 +48,7 @@ def test_a_program_has_a_time_per_call(capsys: Capture) -> None:
     assert all(float(row["avg_ns"]) > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_conversion_is_measured_at_any_depth(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

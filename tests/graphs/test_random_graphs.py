@@ -22,9 +22,9 @@ from tests.graphs.program import Program, listing, shrunk
 from tests.graphs.reference import expected
 from tests.graphs.running import LIMITS, Choices, Interrupt, Run
 
-COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "25"))
+COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "15"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
-BATCH = 25  # graphs of one test, so that workers share them
+BATCH = min(25, COUNT)  # graphs of one test, so that workers share them
 PLAIN = Choices(aliasing=False, fusion=False, classes=False, tracing=False)
 REFUSED = 0.15  # of the graphs under odd limits, at most
 PLACES = ("plan", "plan", "write", "write", "submit", "read")

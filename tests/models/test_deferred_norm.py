@@ -118,9 +118,9 @@ def test_layers_apply_the_deferred_rms_norm_scale(
 @pytest.mark.parametrize(
     ("epilogue", "weights", "dispatches"),
     [
-        ("qkv", Weights("minima", 32, ("8", 16)), 3),
+        pytest.param("qkv", Weights("minima", 32, ("8", 16)), 3, marks=pytest.mark.slow),
         pytest.param("qkv", Weights("8", 16), 2, marks=pytest.mark.slow),
-        pytest.param("gated", Weights("8", 32), 2, marks=pytest.mark.slow),
+        ("gated", Weights("8", 32), 2),
     ],
 )
 def test_other_weights_apply_it_too(epilogue: str, weights: Weights, dispatches: int) -> None:

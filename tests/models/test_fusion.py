@@ -124,7 +124,10 @@ def operators(graph: Graph) -> Counter[str]:
     return Counter(node.name.removeprefix("liveshape.") for node in graph.nodes)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=name, marks=pytest.mark.slow if name == "odd" else ()) for name, case in CASES.items()],
+)
 def test_fused_linears_of_one_input_give_equal_bytes(case: Case) -> None:
     chain, other = quantized_block(case), quantized_block(case)
     graph, fused = chain.graph(*chain.outputs), fuse(other.graph(*other.outputs))

@@ -178,7 +178,7 @@ def test_other_weights(epilogue: str, normed: bool, weights: Weights) -> None:
     check(fused, made, outputs, device)
 
 
-@pytest.mark.parametrize("epilogue", ["qkv", "gated"])
+@pytest.mark.parametrize("epilogue", ["qkv", pytest.param("gated", marks=pytest.mark.slow)])
 def test_large_tiles_of_float_rows(epilogue: str) -> None:
     made, _, outputs = program(epilogue, False, 64, 36, True)
     device = threads(256, 256)

@@ -142,9 +142,13 @@ class Layers(nn.Module):
 
 
 class Table(nn.Module):
+    """Weights that every processor quantizes to the same integers: none of them is halfway between two."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.table = nn.Embedding(50, 64)
+        weight = torch.randint(-28, 29, (50, 64)) / 16
+        weight[:, ::32] = 2.0  # the largest of a group, which a negative one would put between -8 and -7
+        self.table = nn.Embedding(50, 64, _weight=weight)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.table(ids)

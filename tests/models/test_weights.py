@@ -26,6 +26,18 @@ KINDS = {
     "minima_of_32": Kind(minima=True, group=32),
     "halves": Kind(8, minima=True, dtype="float16"),
 }
+GROUPS = {
+    "minima_of_32": KINDS["minima_of_32"],
+    "bytes_of_32": Kind(8, group=32),
+    "bytes_of_32_with_minima": Kind(8, True, 32),
+}
+
+
+def slowly(kinds: dict[str, Kind], *quick: str) -> list[Any]:
+    """Kinds by name, those that are not quick for `make test-all`."""
+    return [
+        pytest.param(kind, id=name, marks=() if name in quick else pytest.mark.slow) for name, kind in kinds.items()
+    ]
 
 
 def operators(graph: Graph) -> Counter[str]:
@@ -49,7 +61,7 @@ def layer(kind: Kind, depth: int, columns: int, bias: bool) -> tuple[Graph, np.n
 
 
 @pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "biased"])
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", slowly(KINDS, "bytes", "minima_of_32", "halves"))
 def test_a_dequantized_linear_fused_and_unfused(kind: Kind, bias: bool) -> None:
     depth, columns = 96, 22
     graph, weight, offset = layer(kind, depth, columns, bias)
@@ -109,7 +121,7 @@ def block(kind: Kind, draw: Any) -> Graph:
     return chain.graph(both("aten.add.Tensor", x, spelled.linear(gated, draw(64, 96)), 1), *caches)
 
 
-@pytest.mark.parametrize("kind", [KINDS["minima_of_32"], Kind(8, group=32), Kind(8, True, 32)], ids=str)
+@pytest.mark.parametrize("kind", slowly(GROUPS, "minima_of_32"))
 def test_a_block_fuses_as_one_of_plain_weights(kind: Kind) -> None:
     """Its result is that of the same weights in plain layers, to the last bits."""
     limits = Limits(max_bindings=9)
@@ -205,9 +217,7 @@ def test_activations_stay_floats_where_groups_do_not_align(kind: Kind) -> None:
         with_activations(fuse(graph), "int8")
 
 
-@pytest.mark.parametrize(
-    "kind", [KINDS["minima_of_32"], Kind(8, group=32), Kind(8, group=16), Kind(8, True, 32)], ids=str
-)
+@pytest.mark.parametrize("kind", slowly(GROUPS | {"bytes_of_16": Kind(8, group=16)}, "bytes_of_32"))
 def test_activations_are_quantized_where_groups_align(kind: Kind) -> None:
     graph, weight, _ = layer(kind, 96, 22, False)
     quantized = with_activations(fuse(graph), "int8")

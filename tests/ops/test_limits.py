@@ -38,7 +38,7 @@ def tight() -> Device:
     "case",
     [
         *(pytest.param(case, marks=[] if case.op in QUICK else [pytest.mark.slow], id=case.name) for case in FIRST),
-        *(pytest.param(case, id=case.name) for case in OTHER_WEIGHTS),
+        *(pytest.param(case, id=case.name, marks=pytest.mark.slow) for case in OTHER_WEIGHTS),
     ],
 )
 def test_tight_limits(case: OpCase, tight: Device) -> None:

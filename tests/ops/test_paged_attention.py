@@ -273,6 +273,8 @@ def test_many_lanes(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PAGED", "PAGED_WITH_SINKS"):
         kernels = getattr(paged_attention, name)
         monkeypatch.setattr(paged_attention, name, kernels._replace(few=by_memory(kernels.few)))
+    # Tiles of prompts shuffle among as many lanes as the device is said to have, which it has not.
+    monkeypatch.setattr(heuristics, "reduces_by_shuffles", lambda *given: False)
     assert form.kernel("few_rows_subgroups") in check(form, device_of(64, 16), MIXES[1:4])
 
 

@@ -36,8 +36,13 @@ fn count_of(count: u32) -> u32 {
     return count + (params.rows >> 31u);
 }
 
-fn half_of(eight: vec4<u32>, k: u32) -> f32 {
-    return unpack2x16float(eight[k % 8u / 2u])[k % 2u];
+fn pair_product(left: u32, right: u32) -> f32 {
+    return dot(unpack2x16float(left), unpack2x16float(right));
+}
+
+fn eight_product(left: vec4<u32>, right: vec4<u32>) -> f32 {
+    return pair_product(left.x, right.x) + pair_product(left.y, right.y) + pair_product(left.z, right.z)
+        + pair_product(left.w, right.w);
 }
 
 fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
@@ -45,8 +50,9 @@ fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
     for (var i = 0u; i < count_of(MATRIX_SIZE / LANES); i++) {
         let row = left.offset + (i * LANES + own_lane) / MATRIX_COLUMNS * left.pitch;
         let column = right.offset + (i * LANES + own_lane) % MATRIX_COLUMNS * right.pitch;
-        for (var k = 0u; k < count_of(MATRIX_DEPTH); k++) {
-            found.own[i] += half_of(row_tile[row + k / 8u], k) * half_of(column_tile[column + k / 8u], k);
+        // Eight at a time: old software drivers end loops after 65,535 turns.
+        for (var k = 0u; k < count_of(MATRIX_DEPTH / 8u); k++) {
+            found.own[i] += eight_product(row_tile[row + k], column_tile[column + k]);
         }
     }
     return found;
@@ -62,11 +68,64 @@ fn stored(offset: u32, given: Sum, pitch: u32) {
 """
 
 
+# Not every adapter packs halves, which no GPU with matrix units lacks.
+_HALVES = (
+    (re.compile(r"\bpack2x16float\("), "packed_halves("),
+    (re.compile(r"\bunpack2x16float\("), "unpacked_halves("),
+)
+_HALF_FUNCTIONS = """
+fn half_bits(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let sign = bits >> 16u & 0x8000u;
+    let magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        return sign | 0x7e00u;
+    }
+    if (magnitude >= 0x477ff000u) { // what rounds to more than the largest
+        return sign | 0x7c00u;
+    }
+    if (magnitude < 0x38800000u) { // subnormal
+        return sign | u32(round(abs(x) * 16777216.0));
+    }
+    return sign | (magnitude - 0x37fff001u + (magnitude >> 13u & 1u)) >> 13u;
+}
+
+fn half_value(bits: u32) -> f32 {
+    let sign = (bits & 0x8000u) << 16u;
+    let exponent = bits >> 10u & 31u;
+    let mantissa = bits & 1023u;
+    if (exponent == 0u) {
+        return bitcast<f32>(sign | bitcast<u32>(f32(mantissa) / 16777216.0));
+    }
+    return bitcast<f32>(sign | select(exponent + 112u, 255u, exponent == 31u) << 23u | mantissa << 13u);
+}
+
+fn packed_halves(pair: vec2<f32>) -> u32 {
+    return half_bits(pair.x) | half_bits(pair.y) << 16u;
+}
+
+fn unpacked_halves(bits: u32) -> vec2<f32> {
+    return vec2<f32>(half_value(bits & 0xffffu), half_value(bits >> 16u));
+}
+"""
+
+
 def emulated(text: str) -> str:
-    """The text with its matrices as arrays, if it has such."""
+    """The text with its matrices as arrays and its halves as bits, if it has such."""
+    return _with_bits(_with_arrays(text))
+
+
+def _with_bits(text: str) -> str:
+    found = text
+    for call, function in _HALVES:
+        found = call.sub(function, found)
+    return text if found == text else found + _HALF_FUNCTIONS
+
+
+def _with_arrays(text: str) -> str:
     if not _ALIASES.search(text):
         return text
-    text = _ALIASES.sub("", text) + _FUNCTIONS
+    text = _ALIASES.sub("", text).removeprefix("enable f16;\n") + _FUNCTIONS
     for call, function in _CALLS:
         text = call.sub(function, text)
     return text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from liveshape.device.backends import open_device
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.batch.pages import PageCopy, PagePool
 from liveshape.llm.batch.runner import BatchRunner
@@ -30,7 +31,8 @@ def contents(runner: BatchRunner) -> list[Any]:
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
 def test_pages_are_copied_in_every_pool_before_the_step_writes(half: bool) -> None:
-    page = 16 * 2 * 2 * 2 * 8 * (2 if half else 4)  # rows, layers, keys and values, heads, head size, bytes
+    width = 2 if half and open_device().limits.half else 4
+    page = 16 * 2 * 2 * 2 * 8 * width  # rows, layers, keys and values, heads, head size, bytes
     runner, _ = load_runner(program(Tiny("last")), sequences=5, cache_bytes=PAGES * page, half_cache=half)
     bounds, draw = runner.bounds, random.Random(5)
     assert bounds.pages == PAGES
