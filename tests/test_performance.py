@@ -111,6 +111,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     return [json.loads(file.read_text()) for file in files]
 
 
+@pytest.mark.slow
 def test_the_page_comes_from_the_commands(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

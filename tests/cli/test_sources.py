@@ -22,6 +22,7 @@ def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tiny.gguf"
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_gguf_file(gguf: Path, capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("<s>" * 40)  # the only words of this tokenizer
     small = ("--max-context", 64)

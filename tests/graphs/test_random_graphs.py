@@ -167,6 +167,7 @@ def test_aliasing_fusion_and_classes_are_never_seen(first: int) -> None:
     assert run_batch(check_choices, first)["refused"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", seeds(0.25))
 def test_small_and_odd_limits(first: int) -> None:
     seen = run_batch(check_limits, first)

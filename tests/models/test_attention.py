@@ -38,6 +38,7 @@ HEAVY = {
     "gqa31_prefill",
     "gqa31_decode",
     "mha_ctxodd",
+    "qwen3_prefill",
 }
 
 
@@ -144,7 +145,12 @@ def recorded_inputs(pte: Path, bounds: list[tuple[int, ...]], rows: int) -> list
 
 
 @pytest.mark.parametrize(
-    "family", ["dyn_sdpa", "dyn_sdpa_wide", pytest.param("static_sdpa", marks=pytest.mark.slow), "combined_routes"]
+    "family",
+    [
+        "dyn_sdpa",
+        "combined_routes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dyn_sdpa_wide", "static_sdpa")),
+    ],
 )
 def test_dynamic_sdpa(family: str) -> None:
     """Case J of the dynamic-shape oracle, up, down and up again on one graph, alone and after a 4-bit linear."""

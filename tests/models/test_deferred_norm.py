@@ -120,7 +120,7 @@ def test_layers_apply_the_deferred_rms_norm_scale(
     [
         pytest.param("qkv", Weights("minima", 32, ("8", 16)), 3, marks=pytest.mark.slow),
         pytest.param("qkv", Weights("8", 16), 2, marks=pytest.mark.slow),
-        ("gated", Weights("8", 32), 2),
+        pytest.param("gated", Weights("8", 32), 2, marks=pytest.mark.slow),
     ],
 )
 def test_other_weights_apply_it_too(epilogue: str, weights: Weights, dispatches: int) -> None:

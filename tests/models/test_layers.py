@@ -126,9 +126,15 @@ def same_bytes(graph: Graph, fused: Graph, given: Any, sizes: Any = SIZES, many:
         assert results[0] == results[1], f"at {size}"
 
 
+LARGE = {"normed_values_of_bytes", "odd"}
+
+
 def in_turn(cases: dict[str, Any]) -> list[Any]:
-    """Cases with few threads in a workgroup and with many in turn; three of four wait for `make test-all`."""
-    marks = [pytest.mark.slow if place % 4 != place // 4 % 2 else () for place in range(len(cases))]
+    """Cases with few threads in a workgroup and with many in turn; three of four wait for `make test-all`, as
+    the largest do."""
+    marks = [
+        pytest.mark.slow if place % 4 != place // 4 % 2 or name in LARGE else () for place, name in enumerate(cases)
+    ]
     return [pytest.param(case, place % 2 == 1, marks=marks[place]) for place, case in enumerate(cases.values())]
 
 

@@ -188,7 +188,10 @@ FORMS = {
 
 @pytest.mark.parametrize(
     "form",
-    [pytest.param(form, marks=[pytest.mark.slow] if form in ("8da4w_f16", "4w_by_axis") else []) for form in FORMS],
+    [
+        pytest.param(form, marks=[pytest.mark.slow] if form in ("8da4w_f16", "4w_by_axis", "4w_padded") else [])
+        for form in FORMS
+    ],
 )
 def test_layers_of_torchao(form: str) -> None:
     make, options, atol = FORMS[form]

@@ -22,7 +22,15 @@ OTHER_WEIGHTS = (
 # One case of each operator: what is tested here are its kernels, not its arithmetic, and without f16 halves have none
 # of their own. Names that share a generator count once in `make test`.
 FIRST = list({case.op: case for case in reversed(CASES)}.values())
-QUICK = {case.op for case in {OPS[case.op].run: case for case in FIRST}.values()}
+# Of 4-bit layers and attention the kernels take long to compile: they wait for the tier.
+LARGE = {
+    "et_vk.linear_q4gsw.default",
+    "et_vk.linear_qcs4w.default",
+    "et_vk.linear_dq8ca_q4gsw.default",
+    "et_vk.sdpa.default",
+    "sdpa_with_kv_cache.default",
+}
+QUICK = {case.op for case in {OPS[case.op].run: case for case in FIRST}.values()} - LARGE
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,9 @@ LIMITS = [(32, 1), (32, 256), (100, 16), (256, 1), (256, 256)]
 CASES = [int8_activations(128, 77, 32, bias=True), dq8ca(128, 77, 64, sizes=INT8_ROWS)]
 
 
-@pytest.mark.parametrize(
-    ("invocations", "cooperating"),
-    [pytest.param(*each, marks=[] if each == (256, 256) else [pytest.mark.slow]) for each in LIMITS],
-)
-@pytest.mark.parametrize("case", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.slow)], ids=lambda case: case.name)
+@pytest.mark.slow
+@pytest.mark.parametrize(("invocations", "cooperating"), LIMITS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_other_threads_and_several_bindings(case: OpCase, invocations: int, cooperating: int) -> None:
     """The bytes of 43 rows and the weight are above the limit of a binding."""
     changes = {"max_groups": 64, "max_binding_bytes": 4096, "max_buffer_bytes": 16384}

@@ -127,7 +127,7 @@ def closed() -> Iterator[None]:
     runner_of.cache_clear()
 
 
-KINDS = [("float32", False, None), ("int8", False, None)]
+KINDS = [("float32", False, None), pytest.param(("int8", False, None), marks=pytest.mark.slow)]
 OTHERS = [("float32", False, 256), ("int8", False, 256), ("float32", True, None), ("int8", True, 256)]
 
 

@@ -158,7 +158,11 @@ def test_what_was_saved_is_restored_here_and_by_a_model(model: LanguageModel, en
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"activations": "int8"}, r"activations='int8', this model was loaded with activations='float32'.*or give"),
+        pytest.param(
+            {"activations": "int8"},
+            r"activations='int8', this model was loaded with activations='float32'.*or give",
+            marks=pytest.mark.slow,
+        ),
         ({"half_cache": True}, r"a KV cache of float16, this model was loaded with one of float32.* with --half-cache"),
     ],
     ids=str,
