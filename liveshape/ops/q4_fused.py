@@ -33,6 +33,7 @@ from liveshape.ops.q4_linear import (
     qkv_weights,
     quantized_shape,
     quantizes_rows,
+    rounds_normed,
 )
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
@@ -193,30 +194,29 @@ def _rotary_products(
 
 def _normed(
     x: LiveTensor,
-    norm_weight: LiveTensor,
     norm: Norm,
     quantized: LiveTensor | None,
-    weight: LiveTensor,
-    scales: LiveTensor,
-    group: int,
+    weights: tuple[Weight, ...],
     layer: Callable[[LiveTensor, Norm | None], Steps],
 ) -> Steps:
-    """A layer of the RMSNorm of x: of one row every workgroup recomputes it, of several it is a dispatch before.
+    """A layer of the RMSNorm of x: of one row every workgroup recomputes it, of several it is a dispatch before, or in
+    the one that rounds them for matrix units.
 
     One row may have been `quantized` by the epilogue that produced it.
     """
-    int8 = quantizes_rows(x, weight, scales, group)
+    int8 = quantizes_rows(x, *weights[0])
     normed: LiveTensor = (
         yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape)) if int8 else Scratch(x.dtype, x.max_shape)
     )
     limits: Limits = yield GetLimits()
-    rows = rows_of(x, norm_weight, norm.eps)["rows"]
+    assert norm.weight is not None
+    rows = rows_of(x, norm.weight, norm.eps)["rows"]
     if quantized is not None and defers_norm(rows, limits):
-        yield from layer(quantized, Norm(None, norm.eps))
-    elif quantized is None and is_gemv(rows, limits):
+        yield from layer(quantized, Norm(None, None, norm.eps))
+    elif quantized is None and (is_gemv(rows, limits) or (not int8 and rounds_normed(x, weights, limits))):
         yield from layer(x, norm)
     else:
-        yield from rms_norm(x, norm_weight, norm.eps, normed)
+        yield from rms_norm(x, norm.weight, norm.eps, normed)
         yield from layer(normed, None)
 
 
@@ -244,7 +244,8 @@ def rms_norm_linear_q4gsw(
     def layer(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from q4_product(rows, weight, scales, group_size, bias, (out,), norm=norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layer)
+    weights = (Weight(weight, scales, group_size),)
+    yield from _normed(x, Norm(norm_weight, terms, eps), quantized, weights, layer)
 
 
 @op(
@@ -274,7 +275,7 @@ def rms_norm_qkv_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from qkv_products(rows, weights, bias, outputs, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)
+    yield from _normed(x, Norm(norm_weight, terms, eps), quantized, weights, layers)
 
 
 @op(
@@ -300,7 +301,8 @@ def rms_norm_gated_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from gated_product(rows, weight, scales, group_size, bias, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)
+    weights = (Weight(weight, scales, group_size),)
+    yield from _normed(x, Norm(norm_weight, terms, eps), quantized, weights, layers)
 
 
 @op(
@@ -339,4 +341,4 @@ def rms_norm_rotary_linear_q4gsw(
     def layers(rows: LiveTensor, norm: Norm | None) -> Steps:
         yield from _rotary_products(rows, weights, bias, angles, caches, out, norm)
 
-    yield from _normed(x, norm_weight, Norm(terms, eps), quantized, weight, scales, group_size, layers)
+    yield from _normed(x, Norm(norm_weight, terms, eps), quantized, weights, layers)

@@ -332,6 +332,15 @@ def takes_packed(rows: int, depth: int, group: int, bits: int, limits: Limits) -
     return aligned and rows <= MAX_PACKED_ROWS and limits.has_many_threads and matrix_threads(limits) % SMALL_TILE == 0
 
 
+def half_rows_together(rows: int) -> int:
+    """Rows that a workgroup rounds to halves: a device is filled by few of them with a workgroup each.
+
+    >>> half_rows_together(64), half_rows_together(512)
+    (1, 4)
+    """
+    return 4 if rows > MAX_PACKED_ROWS else 1
+
+
 def half_weight_config(columns: int, depth: int) -> dict[str, int]:
     """Splits of the depth of a weight that is unpacked, and workgroups."""
     splits = max(1, min(HALF_WEIGHT_SPLITS, depth // 32 // (256 // HALF_WEIGHT_COLUMNS)))

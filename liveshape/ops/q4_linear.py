@@ -28,6 +28,7 @@ from liveshape.ops.q4_heuristics import (
     few_rows_config,
     gemv_config,
     half_bytes,
+    half_rows_together,
     half_weight_config,
     int8_few_rows_config,
     int8_gemv_config,
@@ -51,11 +52,12 @@ from liveshape.ops.shapes import ceil_div
 
 
 class Norm(NamedTuple):
-    """The RMSNorm of a row; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
+    """The RMSNorm of rows; `terms` are the bias of the layer, if it has one, and then the weight of the norm.
 
-    None where the row was quantized with that weight, and only the RMSNorm scale is still to be applied.
+    Both are None where a row was quantized with that weight, and only the RMSNorm scale is still to be applied.
     """
 
+    weight: LiveTensor | None
     terms: LiveTensor | None
     eps: float
 
@@ -63,6 +65,7 @@ class Norm(NamedTuple):
 FAKE_QUANTIZE_ROWS = Kernel.load("quantization/fake_quantize_rows")
 QUANTIZE_ROWS = Kernel.load("quantization/quantize_rows")
 HALF_ROWS = Kernel.load("quantization/half_rows")
+NORMED_HALF_ROWS = Kernel.load("quantization/half_rows", OF="rms_norm")
 HALF_WEIGHT = Kernel.load("q4/half_weight")
 QUANTIZE_ROWS_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
@@ -209,7 +212,8 @@ def q4_product(
 
     The epilogue of the kernels, with the values that it takes, stores to `outs`. Rows of x are floats, quantized by
     `quantize_rows`, or floats that are quantized here, if the dtype of the weight says so (`INT8_ACTIVATIONS`). With a
-    `norm`, x is one row before its RMSNorm. The epilogue quantizes `quantized_units` of a workgroup together.
+    `norm`, x is one row before its RMSNorm, or many where `rounds_normed` says so. The epilogue quantizes
+    `quantized_units` of a workgroup together.
     """
     quantizes = not high_first and quantizes_rows(x, weight, scales, group)
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
@@ -219,19 +223,17 @@ def q4_product(
         quantized = yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape))
     limits: Limits = yield GetLimits()
     room = partial_sums_bound(prod(x.max_shape[:-1]), weight.shape[0], depth, int8, limits)
-    max_rows, columns = prod(x.max_shape[:-1]), weight.shape[0]
+    max_rows, columns, rows = prod(x.max_shape[:-1]), weight.shape[0], prod(x.shape[:-1])
     halved: Halved | None = None
-    vectors = prod(weight.shape[1:]) % 16 == 0
-    if not int8 and norm is None and vectors and takes_matrices(max_rows, columns, depth, group, limits):
+    if not int8 and (norm is None or rows >= MIN_MATRIX_ROWS) and _fits_matrices(x, weight, group, limits):
         halved = yield from _halved(max_rows, columns, depth)
         room = (max(*room, matrix_sums_bound(max_rows, columns, depth, limits)),)
     partial_sums: LiveTensor = yield Scratch("float32", room)
     scale_stride = 0 if high_first else prod(scales.shape[1:])
     _check(depth, x, weight, scales, group, scale_stride, bias, epilogue.get("FIRST_COLUMN", 0))
-    rows = prod(x.shape[:-1])
     layer = _layer(weight, scales, bias, rows, depth, group, scale_stride, high_first)
     # An absent bias still needs a buffer in its place; the scales are there and only read.
-    terms = bias if norm is None or norm.terms is None else norm.terms
+    terms = bias if norm is None or norm.terms is None or halved is not None else norm.terms
     operands = (weight, scales, scales if terms is None else terms)
     product = Q4Product(x, operands, outs, kernels, norm, layer, epilogue, quantized_units, limits)
     staged = MAX_STAGED_ROW // 2 if quantized_units else MAX_STAGED_ROW
@@ -247,6 +249,18 @@ def q4_product(
         yield _int8_few_rows(product) if int8 else _few_rows(product)
     else:
         yield from _tiles(product, partial_sums, int8)
+
+
+def _fits_matrices(x: LiveTensor, weight: LiveTensor, group: int, limits: Limits) -> bool:
+    """Whether matrix units may multiply rows of floats by a weight."""
+    rows, vectors = prod(x.max_shape[:-1]), prod(weight.shape[1:]) % 16 == 0
+    return vectors and takes_matrices(rows, weight.shape[0], x.shape[-1], group, limits)
+
+
+def rounds_normed(x: LiveTensor, weights: tuple[Weight, ...], limits: Limits) -> bool:
+    """Whether layers apply the RMSNorm of many rows where they round these to halves for matrix units."""
+    many = prod(x.shape[:-1]) >= MIN_MATRIX_ROWS
+    return many and all(_fits_matrices(x, codes, group, limits) for codes, _, group in weights)
 
 
 class Weight(NamedTuple):
@@ -431,7 +445,7 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
     weight, scales, bias = product.operands
     layer = product.layer
     packed = takes_packed(rows, depth, layer["GROUP"], layer["BITS"], product.limits)
-    yield HALF_ROWS(halved.x, product.x, rows=rows, depth=depth, groups=ceil_div(rows, 4))
+    yield _half_rows(product, halved.x)
     ours = product._replace(x=halved.x)
     if not packed:
         unpacked = {name: value for name, value in layer.items() if name not in ("rows", "splits", "BIAS")}
@@ -447,6 +461,17 @@ def _matrix_tiles(product: Q4Product, halved: Halved, partial_sums: LiveTensor) 
     yield ours._replace(outs=(partial_sums,), epilogue={}).dispatch(SPLIT_K.matrix_tiles, **tiles)
     combined = product._replace(x=partial_sums, layer=layer | {"splits": splits})
     yield combined.dispatch(product.kernels.combine_splits, threads=rows * ceil_div(columns, 4))
+
+
+def _half_rows(product: Q4Product, out: LiveTensor) -> Dispatch:
+    """Rows as halves, or their RMSNorm."""
+    rows, _, depth = product.sizes()
+    together = half_rows_together(rows)
+    sizes = {"rows": rows, "depth": depth, "ROWS": together, "groups": ceil_div(rows, together)}
+    norm = product.norm
+    if norm is None or norm.weight is None:
+        return HALF_ROWS(out, product.x, **sizes)
+    return NORMED_HALF_ROWS(out, product.x, norm.weight, **sizes, eps=norm.eps)
 
 
 def _depth(width: int, int8: bool) -> int:

@@ -70,6 +70,24 @@ def test_queries_keys_and_values(depth: int, weights: Weights) -> None:
     assert "q4/matrix_tiles" in {name.split("+")[0] for name in kernels_of(device)}
 
 
+@pytest.mark.parametrize("depth", [64, 2048])
+@pytest.mark.parametrize("epilogue", ["qkv", "gated"])
+def test_rows_are_rounded_with_their_rms_norm(epilogue: str, depth: int) -> None:
+    device, limits = with_matrices()
+    made, _, outputs = program(epilogue, True, depth, 36, epilogue == "qkv")
+    # With few threads in a workgroup the norm of one row is not fused, and so not that of many.
+    many = replace(limits, max_invocations=256, max_cooperating_threads=256)
+    graph = fuse(made.chain.graph(*outputs), many)
+    executor = Executor(compile(graph, limits), device)
+    for rows in (ROWS, 1, 16, 17, 64, 5, ROWS):
+        x = np.random.default_rng(rows).standard_normal((1, rows, depth)).astype(np.float32) * 3e4
+        executor.poison()
+        for got, wanted in zip(executor.execute([x]), golden(made, [x], outputs), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=f"at {rows}")
+    assert len(graph.nodes) == 1
+    assert "quantization/half_rows+rms_norm" in kernels_of(device)
+
+
 @pytest.mark.parametrize("scale", [1e5, 1e-6, 1e30])
 def test_rows_beyond_the_range_of_halves(scale: float) -> None:
     device, limits = with_matrices()

@@ -122,6 +122,10 @@ def test_every_layer_of_a_prompt_takes_them(mix: str | None) -> None:
     layers = {name: count for name, count in found.items() if name.startswith("q4/")}
     assert layers.pop("q4/gemv+rms") == 1
     assert {name.split("+")[0] for name in layers} == {"q4/half_weight", "q4/matrix_tiles"}
+    # Rounding applies the RMSNorm: of three layers the projections in and the gated unit, and of values of more bits.
+    normed, plain = (found[f"quantization/half_rows{of}"] for of in ("+rms_norm", ""))
+    assert (plain, normed >= 6) == (6, True)
+    assert not any(name.startswith("normalization/") for name in found)
 
 
 @pytest.mark.parametrize("graph", [matmul(), convolution(3), convolution(1)], ids=lambda graph: graph.name)
