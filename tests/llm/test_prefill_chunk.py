@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,3 +76,51 @@ def test_logits_of_all_rows_stay_as_many(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(language_model, "prefill_chunk", lambda limits: CHUNK)
     with LanguageModel.load(file) as model:
         assert model.max_seq_len == PIECE
+
+
+def same_logits(pair: tuple[LanguageModel, LanguageModel]) -> None:
+    plain, raised = pair
+    assert plain.tokens == raised.tokens
+    if plain.position:
+        np.testing.assert_allclose(raised.logits(), plain.logits(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "gemma3" else pytest.mark.slow) for name in MODELS]
+)
+def test_forks_truncates_and_saved_caches_of_longer_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The same random work on a model of the file's own calls and on one of longer ones; each restores what the other
+    saved."""
+    file, draw = exported(tmp_path, name), random.Random(name)
+    saved = [tmp_path / "plain", tmp_path / "raised"]
+    with contextlib.ExitStack() as opened:
+        plain = opened.enter_context(LanguageModel.load(file))
+        monkeypatch.setattr(language_model, "prefill_chunk", lambda limits: CHUNK)
+        raised = opened.enter_context(LanguageModel.load(file))
+        pairs = [(plain, raised)]
+        for _ in range(40):
+            pair = draw.choice(pairs)
+            room, work = CONTEXT - pair[0].position, draw.randrange(7)
+            if work <= 2 and room:
+                ids = draw.choices(IDS, k=draw.randint(1, min(room, draw.choice((3, 45)))))
+                for model in pair:
+                    model.prefill(ids)
+            elif work == 3:
+                length = draw.randint(0, pair[0].position)
+                for model in pair:
+                    model.truncate(length)
+            elif work == 4 and len(pairs) < 4:
+                pairs.append((opened.enter_context(pair[0].fork()), opened.enter_context(pair[1].fork())))
+            elif work == 5:
+                for model, place in zip(pair, saved, strict=True):
+                    model.save(place)
+                other = draw.choice(pairs)
+                for model, place in zip(other, reversed(saved), strict=True):
+                    model.restore(place)
+                same_logits(other)
+            elif work == 6:
+                for model in pair:
+                    model.reset()
+            same_logits(pair)
