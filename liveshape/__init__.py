@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from liveshape.runtime import Runtime
 
 __version__ = "0.1.0"
+
+if os.environ.get("LIVESHAPE_DEBUG", "0") not in ("", "0"):
+    import_module("liveshape.debug_log").show(os.environ["LIVESHAPE_DEBUG"])
 
 __all__ = [
     "DeviceError",

@@ -25,7 +25,7 @@ if _MANIFEST.is_file():
 # Thousands of small graphs share kernels: with the budget of a program that loads a few, random graphs take five times
 # as long. Many more graphs, as in a tier, would take a worker above 3 GB. tests/device/test_pipelines.py has budgets of
 # its own.
-pipelines.RECENT = 480 if int(os.environ.get("LIVESHAPE_FUZZ", "0")) < 1000 else 256
+pipelines.RECENT = 360 if int(os.environ.get("LIVESHAPE_FUZZ", "0")) < 1000 else 256
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from liveshape.debug_log import DEVICE, SHADERS
 from liveshape.device.adapters import describe, no_display
 from liveshape.device.buffers import Allocation, Bound, Register, copied_ranges, only_part, ranges
 from liveshape.device.failure import Failure
@@ -84,6 +85,7 @@ class WebGpuDevice:
         self._waiting = 0
         self._done = 0  # submits known to be complete
         self._pipelines = Pipelines(self._compile)
+        DEVICE.debug("%s (%s) through %s: %s", self.name, self.adapter.driver, library.name, limits)
 
     @property
     def raw(self) -> bool:
@@ -221,6 +223,8 @@ class WebGpuDevice:
         if variant.kernel.param_bytes:
             layout = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": variant.kernel.param_bytes}
             entries.append({"binding": len(entries), "visibility": compute, "buffer": layout})
+        if SHADERS.isEnabledFor(logging.DEBUG):
+            SHADERS.debug("%s\n%s", variant.label, variant.source)
         try:
             module = self._library.compile(self._device, variant, self._native)
             groups = self._device.create_bind_group_layout(entries=entries)

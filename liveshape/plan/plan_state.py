@@ -6,10 +6,12 @@ planned, the others take its plan over while their live shapes are the same, and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from types import GeneratorType
 from typing import Any
 
+from liveshape.debug_log import PLANS
 from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
@@ -216,13 +218,16 @@ class PlanState:
         self.planned += 1
         try:
             generator = node.node.run(*node.arguments())
-            return self._collect(node, generator, read, Kernel.pack) if isinstance(generator, GeneratorType) else []
+            steps = self._collect(node, generator, read, Kernel.pack) if isinstance(generator, GeneratorType) else []
         except LiveshapeError as error:
             if node.node.label in str(error):
                 raise
             raise type(error)(f"{node.node.label}: {error}{_shapes_of(node)}") from error
         except Exception as error:
             raise PlanError(f"{node.node.label}: {type(error).__name__}: {error}{_shapes_of(node)}") from error
+        if PLANS.isEnabledFor(logging.DEBUG):
+            PLANS.debug("%s%s: %s", node.node.label, _shapes_of(node), [(step[0].label, step[3]) for step in steps])
+        return steps
 
     def _collect(self, node: LiveNode, generator: Any, read: RequestHandler, pack: Callable[..., Any]) -> list[Any]:
         steps: list[Any] = []

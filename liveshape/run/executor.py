@@ -6,6 +6,7 @@ and rebuilt from the plan before the next call.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +25,7 @@ from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
 from liveshape.run.results import DeviceTensor, Staging, Transfer
+from liveshape.run.step_log import log_memory, log_read, log_submitted
 from liveshape.run.weights import Weights, upload
 
 
@@ -61,6 +63,7 @@ class Executor:
             self._held.callback(self._staging.free)
             self._reset()
             self.encoder.warm()
+            log_memory(plan, sum(plan.memory.blocks[block] for block in self._weights.blocks))
         except BaseException:
             self.close()
             raise
@@ -150,6 +153,7 @@ class Executor:
 
     def _begin(self) -> None:
         self._consistent = False
+        self.began = time.perf_counter()
         # Before anything is submitted: from then on the previous call's results may be overwritten.
         self.calls += 1
 
@@ -338,6 +342,7 @@ class Executor:
         self._host_inputs = {}
         scalars = {place: live.scalar(value).value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
         pending = Pending(self, transfer, list(chosen), scalars)
+        log_submitted(self.graph, live, self.calls, commands, self.began)
         self._completed = self._consistent = True
         return pending
 
@@ -369,7 +374,7 @@ class Pending:
 
     def __init__(self, executor: Executor, transfer: Transfer, chosen: list[int], scalars: dict[int, Any]) -> None:
         self._executor, self._transfer, self._chosen, self._scalars = executor, transfer, chosen, scalars
-        self._call = executor.calls
+        self._call, self._began = executor.calls, executor.began
         self._shapes = {
             place: executor.live.tensor(tensor).shape
             for place in executor.plan.choices.resident
@@ -385,6 +390,7 @@ class Pending:
         return self._outputs(await self._transfer.wait_async())
 
     def _outputs(self, arrays: list[Any]) -> list[Any]:
+        log_read(self._executor.graph, self._call, self._began)
         outputs, found = self._executor.graph.outputs, iter(arrays)
         return [
             next(found) if isinstance(outputs[place], Tensor) else self._scalars.get(place, outputs[place])
