@@ -115,7 +115,7 @@ def drawn() -> str:
     bound = walked(state, 128)
     calls = [walked(state, length) for length in LENGTHS]
     whole = [(110, "7 rows"), (0, "7 again"), (110, "1 row"), (0, "7 once more")]
-    widths = [(26, shape + 190 if shape else 78) for shape, _ in whole]
+    widths = [(26, shape + 210 if shape else 84) for shape, _ in whole]
     left = [MARGIN + 28, MARGIN + 140]
     starts = []
     at = left[1] + 110
