@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn
 
-.PHONY: demo test test-all $(TIERS) test-matrices test-page test-ray bytecode lint adapter test-adapter clean
+.PHONY: demo test test-all $(TIERS) test-matrices test-page test-ray bytecode lint docs adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -71,6 +71,10 @@ lint: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site of docs/, in site/: open site/index.html. A link that leads nowhere is an error.
+docs: .venv/.docs
+	$(BIN)/mkdocs build --strict
+
 adapter: .venv/.run
 	@sh scripts/ensure-adapter.sh $(BIN)/python
 
@@ -106,5 +110,9 @@ test-adapter: .venv/.run
 	$(BIN)/python -m pip install -q -e '.[ray]'
 	@touch $@
 
+.venv/.docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis

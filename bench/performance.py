@@ -49,9 +49,8 @@ TAIL = """\
 
 ## Tensor cores
 
-WebGPU does not expose them today: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature that its C API
-lacks. They would be used where a layer chooses its kernel from the rows and the device's `Limits`
-(liveshape/ops/q4_linear.py, liveshape/ops/matmul.py): a field of `Limits` and a tiled kernel are one more route.
+The figures above are without them: they were measured through wgpu, and wgpu-native 29 has only 8 x 8 float32 matrices,
+behind a feature that its C API lacks. Dawn opens them: [dawn.md](dawn.md) has what float16 activations gain there.
 
 ## How to measure
 

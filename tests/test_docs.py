@@ -111,3 +111,8 @@ def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
     rooms = runpy.run_path(str(ROOT / "scripts" / "rooms.py"))
     assert rooms["drawn"]() == (ROOT / "docs" / "rooms.svg").read_text(), "python scripts/rooms.py draws it anew"
+
+
+def test_the_picture_of_a_walk_is_that_of_the_planner() -> None:
+    walk = runpy.run_path(str(ROOT / "scripts" / "walk.py"))
+    assert walk["drawn"]() == (ROOT / "docs" / "walk.svg").read_text(), "python scripts/walk.py draws it anew"
