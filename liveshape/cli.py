@@ -42,8 +42,8 @@ examples:
 
 exit codes: {codes}
 
-environment: LIVESHAPE_DEVICE (index or name), LIVESHAPE_CACHE (a folder), LIVESHAPE_DEBUG=1..4 (tracebacks; adapter and
-memory, steps, plans, shaders)"""
+environment: LIVESHAPE_DEVICE (index or name), LIVESHAPE_BACKEND (wgpu or dawn), LIVESHAPE_CACHE (a folder),
+LIVESHAPE_DEBUG=1..4 (tracebacks; adapter and memory, calls, plans, shaders)"""
 
 _COMPLETION = """\
 examples:
