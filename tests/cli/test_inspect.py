@@ -11,6 +11,7 @@ import pytest
 
 import liveshape
 from liveshape.device import backends
+from liveshape.shipped import shipped_model
 from tests.cli.calls import Capture, call
 from tests.runtime.files import LENGTH, portable, several
 from tests.support.programs import programs
@@ -152,3 +153,31 @@ def test_inspect_tells_free_reads_from_round_trips(capsys: Capture) -> None:
 def test_inspect_shows_portable_operators(capsys: Capture) -> None:
     document = json.loads(call(capsys, "inspect", portable(), "--json")[1])
     assert document["methods"][0]["portable"] == {"aten::add.out": 2}
+
+
+def test_graphs_for_model_explorer(capsys: Capture, tmp_path: Path) -> None:
+    """Every edge comes from an output that is there, layers are namespaces, and node data is of nodes of the graph."""
+    file = tmp_path / "graph.json"
+    code, _, _ = call(capsys, "inspect", shipped_model(), "--model-explorer", file)
+    assert code == 0
+    collection, data = (json.loads(path.read_text()) for path in (file, tmp_path / "graph.bytes.json"))
+    assert collection["label"].endswith(".pte")
+    (graph,) = collection["graphs"]
+    outputs: dict[str, set[str]] = {}
+    for node in graph["nodes"]:
+        for edge in node["incomingEdges"]:
+            assert edge["sourceNodeOutputId"] in outputs[edge["sourceNodeId"]], "only nodes before it feed a node"
+        assert node["id"] not in outputs
+        outputs[node["id"]] = {each["id"] for each in node["outputsMetadata"]}
+    kernels = {each["value"] for node in graph["nodes"] for each in node["attrs"] if each["key"] == "kernels"}
+    assert any("q4/" in name for name in kernels)
+    assert {f"layer {layer}" for layer in range(8)} <= {node["namespace"] for node in graph["nodes"]}
+    results = data[graph["id"]]["results"]
+    assert results.keys() == {node["id"] for node in graph["nodes"] if not node["id"].startswith("input")}
+    assert sum(each["value"] for each in results.values()) > 4_000_000, "weights are read once"
+
+
+def test_a_graph_is_not_written_to_a_folder(capsys: Capture, tmp_path: Path) -> None:
+    code, _, error = call(capsys, "inspect", shipped_model(), "--model-explorer", tmp_path)
+    assert code == 2
+    assert str(tmp_path) in error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
 from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, PteFile
 from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN
+from liveshape.formats.whole_file import whole_file
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.state import states_of
 from liveshape.graph.traits import Role
@@ -27,6 +29,7 @@ from liveshape.program.memory_use import Memory, memory_of
 from liveshape.program.program import load_program
 from liveshape.run.host import compile_with_host, find_on_host
 from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
+from liveshape.tools.model_explorer import graph_collection, node_data
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,11 @@ def inspect(
     method: str | None = None,
     device: str | None = None,
     as_json: bool = False,
+    model_explorer: str | None = None,
 ) -> int:
     """Print a report of every method of a program, or of one; exit code 0 if all of it can run, 4 if not.
+
+    `model_explorer` is a file to write the planned graphs to.
 
     Example: `inspect("model.pte", method="forward")`.
     """
@@ -112,10 +118,16 @@ def inspect(
             opened.metadata(method)  # raises an error that lists the methods
         target = _target(device)
         plans = [plan for plan in file.plans if method in (None, plan.name)]
-        reports = [study(file, plan, tensors, target.limits) for plan in plans if not is_constant(plan)]
+        methods = {
+            plan.name: (plan, _planned(file, plan, tensors, target.limits)) for plan in plans if not is_constant(plan)
+        }
+        reports = [_report(file, *method) for method in methods.values()]
         # The signature is shown with the inputs, not as a method.
         told = [plan.name for plan in plans if is_constant(plan) and (plan.name != SIGNATURE or method == SIGNATURE)]
         constants = {name: opened.load_method(name).execute() for name in told}
+        if model_explorer is not None:
+            drawn = {name: planned.compiled for name, (_, planned) in methods.items() if planned.compiled is not None}
+            _write_graphs(Path(model_explorer), Path(program).name, drawn)
     if as_json:
         print_json(_document(program, target, reports, constants))
     else:
@@ -139,14 +151,27 @@ def _target(device: str | None) -> Target:
     return Target(opened.name, opened.limits)
 
 
+def _write_graphs(path: Path, label: str, plans: Mapping[str, Plan]) -> None:
+    written = {path: graph_collection(label, plans), path.with_suffix(".bytes.json"): node_data(plans)}
+    for place, document in written.items():
+        with whole_file(place, "a graph") as file:
+            file.write(json.dumps(document).encode())
+
+
 # Study
 
 
-def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Report:
-    """The report of one method, planned at its upper bounds for these limits.
+@dataclass(frozen=True)
+class Planned:
+    """A method's graph as the file has it, its plan if it has one, and why not if it has none."""
 
-    Example: `study(open_program("model.pte"), plan, {}, Limits()).operators`.
-    """
+    graph: Graph
+    lacking: list[Problem]
+    problems: list[Problem]
+    compiled: Plan | None
+
+
+def _planned(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Planned:
     graph, lacking = examine(file, plan.name, data, find_on_host)
     problems = lacking
     compiled: Plan | None = None
@@ -157,6 +182,11 @@ def study(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], li
         problems = lacking + [Problem(node, names.get(node, ""), reason) for node, reason in error.details]
     except LiveshapeError as error:
         problems = [*lacking, Problem(graph.name, "", str(error))]
+    return Planned(graph, lacking, problems, compiled)
+
+
+def _report(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
+    graph, lacking, problems, compiled = planned.graph, planned.lacking, planned.problems, planned.compiled
     # Scalar arithmetic runs on the host for free; the rest are operators that the partitioner left out.
     portable = [
         (at, each.op)
@@ -409,4 +439,4 @@ def _print_reads(report: Report) -> None:
     print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
 
 
-__all__ = ["ConstantData", "DataRead", "HostNode", "Report", "inspect", "study"]
+__all__ = ["ConstantData", "DataRead", "HostNode", "Report", "inspect"]

@@ -21,7 +21,8 @@ Needs no GPU: without one the limits are those that every WebGPU device has.
 examples:
   liveshape inspect model.pte
   liveshape inspect model.pte --data weights.ptd --method decode
-  liveshape inspect model.pte --json | jq '.methods[].problems'"""
+  liveshape inspect model.pte --json | jq '.methods[].problems'
+  liveshape inspect model.pte --model-explorer graph.json && model-explorer graph.json"""
 
 _OPS = """\
 NAMEs are whole names or parts of them; a whole name may be one that has no kernel and runs on the host.
@@ -66,6 +67,11 @@ def _add_devices(add: Add) -> None:
 def _add_inspect(add: Add) -> None:
     inspecting = add("inspect", "show what is in a program and what it needs", _INSPECT, _run_inspect)
     _add_program(inspecting)
+    inspecting.add_argument(
+        "--model-explorer",
+        metavar="FILE",
+        help="write the planned graphs for model-explorer (.json), and beside it the bytes of each node as node data",
+    )
 
 
 def _add_ops(add: Add) -> None:
@@ -122,6 +128,7 @@ def _run_inspect(arguments: argparse.Namespace) -> int:
         method=arguments.method,
         device=arguments.device,
         as_json=arguments.json,
+        model_explorer=arguments.model_explorer,
     )
 
 
