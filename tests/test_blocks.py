@@ -32,9 +32,9 @@ from tests.support.chat_model import write_adapter, write_folder_model, write_gg
 ROOT = Path(__file__).parent.parent
 HOWTOS = sorted((ROOT / "docs" / "howto").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *HOWTOS]
-# Of the how-tos one page runs at every change: it takes no torch, starts no server and measures nothing. The others
-# would take `make test` most of a minute, and run in `make test-export`.
-_QUICK_HOWTOS = ("programs.md",)
+# Two pages of how-tos run at every change: they take no torch, start no server and measure nothing. The others would
+# take `make test` more than a minute, and run in `make test-export`.
+_QUICK_HOWTOS = ("language-models.md", "programs.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("pip", "make", "python", "ray", "serve")
 _PORT = 8000
