@@ -2,7 +2,8 @@
 
 In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make`, `python -m venv` and
 Ray's commands (tests/serve/test_ray.py runs them) are not run: what they name must be there. A server that a page
-starts listens at a port that is free, in place of 8000, and ends with the page.
+starts listens at a port that is free, in place of 8000, and ends with the page. Blocks of a page share names and files,
+those of docs/howto files alone.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ import pytest
 from liveshape.cli import main
 from liveshape.ops import OPS
 from liveshape.serve.fleet_options import FleetOptions
-from tests.support.chat_model import write_folder_model, write_gguf_model
+from tests.support.chat_model import write_adapter, write_folder_model, write_gguf_model
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HOWTOS = sorted((ROOT / "docs" / "howto").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *HOWTOS]
+# Two pages of how-tos run at every change: they take no torch, start no server and measure nothing. The others would
+# take `make test` more than a minute, and run in `make test-export`.
+_QUICK_HOWTOS = ("language-models.md", "programs.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("pip", "make", "python", "ray", "serve")
 _PORT = 8000
+_VARIABLE = re.compile(r"([A-Z_]+)=(.*)")
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,17 @@ def _operators_of_a_page() -> Iterator[None]:
         del OPS[name]
 
 
+def runs() -> Iterator[Any]:
+    """Every page with blocks, as a parameter."""
+    for page in PAGES:
+        if blocks_of(page):
+            name = page.relative_to(ROOT).as_posix().removeprefix("docs/")
+            slow = page in HOWTOS and page.name not in _QUICK_HOWTOS
+            yield pytest.param(page, id=name, marks=[pytest.mark.slow] if slow else [])
+
+
 @pytest.mark.usefixtures("_operators_of_a_page")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*runs()])
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, monkeypatch)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -81,6 +96,8 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for written in blocks_of(page):
             block = Block(written.language, written.text.replace(f":{_PORT}", f":{port}"))
             if block.language == "python":
+                if page in HOWTOS:
+                    names = {"__name__": "__main__"}  # who comes from the index copies one block
                 exec(compile(block.text, page.name, "exec"), names)
                 continue
             for words in lines_of(block):
@@ -120,6 +137,14 @@ def check_or_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given = ""
     if words[0] == "echo":  # echo TEXT | command
         given, words = words[1] + "\n", words[words.index("|") + 1 :]
+    with monkeypatch.context() as environment:
+        while assigned := _VARIABLE.fullmatch(words[0]):  # NAME=VALUE command
+            environment.setenv(*assigned.groups())
+            words = words[1:]
+        run_command(words, given, environment)
+
+
+def run_command(words: list[str], given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = words[0].rsplit("/")[-1]
     if program in _NOT_RUN:
         exists(program, words)
@@ -165,10 +190,11 @@ def served_by_ray(command: str, target: str, *options: str) -> None:
 
 
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what a reader has: a GGUF file and a text; and a Hub that has one model."""
+    """A folder with what a reader has: a GGUF file, an adapter and a text; and a Hub that has one model."""
     for name in ("model.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"):
         write_gguf_model(folder / name)
     write_folder_model(folder / "hub")
+    write_adapter(folder / "my-lora")
     (folder / "book.txt").write_text("Once upon a time there was a little dog. " * 40)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LIVESHAPE_CACHE", str(folder / "cache"))

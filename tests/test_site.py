@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 HOME = re.compile(
     r"https://(?:github\.com/liveshape/liveshape/blob|raw\.githubusercontent\.com/liveshape/liveshape)/main/"
 )
@@ -61,7 +61,7 @@ def test_every_page_is_in_the_navigation() -> None:
     _, _, navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
     listed = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
     assert len(listed) == len(set(listed)), "a page is listed twice"
-    assert set(listed) == {page.name for page in DOCS.glob("*.md")}
+    assert set(listed) == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
 
 
 def test_the_index_names_every_page() -> None:
@@ -69,7 +69,7 @@ def test_the_index_names_every_page() -> None:
     assert named >= {page.name for page in DOCS.glob("*.md")} - {"index.md"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(page: Path) -> None:
     for _, target in links(page):
         if HOME.match(target):

@@ -1,4 +1,5 @@
-"""A small language model that can be talked to, with random weights: as a GGUF file and as a Hugging Face folder."""
+"""A small language model that can be talked to, with random weights: as a GGUF file and as a Hugging Face folder, and a
+LoRA adapter of that folder."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import json
 import shutil
 from importlib import resources
 from pathlib import Path
+
+import numpy as np
 
 from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export import tiny
@@ -31,3 +34,17 @@ def write_folder_model(folder: Path) -> None:
     tiny.write_folder(folder, settings, tiny.random_weights(from_hugging_face(settings)))
     shutil.copy(story / "tokenizer.json", folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+
+
+def write_adapter(folder: Path) -> None:
+    """Of the query projection of the first layer."""
+    width, rank = tiny.LLAMA["hidden_size"], 4
+    generator, name = np.random.default_rng(0), "base_model.model.model.layers.0.self_attn.q_proj"
+    folder.mkdir(parents=True)
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    pair = {"lora_A": (rank, width), "lora_B": (width, rank)}
+    tensors = {
+        f"{name}.{part}.weight": generator.standard_normal(shape).astype(np.float32) for part, shape in pair.items()
+    }
+    tiny.write_safetensors(folder / "adapter_model.safetensors", tensors)
