@@ -320,7 +320,7 @@ def takes_matrices(rows: int, columns: int, depth: int, group: int, limits: Limi
 
 def half_bytes(rows: int, depth: int) -> int:
     """Of rows of halves in whole blocks, with their factors."""
-    return 2 * ceil_div(rows, MATRIX_BLOCK) * MATRIX_BLOCK * depth + 16 * ceil_div(rows, 4)
+    return 2 * ceil_div(rows, MATRIX_BLOCK) * MATRIX_BLOCK * depth + 16 * rows
 
 
 def takes_packed(rows: int, depth: int, group: int, bits: int, limits: Limits) -> bool:

@@ -43,7 +43,7 @@ def unpacked(data: np.ndarray, rows: int, depth: int) -> np.ndarray:
     """The numbers that blocks of halves and their factors stand for."""
     blocks = ceil_div(rows, BLOCK)
     halves = data[: blocks * BLOCK * depth * 2].view(np.float16).reshape(blocks, depth // 8, BLOCK, 8)
-    factors = data[blocks * BLOCK * depth * 2 :].view(np.float32)[:rows]
+    factors = data[blocks * BLOCK * depth * 2 :].view(np.float32).reshape(-1, 4)[:rows, 0]
     lines = halves.transpose(0, 2, 1, 3).reshape(blocks * BLOCK, depth)[:rows].astype(np.float64)
     assert np.abs(lines).max(initial=0) <= 2.0**15, "none is near the end of the range"
     return lines * factors[:, None].astype(np.float64)

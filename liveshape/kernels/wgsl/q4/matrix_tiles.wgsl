@@ -42,7 +42,7 @@ fn staged(load: u32, run: u32) -> u32 {
 }
 
 fn row_factor(row: u32) -> f32 {
-    return bitcast<f32>(x[first_factor(params.rows, params.depth / 8u) + row / 4u][row % 4u]);
+    return bitcast<f32>(x[first_factor(params.rows, params.depth / 8u) + row].x);
 }
 
 fn store_sums(row: u32, column: u32, four: vec4<f32>) {

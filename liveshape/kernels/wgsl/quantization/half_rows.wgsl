@@ -1,7 +1,7 @@
 // Rows as halves for matrix units, each divided by a power of two that keeps its largest number in their range; of a
 // tensor, or of its RMSNorm, which is rounded as a tensor of its own would be. A workgroup takes ROWS rows; the depth is
 // a multiple of 8.
-// unchecked: rows and depth are those of the tensors, which planning checked; blocks have room for whole fours.
+// unchecked: rows and depth are those of the tensors, which planning checked; blocks have room for whole fours of rows.
 #choice OF: tensor, rms_norm
 // T: f32, f16
 override WG: u32 = 256;
@@ -87,8 +87,8 @@ fn main(
             most = max(most, max(abs(four_at(begin, i * 2u, of_row)), abs(four_at(begin, i * 2u + 1u, of_row))));
         }
         let scale = half_scale(reduced(thread, max(max(most.x, most.y), max(most.z, most.w)), false));
-        if (thread < ROWS) {
-            halves[first_factor(params.rows, eights) + row / 4u][row % 4u] = bitcast<u32>(scale.factor);
+        if (thread < ROWS && row < params.rows) {
+            halves[first_factor(params.rows, eights) + row] = vec4<u32>(bitcast<u32>(scale.factor));
         }
         for (var i = thread / ROWS; i < eights; i += THREADS) {
             halves[half_place(row, i, eights)] = eight_halves(
