@@ -22,6 +22,7 @@ from liveshape.llm.generation.stopping import StopWatch
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.settings import GenerationSettings
 from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.shipped import shipped_model
 from tests.llm.texts import FakeModel, chatty, plain, reciting, sentencepiece, write_folder
 
 NAN, INF = float("nan"), float("inf")
@@ -323,3 +324,11 @@ def test_a_model_and_its_tokenizer_in_the_other_order() -> None:
             use(plain(), model(), *given)  # type: ignore[operator]
         with pytest.raises(InputError, match=r"tuple and str were given; `model, tokenizer = load\(path\)` gives both"):
             use((model(), plain()), "Once", *given)  # type: ignore[operator]
+
+
+def test_the_backend_of_a_load_is_that_of_its_device() -> None:
+    with pytest.raises(InputError, match="there is no backend 'metal'"):
+        llm.load(shipped_model(), backend="metal")
+    used, _ = llm.load(shipped_model(), backend="wgpu")
+    assert used.device.adapter.library == "wgpu"
+    used.close()

@@ -34,6 +34,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     device: Device | str | int | None = None,
+    backend: str | None = None,
     progress: Progress | None = None,
     half_cache: bool = False,
     activations: str = "float32",
@@ -49,6 +50,7 @@ def load(
     `liveshape export`.
     `max_context` is the size of the KV cache in tokens: for a checkpoint the trained context, at most 2048, by
     default, and else what the file says. Another value needs no other copy of the weights.
+    `device` and `backend` are as of `liveshape.load`.
     `progress(done, total)` gets the bytes written, if the model is converted, and then the bytes uploaded.
     `half_cache` keeps a float32 KV cache as float16: half of the memory, slightly less accurate.
     `activations="int8"` quantizes the activations of 4- and 8-bit layers: faster on a GPU, less accurate.
@@ -69,6 +71,7 @@ def load(
         return LanguageModel.load(
             folder,
             device=device,
+            backend=backend,
             progress=progress,
             half_cache=half_cache,
             activations=activations,
