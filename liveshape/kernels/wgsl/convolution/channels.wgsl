@@ -4,12 +4,7 @@ struct Params {
     fours: u32, // in a row of outputs
     channels: u32, // of the output
     multiple: u32, // output channels of an input channel
-    extents: vec4<u32>, // of the input: depth, height, width, and all of them
-    outputs: vec4<u32>,
-    kernel: vec4<u32>,
-    stride: vec4<u32>,
-    padding: vec4<u32>,
-    dilation: vec4<u32>,
+#include convolution/window_params
     low: f32,
     high: f32,
 }

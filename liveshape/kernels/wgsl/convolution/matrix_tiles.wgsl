@@ -16,12 +16,7 @@ struct Params {
     channels: u32, // input channels
     splits: u32, // of the depth (split-K), each with partial sums of its own
     split_stride: u32, // elements between the sums of one and of the next
-    extents: vec4<u32>, // of the input: depth, height, width, and all of them
-    outputs: vec4<u32>,
-    kernel: vec4<u32>,
-    stride: vec4<u32>,
-    padding: vec4<u32>,
-    dilation: vec4<u32>,
+#include convolution/window_params
     low: f32,
     high: f32,
 }

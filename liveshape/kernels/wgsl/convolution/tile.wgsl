@@ -16,12 +16,7 @@ struct Params {
     splits: u32, // of the depth (split-K), each with partial sums of its own
     split_depth: u32,
     split_stride: u32, // elements between the sums of one and of the next
-    extents: vec4<u32>, // of the input: depth, height, width, and all of them
-    outputs: vec4<u32>,
-    kernel: vec4<u32>,
-    stride: vec4<u32>,
-    padding: vec4<u32>,
-    dilation: vec4<u32>,
+#include convolution/window_params
     tap_step: vec4<u32>, // from one tap that reaches an output to the next
     pace: vec4<u32>, // how far that goes in the input
     low: f32,
