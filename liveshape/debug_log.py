@@ -20,6 +20,6 @@ def show(wanted: str) -> None:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(relativeCreated)9.1f ms %(name)s: %(message)s"))
-    for logger in LEVELS[: int(wanted) if wanted.isdigit() else 1]:
+    for logger in LEVELS[: int(wanted) if wanted.isdecimal() else 1]:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(handler)
