@@ -16,7 +16,7 @@ from bench.gpu_time import gpu_seconds
 from liveshape import ops
 from liveshape.device.backends import open_device
 from liveshape.graph import Graph, Tensor
-from liveshape.ops.q4_linear import quantized_shape
+from liveshape.ops.quantized_rows import quantized_shape
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
 

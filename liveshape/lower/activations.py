@@ -21,7 +21,7 @@ from liveshape.lower.pattern_operators import (
 )
 from liveshape.lower.rewriting import renamed
 from liveshape.ops.q4_heuristics import QUANT_GROUP, defers_norm
-from liveshape.ops.q4_linear import (
+from liveshape.ops.quantized_rows import (
     FLOAT_ACTIVATIONS,
     INT8_ACTIVATIONS,
     SYMMETRIC_INT8,

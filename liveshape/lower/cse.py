@@ -15,7 +15,7 @@ from liveshape.graph.live import identity
 from liveshape.graph.sources import NodeSource, united
 from liveshape.lower.pattern_operators import FAKE_QUANTIZE_ROWS, LINEAR_DQ8CA_Q4, LINEAR_Q4, QUANTIZE_ROWS
 from liveshape.lower.rewriting import renamed, rewritten
-from liveshape.ops.q4_linear import ASYMMETRIC_UINT8, can_quantize_rows, quantized_shape
+from liveshape.ops.quantized_rows import ASYMMETRIC_UINT8, can_quantize_rows, quantized_shape
 
 
 def share_subexpressions(graph: Graph) -> Graph:

@@ -28,7 +28,7 @@ from liveshape.lower.pattern_operators import (
     SUM,
     VIEW,
 )
-from liveshape.ops.q4_linear import FLOAT_ACTIVATIONS
+from liveshape.ops.quantized_rows import FLOAT_ACTIVATIONS
 
 _FLOATS = ("float32", "float16")
 

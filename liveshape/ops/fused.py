@@ -16,18 +16,8 @@ from liveshape.ops.binary import binary
 from liveshape.ops.normalization import rms_norm, rows_of
 from liveshape.ops.q4_heuristics import GATED_UNITS, quantizes_gated
 from liveshape.ops.q4_kernels import GATED, GATED_QUANTIZED, QKV
-from liveshape.ops.q4_linear import (
-    FUSED_LAYER,
-    QUANTIZED_DTYPES,
-    Norm,
-    Steps,
-    Weight,
-    q4_product,
-    qkv_product,
-    qkv_weights,
-    quantize_rows,
-    quantized_shape,
-)
+from liveshape.ops.q4_linear import FUSED_LAYER, Norm, Steps, Weight, q4_product, qkv_product, qkv_weights
+from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantize_rows, quantized_shape
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import angles_of_positions, angles_of_rows, rotate
 from liveshape.ops.row_rules import elementwise, outputs_along, row_wise

@@ -12,7 +12,7 @@ from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.binary import binary_scalar
-from liveshape.ops.q4_linear import QUANTIZED_DTYPES, quantized_shape
+from liveshape.ops.quantized_rows import QUANTIZED_DTYPES, quantized_shape
 from liveshape.ops.reduction import MEAN, Steps, reduce, reduction_threads, var
 from liveshape.ops.registry import Ints, Tensors, op
 from liveshape.ops.row_rules import by_channel, first_axis, normalized, row_wise

@@ -23,7 +23,6 @@ from liveshape.ops.q4_kernels import RESIDUAL, RESIDUAL_QUANTIZED, ROTARY, ROTAR
 from liveshape.ops.q4_linear import (
     FUSED_LAYER,
     NORMED_LAYER,
-    SYMMETRIC_INT8,
     Norm,
     Steps,
     Weight,
@@ -31,10 +30,9 @@ from liveshape.ops.q4_linear import (
     q4_product,
     qkv_product,
     qkv_weights,
-    quantized_shape,
-    quantizes_rows,
     rounds_normed,
 )
+from liveshape.ops.quantized_rows import SYMMETRIC_INT8, quantized_shape, quantizes_rows
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.rotary import check_positions, check_rows
 from liveshape.ops.row_rules import outputs_along, row_wise

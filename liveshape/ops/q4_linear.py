@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError
-from liveshape.graph import Limits, Shape, Tensor
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
@@ -46,6 +46,19 @@ from liveshape.ops.q4_heuristics import (
     tile_config,
 )
 from liveshape.ops.q4_kernels import SPLIT_K, STORE, Q4Kernels
+from liveshape.ops.quantized_rows import (
+    ASYMMETRIC_UINT8,
+    NIBBLES_RANK,
+    QUANTIZED_DTYPES,
+    SYMMETRIC_INT8,
+    WITH_MINIMA_RANK,
+    can_quantize_rows,
+    depth_of,
+    fake_quantize_rows,
+    quantize_rows,
+    quantized_shape,
+    quantizes_rows,
+)
 from liveshape.ops.registry import Tensors, op
 from liveshape.ops.row_rules import row_wise, with_scales
 from liveshape.ops.shapes import ceil_div
@@ -62,21 +75,12 @@ class Norm(NamedTuple):
     eps: float
 
 
-FAKE_QUANTIZE_ROWS = Kernel.load("quantization/fake_quantize_rows")
-QUANTIZE_ROWS = Kernel.load("quantization/quantize_rows")
 HALF_ROWS = Kernel.load("quantization/half_rows")
 NORMED_HALF_ROWS = Kernel.load("quantization/half_rows", OF="rms_norm")
 HALF_WEIGHT = Kernel.load("q4/half_weight")
-QUANTIZE_ROWS_GIVEN = Kernel.load("quantization/quantize_rows", STEPS="given_steps")
 
 ONE_GROUP = 1 << 30
-NIBBLES_RANK = 2  # of a weight; one more, and it is bytes by groups
-WITH_MINIMA_RANK = 3  # of scales
 
-# Dtypes of quantized rows: a scale for 32 neighbours, or a scale and a zero point for a row.
-QUANTIZED_DTYPES = SYMMETRIC_INT8, ASYMMETRIC_UINT8 = ("int8", "uint8")
-INT8_ACTIVATIONS, FLOAT_ACTIVATIONS = "int8", "uint8"  # the dtype of a weight whose layer quantizes its rows, or not
-QUANT_GROUP_VECTORS = 3  # of 16 bytes, for 32 neighbours: see quantization/quantize_group.wgsl
 MAX_STAGED_ROW = 8192  # bytes: it and the scratch to quantize it fit the workgroup memory of any device
 
 Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
@@ -135,65 +139,6 @@ def linear_dq8ca_q4gsw(
     yield from linear_q4gsw(quantized, weight, scales, group_size, bias, out)
 
 
-@op("liveshape.fake_quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
-def fake_quantize_rows(x: LiveTensor, scale: LiveTensor, zero_point: LiveTensor, out: LiveTensor) -> Iterator[Dispatch]:
-    """Quantize and dequantize: floats that 8 bits can hold, for layers that cannot take quantized rows."""
-    *lead, depth = x.shape
-    rows = prod(lead)
-    _check_scales(rows, scale, zero_point)
-    out.shape = x.shape
-    yield FAKE_QUANTIZE_ROWS(out, x, scale, zero_point, count=rows * depth, width=depth, threads=rows * depth)
-
-
-@op("liveshape.quantize_rows", rows=with_scales("x", "scale", "zero_point"), cheap_to_keep=True)
-def quantize_rows(
-    x: LiveTensor, scale: LiveTensor | None, zero_point: LiveTensor | None, out: LiveTensor
-) -> Iterator[Dispatch]:
-    """Quantized rows of x, in the order of 4-bit weights: see quantization/quantize_group.wgsl.
-
-    With a scale and a zero point per row (`out` is uint8), or with a scale for every 32 neighbours (int8).
-    """
-    groups = x.shape[-1] // QUANT_GROUP
-    count = prod(x.shape[:-1]) * groups
-    out.shape = quantized_shape(x.shape)
-    if scale is None or zero_point is None:
-        yield QUANTIZE_ROWS(out, x, count=count, per_row=groups, threads=count)
-    else:
-        _check_scales(prod(x.shape[:-1]), scale, zero_point)
-        yield QUANTIZE_ROWS_GIVEN(out, x, scale, zero_point, count=count, per_row=groups, threads=count)
-
-
-def can_quantize_rows(
-    depth: int, group: int, weight: Tensor | LiveTensor, scales: Tensor | LiveTensor, dtype: str = SYMMETRIC_INT8
-) -> bool:
-    """Whether a layer can take rows quantized so: no padding, and groups that align with those of the rows.
-
-    Bytes may have two groups to one of the rows; not so with minima, nor nibbles, which need its sum for their offset.
-    They take no zero points.
-    """
-    nibbles = weight.rank == NIBBLES_RANK
-    halves = group == QUANT_GROUP // 2 and not nibbles and scales.rank != WITH_MINIMA_RANK
-    aligned = depth % QUANT_GROUP == 0 and (group % QUANT_GROUP == 0 or halves)
-    whole = depth == prod(weight.max_shape[1:]) * (2 if nibbles else 1) > 0
-    return whole and aligned and (nibbles or dtype == SYMMETRIC_INT8)
-
-
-def quantizes_rows(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, group: int) -> bool:
-    """Whether a layer quantizes rows of floats."""
-    wanted = x.dtype not in QUANTIZED_DTYPES and weight.dtype == INT8_ACTIVATIONS
-    return wanted and can_quantize_rows(x.max_shape[-1], group, weight, scales)
-
-
-def quantized_shape(shape: Shape) -> Shape:
-    """The shape of rows of this shape when they are quantized."""
-    return (*shape[:-1], shape[-1] // QUANT_GROUP * QUANT_GROUP_VECTORS * 16)
-
-
-def _check_scales(rows: int, scale: LiveTensor, zero_point: LiveTensor) -> None:
-    if min(scale.numel, zero_point.numel) < rows:
-        raise ShapeError(f"{rows} rows need as many scales and zero points, {scale.shape} were given")
-
-
 def q4_product(
     x: LiveTensor,
     weight: LiveTensor,
@@ -217,7 +162,7 @@ def q4_product(
     """
     quantizes = not high_first and quantizes_rows(x, weight, scales, group)
     int8 = quantizes or x.dtype in QUANTIZED_DTYPES
-    depth = x.shape[-1] if quantizes else _depth(x.shape[-1], int8)
+    depth = x.shape[-1] if quantizes else depth_of(x.shape[-1], int8)
     quantized: LiveTensor | None = None
     if quantizes and norm is None:
         quantized = yield Scratch(SYMMETRIC_INT8, quantized_shape(x.max_shape))
@@ -472,11 +417,6 @@ def _half_rows(product: Q4Product, out: LiveTensor) -> Dispatch:
     if norm is None or norm.weight is None:
         return HALF_ROWS(out, product.x, **sizes)
     return NORMED_HALF_ROWS(out, product.x, norm.weight, **sizes, eps=norm.eps)
-
-
-def _depth(width: int, int8: bool) -> int:
-    """The depth of rows that are `width` wide."""
-    return width // (QUANT_GROUP_VECTORS * 16) * QUANT_GROUP if int8 else width
 
 
 def _check(
