@@ -24,7 +24,7 @@ if _MANIFEST.is_file():
 
 # Tests of one program share few kernels with the next; those of 4-bit layers take megabytes each on software adapters.
 # tests/graphs/conftest.py has more, tests/device/test_pipelines.py budgets of its own.
-pipelines.RECENT = 200
+pipelines.RECENT = 96
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -16,6 +16,15 @@ from liveshape.kernels import Variant
 
 
 @dataclass(frozen=True)
+class SubmitHeuristics:
+    """From how many commands on a step is worth more than one submit from the caller's thread."""
+
+    deferred: int | None  # finished and submitted by the worker while the next step is encoded; None: never
+    pieces: int  # submitted in pieces while encoding, where the device is idle
+    first_piece: int  # commands; each piece is twice as long as the last
+
+
+@dataclass(frozen=True)
 class NativeCalls:
     """Raw C calls of a library, through cffi, and what its C API has of its own."""
 
@@ -28,6 +37,7 @@ class NativeCalls:
     events: Callable[[Any, Any], Events]  # of a device and its queue
     write_timestamp: Callable[[Any, Any, int], None]  # inside a pass, at an index of a query set
     timestamp_period: Callable[[Any], float]  # nanoseconds per tick of a queue
+    heuristics: SubmitHeuristics
 
 
 def _no_matrices(adapter: Any) -> tuple[MatrixShape, ...]:

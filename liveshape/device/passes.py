@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from liveshape.device.buffers import Allocation
-from liveshape.device.library import NativeCalls
+from liveshape.device.library import NativeCalls, SubmitHeuristics
 from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
 
@@ -20,7 +20,7 @@ Pieces = Iterable[tuple[Allocation, int, Allocation, int, int]]
 class Recorder(Protocol):
     """Encodes, finishes and submits command buffers: RawRecorder or PublicRecorder."""
 
-    can_finish_elsewhere: bool  # whether `finish` may run on another thread; it costs as much as encoding
+    heuristics: SubmitHeuristics | None  # of submits by another thread; None where that may not encode and finish
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
         """Encode one step: input copies, a compute pass, output copies. Returns the command encoder."""
@@ -38,11 +38,10 @@ class Recorder(Protocol):
 class RawRecorder:
     """Recorder through the raw C calls."""
 
-    can_finish_elsewhere = True
-
     def __init__(self, native: NativeCalls, device: Any, queue: Any) -> None:
         self._ffi, self._lib, self._calls, self._submit = native.ffi, native.lib, native.calls, native.submit
         self._device, self._queue = device._internal, queue._internal
+        self.heuristics: SubmitHeuristics | None = native.heuristics
 
     def encode(self, input_copies: Pieces, commands: Sequence[Command], copies: Pieces, what: str) -> Any:
         """Encode one step: input copies, a compute pass, output copies. Returns the command encoder."""
@@ -101,7 +100,7 @@ class RawRecorder:
 class PublicRecorder:
     """Recorder through wgpu-py's public methods."""
 
-    can_finish_elsewhere = False
+    heuristics: SubmitHeuristics | None = None
 
     def __init__(self, device: Any, queue: Any) -> None:
         self._device, self._queue = device, queue

@@ -1,6 +1,6 @@
 """Submission strategies: directly; deferred to a worker thread while the device is busy; in pieces while it is idle.
 
-`finish()` may run on another thread, and it costs as much as encoding: so it overlaps with encoding the next step.
+`finish()` may run on another thread: where it costs as much as encoding, it overlaps with encoding the next step.
 The submitting thread may be interrupted between any two lines; the worker is not.
 """
 
@@ -17,11 +17,6 @@ from liveshape.device.waiting import Pace
 from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
 
-_LONG_STEP = 32  # commands of a step whose `finish()` is worth running on the worker
-# Commands from which on a step is submitted in pieces while encoding. On an H200 217 of them, 32 rows of a 1B, took
-# 3.5 ms in pieces and 4.6 ms whole, but 152 of them, 8 rows, encoding-bound, 2.4 and 2.3.
-_LONG_CALL = 160
-_FIRST_PIECE = 32  # commands; each piece is twice as long as the last
 _SMALL_WRITE = 1 << 16  # bytes up to which a write is copied and queued behind deferred submits
 
 
@@ -67,15 +62,17 @@ class Submitter:
         software: bool,
     ) -> Handed:
         """Submit one step. `busy`: earlier steps are in flight; `software`: the device runs on the host's cores."""
-        recorder = self.recorder
+        recorder, heuristics, count = self.recorder, self.recorder.heuristics, len(commands)
         try:
-            if recorder.can_finish_elsewhere and not software and not busy and len(commands) >= _LONG_CALL:
+            if heuristics is not None and not software and not busy and count >= heuristics.pieces:
                 check_commands(commands)  # all, before any is submitted
-                call = partial(submit_in_pieces, recorder, input_copies, commands, output_copies, what)
+                first = heuristics.first_piece
+                call = partial(submit_in_pieces, recorder, input_copies, commands, output_copies, what, first)
                 return Handed(job=self._defer(call, commands, what), commands_in_use=True)
             encoder = recorder.encode(input_copies, commands, output_copies, what)
             self._pace.submitted(commands)
-            if recorder.can_finish_elsewhere and busy and len(commands) >= _LONG_STEP:
+            deferred = None if heuristics is None else heuristics.deferred
+            if deferred is not None and busy and count >= deferred:
                 return Handed(job=self._defer(lambda: recorder.submit(recorder.finish(encoder)), commands, what))
             self._worker.drain()
             self._pace.submission = recorder.submit(recorder.finish(encoder))
@@ -135,13 +132,13 @@ class Submitter:
 
 
 def submit_in_pieces(
-    recorder: Recorder, input_copies: Pieces, commands: Sequence[Command], output_copies: Pieces, what: str
+    recorder: Recorder, input_copies: Pieces, commands: Sequence[Command], output_copies: Pieces, what: str, first: int
 ) -> None:
-    """Submit a step in growing pieces, so that the device starts while the rest is encoded.
+    """Submit a step in growing pieces, the `first` of so many commands: the device starts while the rest is encoded.
 
-    Example: `submit_in_pieces(recorder, (), commands, (), "step")`.
+    Example: `submit_in_pieces(recorder, (), commands, (), "step", 32)`.
     """
-    begin, size = 0, _FIRST_PIECE
+    begin, size = 0, first
     while begin < len(commands):
         end = begin + size if len(commands) - begin >= 2 * size else len(commands)
         last = end == len(commands)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from liveshape.device.buffers import Allocation, only_part
-from liveshape.device.library import Library
+from liveshape.device.library import Library, SubmitHeuristics
 from liveshape.device.passes import Pieces, PublicRecorder, Recorder, copy_public, encode_public, put_public
 from liveshape.device.protocol import Clock, Command, Device, Watched
 from liveshape.device.readback import Reader
@@ -35,7 +35,7 @@ class Opened:
 class WatchedRecorder:
     """Recorder that records host spans, and with a clock writes GPU timestamps."""
 
-    can_finish_elsewhere = False
+    heuristics: SubmitHeuristics | None = None
 
     def __init__(
         self,

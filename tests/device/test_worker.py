@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liveshape.device import submitting
 from liveshape.device.adapters import usable_adapters
+from liveshape.device.library import SubmitHeuristics
 from liveshape.device.webgpu import WebGpuDevice
 from liveshape.device.worker import Job, Worker
 from liveshape.errors import DeviceError
@@ -22,11 +22,11 @@ from tests.support.chains import Chain, executor_of
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> WebGpuDevice:
+def device() -> WebGpuDevice:
     """A device that leaves every submit to its thread while it is at work, as only a GPU does."""
-    monkeypatch.setattr(submitting, "_LONG_STEP", 1)
     made = WebGpuDevice(LIBRARY, usable_adapters(LIBRARY)[0], 0)
     made.adapter = replace(made.adapter, software=False)
+    made._submitter.recorder.heuristics = SubmitHeuristics(deferred=1, pieces=160, first_piece=32)
     return made
 
 
@@ -35,7 +35,6 @@ class Counted:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.can_finish_elsewhere = True
         self.threads: list[str] = []
         self.refuses = False
         self.gate = threading.Event()
@@ -225,10 +224,9 @@ def test_an_error_that_nobody_reads_is_told_to_the_next(device: WebGpuDevice) ->
 
 
 @pytest.fixture
-def in_pieces(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> WebGpuDevice:
+def in_pieces(device: WebGpuDevice) -> WebGpuDevice:
     """A device that has the first commands of a call while the others are recorded."""
-    monkeypatch.setattr(submitting, "_LONG_CALL", 6)
-    monkeypatch.setattr(submitting, "_FIRST_PIECE", 2)
+    device._submitter.recorder.heuristics = SubmitHeuristics(deferred=1, pieces=6, first_piece=2)
     return device
 
 
