@@ -18,9 +18,8 @@ from liveshape.lower.pattern_operators import (
     ROTARY_LAYERS,
     VIEW,
 )
-from liveshape.ops.q4_heuristics import is_gemv
+from liveshape.ops.q4_heuristics import can_stage_row, is_gemv
 
-WORKGROUP_BYTES = 5120  # that a GEMV needs beside the row
 NO_VALUES = (None, None, 0)  # of a QKV projection whose values are in the weight of queries and keys
 MAX_RECOMPUTE_BYTES = 16 << 20  # that all workgroups may read to recompute an RMSNorm in the time of a dispatch
 
@@ -156,6 +155,5 @@ def _concatenated(uses: DefUse, bias: Tensor, norm_weight: Tensor, columns: int)
 
 def _worth_recomputing(columns: int, depth: int, limits: Limits) -> bool:
     """Whether recomputing the RMSNorm in every workgroup, of about 32,768 / depth columns, beats a dispatch."""
-    fits = depth * 4 + WORKGROUP_BYTES <= limits.max_workgroup_bytes
-    can_recompute = depth % 8 == 0 and fits and limits.has_many_threads and is_gemv(1, limits)
+    can_recompute = depth % 8 == 0 and can_stage_row(depth, limits) and is_gemv(1, limits)
     return can_recompute and columns * depth**2 // 4096 <= MAX_RECOMPUTE_BYTES

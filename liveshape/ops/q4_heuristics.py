@@ -29,6 +29,7 @@ from liveshape.ops.shapes import ceil_div
 FEW_ROWS = 16  # up to here a layer is bound by the bandwidth of the weight, which is read once for eight rows
 FEW_INT8_ROWS = 8
 ROWS_PER_THREAD = 8  # at most, of few
+GEMV_BYTES = 5120  # of workgroup memory that a GEMV needs beside a row that is staged there
 PREFETCH_WORDS = 4  # of the weight that a thread of a GEMV has in flight
 MAX_UNIT_THREADS = 256  # that reduce the depth of four columns of one row
 MIN_UNIT_THREADS, ROW_UNIT_THREADS = 16, 128  # and of several
@@ -226,6 +227,30 @@ def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> 
         "UNIT_THREADS": unit_threads,
         "cooperative_units": ceil_div(columns, 4),
     }
+
+
+def can_stage_row(depth: int, limits: Limits, padded: bool = False) -> bool:
+    """Whether workgroups of a GEMV have memory to stage its row, one vec4 more for eight if padded, and threads for it.
+
+    >>> can_stage_row(2560, Limits()), can_stage_row(2560, Limits(), padded=True)
+    (True, False)
+    """
+    nbytes = depth * 4 + (depth // 2 if padded else 0)
+    return nbytes + GEMV_BYTES <= limits.max_workgroup_bytes and limits.has_many_threads
+
+
+def staged_row_config(config: dict[str, Any], depth: int, limits: Limits) -> dict[str, Any]:
+    """A row in workgroup memory, for threads of a GEMV of this configuration."""
+    return {"ROW_VEC4S": depth // 4, "PADDED": config["VECTOR_LOADS"] and can_stage_row(depth, limits, padded=True)}
+
+
+def stages_row(config: dict[str, Any], depth: int, limits: Limits) -> bool:
+    """Whether a GEMV stages its row: threads with 32 neighbours each would read it from as many lines of a cache.
+
+    Where a workgroup has one unit, each thread reads its own neighbours once, and staging costs more.
+    """
+    several_units = config["UNIT_THREADS"] < MAX_UNIT_THREADS
+    return bool(config["VECTOR_LOADS"]) and several_units and depth > 0 and can_stage_row(depth, limits, padded=True)
 
 
 def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:

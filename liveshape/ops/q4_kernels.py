@@ -11,7 +11,8 @@ class Q4Kernels(NamedTuple):
     """The kernels of one epilogue. Those of `int8` take quantized rows, the others rows of floats."""
 
     gemv: Kernel
-    normed_gemv: Kernel  # with the RMSNorm of its row in the prologue
+    staged_gemv: Kernel  # with its row in workgroup memory
+    normed_gemv: Kernel  # and with its RMSNorm in the prologue
     few_rows: Kernel
     tiles: Kernel
     large_tiles: Kernel
@@ -38,7 +39,8 @@ class Q4Kernels(NamedTuple):
 
         return cls(
             gemv=floats.gemv if floats else load("gemv"),
-            normed_gemv=floats.normed_gemv if floats else load("gemv", NORM="rms"),
+            staged_gemv=floats.staged_gemv if floats else load("gemv", ROW="staged"),
+            normed_gemv=floats.normed_gemv if floats else load("gemv", ROW="rms"),
             few_rows=floats.few_rows if floats else load("few_rows"),
             tiles=floats.tiles if floats else load("tiles"),
             large_tiles=floats.large_tiles if floats else load("large_tiles"),

@@ -41,6 +41,8 @@ from liveshape.ops.q4_heuristics import (
     matrix_tile_config,
     partial_sums_bound,
     split_k_of,
+    staged_row_config,
+    stages_row,
     takes_matrices,
     takes_packed,
     tile_config,
@@ -336,9 +338,13 @@ def _few_rows(product: Q4Product) -> Dispatch:
         layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
     )
     config = gemv_config(columns, depth, layer["GROUP"], vectors)
-    if product.norm is None:
-        return product.dispatch(product.kernels.gemv, **loads, **config)
-    return product.dispatch(product.kernels.normed_gemv, **loads, **config, ROW_VEC4S=depth // 4, EPS=product.norm.eps)
+    if product.norm is not None:
+        row = staged_row_config(config, depth, product.limits)
+        return product.dispatch(product.kernels.normed_gemv, **loads, **config, **row, EPS=product.norm.eps)
+    if stages_row(config, depth, product.limits):
+        row = staged_row_config(config, depth, product.limits)
+        return product.dispatch(product.kernels.staged_gemv, **loads, **config, **row)
+    return product.dispatch(product.kernels.gemv, **loads, **config)
 
 
 def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator[Dispatch]:

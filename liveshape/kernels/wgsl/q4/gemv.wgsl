@@ -132,6 +132,6 @@ fn main(
     }
     let total = reduce_unit(thread, sums);
     if (member == 0u && unit * 4u < params.columns) {
-        store_prefetched(0u, unit * 4u, total);
+        store_prefetched(0u, unit * 4u, scaled(total));
     }
 }

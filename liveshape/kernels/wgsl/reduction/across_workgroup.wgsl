@@ -5,7 +5,8 @@ const GROUP_SUBGROUPS: u32 = WG / GROUP_SHUFFLED; // whose partial sums meet in 
 
 var<workgroup> group_sums: array<f32, GROUP_SUBGROUPS>;
 
-fn workgroup_sum(thread: u32, mine: f32) -> f32 {
+// The first half: `shared_sum` is known to every thread behind the next barrier, which may be for more than that.
+fn share_sum(thread: u32, mine: f32) {
     var total = mine;
     for (var step = 1u; step < GROUP_SHUFFLED; step *= 2u) {
         total += subgroupShuffleXor(total, step);
@@ -13,8 +14,10 @@ fn workgroup_sum(thread: u32, mine: f32) -> f32 {
     if (thread % GROUP_SHUFFLED == 0u) {
         group_sums[thread / GROUP_SHUFFLED] = total;
     }
-    workgroupBarrier();
-    total = group_sums[0];
+}
+
+fn shared_sum() -> f32 {
+    var total = group_sums[0];
     for (var i = 1u; i < GROUP_SUBGROUPS; i++) {
         total += group_sums[i];
     }
@@ -23,7 +26,8 @@ fn workgroup_sum(thread: u32, mine: f32) -> f32 {
 #else
 var<workgroup> group_sums: array<f32, WG>;
 
-fn workgroup_sum(thread: u32, mine: f32) -> f32 {
+// The first half: `shared_sum` is known to every thread behind the next barrier, which may be for more than that.
+fn share_sum(thread: u32, mine: f32) {
     group_sums[thread] = mine;
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
@@ -31,7 +35,15 @@ fn workgroup_sum(thread: u32, mine: f32) -> f32 {
             group_sums[thread] += group_sums[thread + half];
         }
     }
-    workgroupBarrier();
+}
+
+fn shared_sum() -> f32 {
     return group_sums[0];
 }
 #endif
+
+fn workgroup_sum(thread: u32, mine: f32) -> f32 {
+    share_sum(thread, mine);
+    workgroupBarrier();
+    return shared_sum();
+}
