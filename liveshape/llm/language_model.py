@@ -101,7 +101,7 @@ class LanguageModel:
             graph = program.graph("forward", rewrite)
             tell_host(graph)
             if half_cache:
-                graph = halve_caches(graph)
+                graph = halve_caches(graph, limits=target.limits)
             made = token_graph(graph, known)
             program.close()
             turned = rotation_of(constants, made.description.max_context)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Tensor
+from liveshape.graph import Limits, Tensor
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.state import State, states_of
 from liveshape.llm.program.half_cache import halve_caches
@@ -188,6 +188,15 @@ def test_halves_are_a_new_graph_and_the_old_one_stays() -> None:
     for state in states:
         assert state.tensor.constant is not None
         assert (np.frombuffer(all_bytes(state.tensor.constant), np.float16) == 1).all()
+
+
+def test_halves_without_f16_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    chain = Attention()
+    graph = chain.graph(chain.attend())
+    for limits, told in ((None, 0), (Limits(half=True), 0), (Limits(half=False), 1)):
+        caplog.clear()
+        halve_caches(graph, limits=limits)
+        assert caplog.text.count("saves no memory on this device: it has no f16") == told
 
 
 def test_state_that_is_no_cache_is_not_halved() -> None:

@@ -106,7 +106,7 @@ def batched_program(
     ((bounds, tables, description),) = found
     tell_host(graph)
     if half_cache:
-        graph = halve_caches(graph, pools_of(graph))
+        graph = halve_caches(graph, pools_of(graph), device.limits)
     history = Tensor("history", "int32", (1, bounds.slots))
     return batch_graph(graph, tables, bounds, history), description
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Graph, Tensor, Value
+from liveshape.graph import Graph, Limits, Tensor, Value
 from liveshape.graph.constants import all_bytes
 from liveshape.graph.state import states_of
 from liveshape.lower.rewriting import renamed
 
+_LOG = logging.getLogger("liveshape")
 
-def halve_caches(graph: Graph, pools: Collection[Tensor] = ()) -> Graph:
+
+def halve_caches(graph: Graph, pools: Collection[Tensor] = (), limits: Limits | None = None) -> Graph:
     """The same graph with every float32 KV cache as float16: positional state, and `pools` of pages.
+
+    On a device whose `limits` have no f16 it takes as much memory as before, which is logged.
 
     Example: `halve_caches(lower(program.file, "forward", program.data))`.
     """
+    if limits is not None and not limits.half:
+        _LOG.warning("a float16 KV cache saves no memory on this device: it has no f16, so halves lie there as floats")
     caches = [*pools, *(state.tensor for state in states_of(graph) if state.axis is not None)]
     if not any(cache.dtype in ("float32", "float16") for cache in caches):
         raise UnsupportedError(f"{graph.name} has no cache inside of attention that could be kept in halves")

@@ -190,7 +190,7 @@ class Subject:
         chunk = min(max(shape.max_seq_len, prefill_chunk(target.limits)), shape.max_context)
         made = llama_graph(replace(shape, max_seq_len=chunk), target.limits)
         graph = with_activations(made, target.activations, target.limits)
-        whole = token_graph(halve_caches(graph) if self.half_cache else graph, {})
+        whole = token_graph(halve_caches(graph, limits=target.limits) if self.half_cache else graph, {})
         engine = Engine(whole, device, progress, target.limits)
         return LanguageModel(engine, Origin(self.shape, activations=target.activations))
 
