@@ -87,7 +87,7 @@ def qkv_products(
         out.shape = (*x.shape[:-1], out.max_shape[-1])
     names = ("QUERY_COLUMNS", "KEY_COLUMNS", "VALUE_COLUMNS")
     columns = {name: out.max_shape[-1] for name, out in zip(names, outputs, strict=True)}
-    yield from qkv_product(x, weights, bias, outputs, QKV, norm, **columns)
+    yield from qkv_product(x, weights, bias, [outputs] * len(weights), QKV, norm, **columns)
 
 
 @op(

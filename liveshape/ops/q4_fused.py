@@ -175,7 +175,13 @@ def _rotary_products(
             f"caches {k_cache.shape} and {v_cache.shape} must be alike, and {columns} columns must be "
             f"{heads} heads of queries and those of keys and values, of {size} each"
         )
-    first, outs = first_row(start, position), (cosine, sine, out, k_cache, v_cache)
+    first, written = first_row(start, position), [(out, k_cache, v_cache)]
+    if len(weights) > 1:
+        # What a product does not write is not bound: a device runs two at a time that write nothing in common.
+        no_queries: LiveTensor = yield Scratch(out.dtype, (4,))
+        no_keys: LiveTensor = yield Scratch(k_cache.dtype, (4,))
+        no_values: LiveTensor = yield Scratch(v_cache.dtype, (4,))
+        written = [(out, k_cache, no_values), (no_queries, no_keys, v_cache)]
     layout: dict[str, Any] = {
         "INTERLEAVED": start is None,
         "HEAD_SIZE": size,
@@ -184,10 +190,12 @@ def _rotary_products(
     }
     if isinstance(position, LiveTensor):
         layout |= {"positions": cosine.shape[0], "slots": k_cache.shape[1]}
-        yield from qkv_product(x, weights, bias, (*outs, position), ROTARY_BY_TABLE, norm, **layout)
+        outputs: list[Tensors] = [(cosine, sine, *each, position) for each in written]
+        yield from qkv_product(x, weights, bias, outputs, ROTARY_BY_TABLE, norm, **layout)
     else:
         layout |= {"first_row": first, "cache_start": position * key_heads * size}
-        yield from qkv_product(x, weights, bias, outs, ROTARY, norm, **layout)
+        outputs = [(cosine, sine, *each) for each in written]
+        yield from qkv_product(x, weights, bias, outputs, ROTARY, norm, **layout)
 
 
 def _normed(

@@ -10,7 +10,7 @@ has signed bytes. The dtype of a weight tells whether its rows are quantized, no
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -227,14 +227,17 @@ def qkv_product(
     x: LiveTensor,
     weights: tuple[Weight, ...],
     bias: LiveTensor | None,
-    outs: Tensors,
+    outputs: Sequence[Tensors],
     kernels: Q4Kernels,
     norm: Norm | None = None,
     **epilogue: Any,
 ) -> Steps:
-    """The products of x and of each weight, whose columns are those of the epilogue, behind each other."""
+    """The products of x and of each weight, whose columns are those of the epilogue, behind each other.
+
+    `outputs` are what the epilogue of each binds.
+    """
     first = 0
-    for codes, scales, group in weights:
+    for (codes, scales, group), outs in zip(weights, outputs, strict=True):
         yield from q4_product(x, codes, scales, group, bias, outs, kernels, norm, FIRST_COLUMN=first, **epilogue)
         first = first + codes.shape[0]
 
