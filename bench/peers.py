@@ -36,11 +36,11 @@ from liveshape.tools.measuring.subject import Subject, Work, do, go_to_depth, wo
 
 SIDES = ("liveshape", "llamacpp", "onnxruntime", "torch")
 VISION = {
-    "liveshape": ("liveshape",),
+    "liveshape": ("liveshape", "liveshape, float16"),
     "onnxruntime": ("onnxruntime-webgpu",),
     "torch": ("torch CUDA", "torch CUDA, TF32"),
 }
-PACKAGES = ("wgpu", "numpy", "onnxruntime-webgpu", "torch")
+PACKAGES = ("wgpu", "wgpudawn", "numpy", "onnxruntime-webgpu", "torch")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

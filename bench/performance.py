@@ -21,7 +21,7 @@ from liveshape.tools.measuring.plot import lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 FOLDER = PAGE.parent / "performance"
-SHAPES = ("1b", "8b", "135m", "tiny")
+SHAPES = ("1b", "8b", "1b-q4_k_m", "1b-q8_0", "135m", "tiny", "image networks")
 NOT_YET = "not measured yet"
 
 Document = Mapping[str, Any]
@@ -49,8 +49,9 @@ TAIL = """\
 
 ## Tensor cores
 
-The figures above are without them: they were measured through wgpu, and wgpu-native 29 has only 8 x 8 float32 matrices,
-behind a feature that its C API lacks. Dawn opens them: [dawn.md](dawn.md) has what float16 activations gain there.
+Only `liveshape float16` has them here, through Dawn: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature
+that its C API lacks. Where Dawn is installed, float32 runs through it, too, and int8 through wgpu, as by default;
+[dawn.md](dawn.md) has more.
 
 ## How to measure
 
