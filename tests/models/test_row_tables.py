@@ -98,17 +98,27 @@ def test_a_table_gives_the_bytes_of_consecutive_rows(case: Projection) -> None:
     for turn, size in enumerate(SIZES):
         start = turn * 29 % (SLOTS - size + 1)
         scalar.poison()
-        expected = [array.tobytes() for array in scalar.execute(inputs(case, size, start))]
+        expected = scalar.execute(inputs(case, size, start))
         for executor in tables:
+            rounded = case.normed and executor.graph is by_table
             executor.poison()
             got = executor.execute(inputs(case, size, consecutive(start, size)))
-            assert [array.tobytes() for array in got] == expected, f"{size} rows at {start}"
+            check(got, expected, f"{size} rows at {start}", rounded)
             order = np.random.default_rng(turn).permutation(size)
             x, _, *angles = inputs(case, size, None)
             turned = [x[:, order], consecutive(start, size)[order], *(each[order] for each in angles)]
             q, *caches = executor.execute(turned)
-            assert q.tobytes() == np.frombuffer(expected[0], np.float32).reshape(q.shape)[:, order].tobytes()
-            assert [array.tobytes() for array in caches] == expected[1:], "the order of rows is seen in the pool"
+            check([q], [expected[0][:, order]], "queries in another order", rounded)
+            check(caches, expected[1:], "the order of rows is seen in the pool", rounded)
+
+
+def check(got: list[Any], expected: list[Any], message: str, rounded: bool) -> None:
+    """Equal bytes; or, as the fused RMSNorm of one row scales its products and not the row, the rounding of floats."""
+    for one, other in zip(got, expected, strict=True):
+        if rounded:
+            np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * np.abs(other).max(), err_msg=message)
+        else:
+            assert one.tobytes() == np.ascontiguousarray(other).tobytes(), message
 
 
 @pytest.mark.parametrize("positions", [True, False], ids=["positions", "rows"])
