@@ -13,7 +13,6 @@ import pytest
 
 from liveshape.device import worker
 from liveshape.device.backends import open_device
-from liveshape.device.library import SubmitHeuristics
 from liveshape.llm.engine import step_period
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
@@ -48,7 +47,8 @@ def loaded() -> Iterator[LanguageModel]:
     device.adapter = replace(device.adapter, software=False)
     device.steps_ahead = 3
     with pytest.MonkeyPatch.context() as patch, LanguageModel.load(program(LAST), device=device) as model:
-        device._submitter.recorder.heuristics = SubmitHeuristics(deferred=1, pieces=8, first_piece=3)
+        recorder = device._submitter.recorder
+        recorder.heuristics = replace(recorder.heuristics, deferred=1, pieces=8, first_piece=3)
         patch.setattr(step_period, "MAX_SECONDS_IN_FLIGHT", 1e6)
         yield model
 
