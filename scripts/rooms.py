@@ -36,6 +36,7 @@ ABOUT: Mapping[str, str] = {
     "run": "a plan on a device",
     "metadata": "inputs and outputs",
     "program": "a file on a device",
+    "check": "every node against a reference",
     "runtime": "executorch.runtime's calls",
     "model": "liveshape.load",
     "export": "checkpoints to .pte",

@@ -90,21 +90,24 @@ def test_the_page_of_models_is_that_of_what_was_measured() -> None:
 def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
     import json
 
-    found = json.loads((ROOT / "docs" / "performance" / "h200-1b.json").read_text())
+    found, networks = (
+        json.loads((ROOT / "docs" / "performance" / f"h200-{name}.json").read_text()) for name in ("1b", "networks")
+    )
     readme = (ROOT / "README.md").read_text()
-    sides = ("liveshape float32", "liveshape int8", "llama.cpp Vulkan", "llama.cpp Vulkan, no tensor cores")
+    own = [f"liveshape {activations}" for activations in ("float32", "float16", "int8")]
+    sides = (*own, "llama.cpp Vulkan", "llama.cpp Vulkan, no tensor cores")
     works = {
         "decode at 512 tokens of context": "tg128 @ d512",
-        "decode at 8,192 tokens of context": "tg128 @ d8192",
         "prefill of 512 tokens": "pp512",
+        "prefill of 4,096 tokens": "pp4096",
         "prefill of 8,192 tokens": "pp8192",
     }
     for words, test in works.items():
         cells = " | ".join(f"{found['speeds'][side][test][0]:,.0f}" for side in sides)
         assert f"| {words} | {cells} |" in readme
     for words, name in {"MobileNetV2": "mobilenet_v2", "ResNet18": "resnet18", "U-Net": "unet"}.items():
-        shown = ("liveshape", "onnxruntime-webgpu", "torch CUDA")
-        cells = " | ".join(f"{found['vision'][name][side][0]:.2f}" for side in shown)
+        shown = ("liveshape", "liveshape, float16", "torch CUDA", "torch CUDA, TF32")
+        cells = " | ".join(f"{networks['vision'][name][side][0]:.2f}" for side in shown)
         assert f"| {words} | {cells} |" in readme
 
 

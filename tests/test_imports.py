@@ -31,7 +31,7 @@ ORDER = [
     ("run",),
     ("metadata",),
     ("program",),
-    ("runtime", "model"),
+    ("runtime", "model", "check"),
     ("demo",),
     ("export",),
     ("llm",),

@@ -68,7 +68,7 @@ def run(
     ):
         # Refuse a wrong shape before weights are uploaded.
         inputs = make_inputs(opened.inputs(method), input_shapes, input_files, seed)
-        inputs = _legal(inputs, opened.file.signatures.get(method), given=bool(input_files))
+        inputs = legal(inputs, opened.file.signatures.get(method), given=bool(input_files))
         start = time.perf_counter()
         model = Model(target, opened, method)
         loaded = time.perf_counter() - start
@@ -109,8 +109,11 @@ def make_inputs(
     return [_random(info, shape, random) for info, shape in zip(takes, wanted, strict=True)]
 
 
-def _legal(inputs: list[Any], signature: Signature | None, given: bool) -> list[Any]:
-    """Check inputs against the signature; random inputs take the values that the export fixed."""
+def legal(inputs: list[Any], signature: Signature | None, given: bool) -> list[Any]:
+    """Check inputs against the signature; random inputs take the values that the export fixed.
+
+    Example: `legal(inputs, program.file.signatures.get("forward"), given=False)`.
+    """
     if signature is None:
         return inputs
     if not given:

@@ -1,10 +1,26 @@
-"""Argument parsers of `devices`, `inspect`, `ops` and `run`."""
+"""Argument parsers of `check`, `devices`, `inspect`, `ops` and `run`."""
 
 from __future__ import annotations
 
 import argparse
 
+from liveshape.errors import InputError
 from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, positive
+
+_CHECK = """\
+Every node of the program runs alone, on random inputs and on what the reference has of the nodes before it, so that
+errors do not add up; then every fused node, then the whole program. References are torch's operators, where torch is
+installed, and written meanings of those that torch does not have; what has none is counted and named. Nodes run twice,
+in memory full of NaN, at the bound and at smaller live shapes, up and down. Exit code 1: values differ.
+
+Sizes come from the signature that `liveshape export` writes; for other files --input-shapes names them.
+
+examples:
+  liveshape check model.pte
+  liveshape check model.pte --shapes rows=1,7,64,MAX
+  liveshape check model.pte --input-shapes 1x7x64 --input-shapes 1x64x64
+  liveshape check model.pte --json | jq '.methods[].divergences'
+  liveshape check model.pte --save case.npz; liveshape check --replay case.npz"""
 
 _DEVICES = """\
 examples:
@@ -49,10 +65,26 @@ def add_commands(add: Add) -> None:
 
     Example: `add_commands(add)`, before `parser.parse_args()`.
     """
+    _add_check(add)
     _add_devices(add)
     _add_inspect(add)
     _add_ops(add)
     _add_run(add)
+
+
+def _add_check(add: Add) -> None:
+    checking = add("check", "compare every node of a program with a reference", _CHECK, _run_check)
+    _add_program(checking, optional=True)
+    checking.add_argument("--save", metavar="FILE", help="write what the first divergence reads (.npz)")
+    checking.add_argument("--replay", metavar="FILE", help="run such a file alone, without a program")
+    checking.add_argument(
+        "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call, such as 1x7x64,1; repeatable"
+    )
+    checking.add_argument("--shapes", metavar="SIZES", help="of symbols of the signature, such as 'rows=1,7,MAX'")
+    checking.add_argument(
+        "--tol", type=float, default=1e-4, help="of float32, relative to the largest number of a tensor (default 1e-4)"
+    )
+    checking.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
 
 
 def _add_devices(add: Add) -> None:
@@ -101,8 +133,10 @@ def _add_run(add: Add) -> None:
     running.set_defaults(print="summary", repeat=1)
 
 
-def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a folder with one") -> None:
-    parser.add_argument("program", metavar="PROGRAM", help=what)
+def _add_program(
+    parser: argparse.ArgumentParser, what: str = "a .pte file, or a folder with one", optional: bool = False
+) -> None:
+    parser.add_argument("program", metavar="PROGRAM", nargs="?" if optional else None, help=what)
     parser.add_argument(
         "--data", "--data-path", metavar="FILE", action="append", default=[], help="a .ptd file of it; may be repeated"
     )
@@ -111,6 +145,27 @@ def _add_program(parser: argparse.ArgumentParser, what: str = "a .pte file, or a
 
 
 # Lazy imports: `--help` loads no command's modules.
+
+
+def _run_check(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.check import check, replay
+
+    if (arguments.program is None) == (arguments.replay is None):
+        raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote")
+    if arguments.replay is not None:
+        return replay(arguments.replay, device=arguments.device, as_json=arguments.json)
+    return check(
+        arguments.program,
+        data=arguments.data,
+        method=arguments.method,
+        device=arguments.device,
+        input_shapes=arguments.input_shapes,
+        shapes=arguments.shapes,
+        tolerance=arguments.tol,
+        seed=arguments.seed,
+        save=arguments.save,
+        as_json=arguments.json,
+    )
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,135 @@
+"""A node that diverged as a file: operator, arguments, what it read and what was expected, to run it alone again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from liveshape.check.differences import Difference, difference
+from liveshape.check.single_node import SingleNode
+from liveshape.device.protocol import Device
+from liveshape.disk import Path
+from liveshape.errors import FormatError, InputError
+from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.ops import OPS
+from liveshape.run.arrays import as_array
+
+_VERSION = 1
+_META = "case"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node, what it read, and what its reference gives."""
+
+    node: Node
+    given: Mapping[Value, Any]
+    want: Mapping[Value, Any]
+    tolerance: float
+
+    def save(self, path: Path) -> None:
+        """Write a `.npz` without pickles."""
+        values = list(dict.fromkeys((*self.node.inputs, *self.node.written)))
+        places = {value: place for place, value in enumerate(values)}
+        arrays: dict[str, Any] = {}
+        described = []
+        for place, value in enumerate(values):
+            constant = isinstance(value, Tensor) and value.constant is not None
+            if isinstance(value, Tensor):
+                described.append({"dtype": value.dtype, "shape": value.max_shape, "constant": constant})
+                if constant:
+                    arrays[f"constant {place}"] = as_array(value)
+            elif isinstance(value, SymInt):
+                described.append({"initial": value.initial})
+            described[-1]["name"] = value.name
+            if value in self.given:
+                arrays[f"given {place}"] = np.asarray(self.given[value])
+            if value in self.want:
+                arrays[f"want {place}"] = np.asarray(self.want[value])
+        meta = {
+            "version": _VERSION,
+            "operator": self.node.name,
+            "label": self.node.label,
+            "tolerance": self.tolerance,
+            "values": described,
+            "args": [_written(argument, places) for argument in self.node.args],
+        }
+        arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        with open(path, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Case:
+        """Read what `save` wrote.
+
+        Example: `Case.load(Path("case.npz")).replay(device)`.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            meta = json.loads(arrays[_META].tobytes())
+            if meta["version"] != _VERSION:
+                raise FormatError(f"{path} is of version {meta['version']}, this liveshape reads {_VERSION}")
+            values = [_value(place, row, arrays) for place, row in enumerate(meta["values"])]
+            args = tuple(_read(argument, values) for argument in meta["args"])
+            name, tolerance = meta["operator"], float(meta["tolerance"])
+        except FileNotFoundError:
+            raise InputError(f"{path}: there is no such file; `liveshape check --save FILE` writes one") from None
+        except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
+            raise FormatError(f"{path} is no case of `liveshape check --save`: {error}") from error
+        if name not in OPS:
+            raise FormatError(f"{path} is of the operator {name}, which has no kernel here")
+        node = OPS[name].bind(0, meta["label"], args)
+        given, want = (_held(kind, values, arrays) for kind in ("given", "want"))
+        return cls(node, given, want, tolerance)
+
+    def replay(self, device: Device) -> tuple[list[str], dict[str, Difference | None]]:
+        """Run it alone: the kernels, and how each of its values differs, by name."""
+        values = tuple(dict.fromkeys((*self.node.inputs, *self.node.written)))
+        graph = Graph("case", (self.node,), values, (), self.node.written)
+        single = SingleNode(graph, self.node, device, device.limits)
+        try:
+            got = single.run(self.given)
+            found = {
+                value.name: difference(
+                    got[value], want, value.dtype if isinstance(value, Tensor) else "int64", self.tolerance
+                )
+                for value, want in self.want.items()
+            }
+            return single.kernels, found
+        finally:
+            single.close()
+
+
+def _written(argument: Any, places: Mapping[Value, int]) -> Any:
+    if isinstance(argument, Value):
+        return {"value": places[argument]}
+    if isinstance(argument, tuple):
+        return {"row": [_written(item, places) for item in argument]}
+    return argument
+
+
+def _read(argument: Any, values: list[Value]) -> Any:
+    if isinstance(argument, dict):
+        if "value" in argument:
+            return values[argument["value"]]
+        return tuple(_read(item, values) for item in argument["row"])
+    return argument
+
+
+def _value(place: int, row: Mapping[str, Any], arrays: Mapping[str, Any]) -> Value:
+    if "initial" in row:
+        return SymInt(row["name"], row["initial"])
+    tensor = Tensor(row["name"], row["dtype"], tuple(int(size) for size in row["shape"]))
+    if not row["constant"]:
+        return tensor
+    return replace(tensor, constant=memoryview(arrays[f"constant {place}"].tobytes()))
+
+
+def _held(kind: str, values: list[Value], arrays: Mapping[str, Any]) -> dict[Value, Any]:
+    found = {value: arrays[f"{kind} {place}"] for place, value in enumerate(values) if f"{kind} {place}" in arrays}
+    return {value: array.item() if isinstance(value, SymInt) else array for value, array in found.items()}

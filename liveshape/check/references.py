@@ -1,0 +1,94 @@
+"""The reference of a node: what it should write, from arrays at live shapes; torch's operator, or a written meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from liveshape.check.meanings import MEANINGS
+from liveshape.errors import LiveshapeError
+from liveshape.graph import Node, Tensor, Value
+from liveshape.run.arrays import numpy_dtype
+from liveshape.run.bfloat16 import rounded
+from liveshape.run.host import find_on_host
+
+Reference = Callable[[Sequence[Any]], Sequence[Any]]
+_CONVOLUTION, _CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
+_RANDOM = ("rand", "dropout", "empty")  # in the names of operators that draw their results, or leave them open
+
+
+class NoReference(LiveshapeError):
+    """Why a node has no reference, or none at these shapes."""
+
+
+def arguments_of(node: Node, known: Mapping[Value, Any]) -> list[Any]:
+    """The arguments of a node but its output, values replaced by what is known of them."""
+
+    def found(argument: Any) -> Any:
+        if isinstance(argument, tuple):
+            return [found(item) for item in argument]
+        return known[argument] if isinstance(argument, Value) else argument
+
+    return [found(argument) for argument in node.args[:-1]]
+
+
+def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tuple[int, ...]]) -> dict[Value, Any]:
+    """What a node writes by its reference; `shapes` are those that the plan gives, which views and casts take.
+
+    Raises NoReference.
+
+    Example: `expected(node, {x: np.ones(3)}, {out: (3,)})[out]`.
+    """
+    arguments = arguments_of(node, known)
+    mutated = [value for position in node.mutates for value in (node.args[position],)]
+    if node.alias:
+        (out,) = node.outputs
+        results: Sequence[Any] = [np.asarray(arguments[0]).reshape(shapes[out])]
+    else:
+        results = _computed(node, arguments)
+    made: dict[Value, Any] = {}
+    for value, result in zip([*node.outputs, *mutated], results, strict=True):
+        if result is not None:
+            made[value] = kept(result, value.dtype) if isinstance(value, Tensor) else result
+    return made
+
+
+def kept(array: Any, dtype: str) -> Any:
+    """An array as a tensor of this dtype keeps it: cast as torch casts, rounded where it is bfloat16.
+
+    >>> kept(np.array([1.9, -1.9]), "int32"), kept(np.array([1.001]), "bfloat16")
+    (array([ 1, -1], dtype=int32), array([1.], dtype=float32))
+    """
+    with np.errstate(all="ignore"):
+        made = np.asarray(array).astype(numpy_dtype(dtype))
+    return rounded(made) if dtype == "bfloat16" else made
+
+
+def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
+    name = node.name
+    try:
+        if any(part in name for part in _RANDOM):
+            raise NoReference("nobody can foresee its results")
+        if name in MEANINGS:
+            return MEANINGS[name](*arguments)
+        if name.startswith("dim_order_ops"):
+            return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
+        clamp = arguments[9:11] if name == _CLAMPED else None
+        operator = find_on_host(_CONVOLUTION if clamp is not None else name)
+        if isinstance(operator, str):
+            raise NoReference(operator)
+        dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]
+        results = operator.function(arguments[: operator.inputs], dtypes)
+        return results if clamp is None else [_clamped(results[0], *clamp)]
+    except NoReference:
+        raise
+    except Exception as error:
+        raise NoReference(f"its reference fails at these shapes: {type(error).__name__}: {error}") from error
+
+
+def _clamped(x: Any, least: float | None, most: float | None) -> Any:
+    if least is None and most is None:
+        return x
+    return np.clip(x, -np.inf if least is None else least, np.inf if most is None else most)

@@ -1,0 +1,218 @@
+"""Kernels and fusions broken on purpose, one at a time: the check names the node, and never a right one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from liveshape.check.cases import Case
+from liveshape.check.checking import FUSION, OPERATOR, PROGRAM, REPEATED, Check, Found
+from liveshape.check.differences import difference
+from liveshape.device.backends import open_device
+from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.graph import Graph
+from liveshape.kernels import Variant
+from tests.support.chains import Chain
+
+ROWS, DEPTH, COLUMNS, GROUP = 19, 64, 24, 32
+SIZES = (ROWS, 1, 7, 16, ROWS - 1, 2)
+
+
+def block() -> Graph:
+    """An RMSNorm, a 4-bit linear, its activation, a residual add, a softmax, a mean and a matmul."""
+    random, chain = np.random.default_rng(0), Chain()
+    x, shape = chain.input((1, ROWS, DEPTH)), (1, ROWS, DEPTH)
+    norm = chain.node(
+        "et_vk.rms_norm.default", x, chain.constant(random.random(DEPTH, np.float32)), 0.1, chain.tensor(shape)
+    )
+    packed = chain.constant(random.integers(0, 256, (DEPTH, DEPTH // 2), np.uint8))
+    scales = chain.constant(random.random((DEPTH // GROUP, DEPTH), np.float32))
+    linear = chain.node("et_vk.linear_q4gsw.default", norm, packed, scales, GROUP, None, chain.tensor(shape))
+    gelu = chain.node("aten.gelu.default", linear, "none", chain.tensor(shape))
+    total = chain.node("aten.add.Tensor", gelu, x, 1, chain.tensor(shape))
+    weights = chain.node("aten._softmax.default", total, -1, False, chain.tensor(shape))
+    mean = chain.node("aten.mean.dim", weights, (-1,), True, None, chain.tensor((1, ROWS, 1)))
+    less = chain.node("aten.sub.Tensor", weights, mean, 1, chain.tensor(shape))
+    head = chain.constant(random.standard_normal((COLUMNS, DEPTH)).astype(np.float32))
+    return chain.graph(chain.node("aten.linear.default", less, head, None, chain.tensor((1, ROWS, COLUMNS))))
+
+
+def found_in(graph: Graph, sizes: tuple[int, ...] = SIZES) -> Found:
+    device = open_device()
+    device._pipelines.clear()  # right kernels of another test
+    check = Check(graph, device, device.limits)
+    for size in sizes:
+        check.call([np.random.default_rng(size).standard_normal((1, size, DEPTH)).astype(np.float32)])
+    check.close()
+    return check.found
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Replaces a part of the text of a kernel."""
+    source = Variant.source
+
+    def replaced(kernel: str, old: str, new: str) -> None:
+        def text(variant: Variant) -> str:
+            made: str = source.fget(variant)  # type: ignore[attr-defined]
+            if not variant.kernel.name.startswith(kernel):
+                return made
+            assert old in made, f"{variant.label} has no {old!r}"
+            return made.replace(old, new, 1)
+
+        monkeypatch.setattr(Variant, "source", property(text))
+
+    yield replaced
+    open_device()._pipelines.clear()
+
+
+def test_a_right_program_is_right() -> None:
+    found = found_in(block())
+    assert found.right, found.divergences
+    assert (len(found.checked), found.calls) == (8, len(SIZES))
+    assert not found.unknown
+
+
+class Mutant(NamedTuple):
+    kernel: str
+    old: str
+    new: str
+    operator: str
+
+
+MUTANTS = {
+    "constant": Mutant("normalization/rms_norm", "inverseSqrt(total", "1.001 * inverseSqrt(total", "rms_norm"),
+    "missing term": Mutant("normalization/rms_norm", "+ params.eps", "", "rms_norm"),
+    "nibble": Mutant("q4/", "0xf000u", "0x7000u", "linear_q4gsw"),
+    "scale": Mutant("q4/", "k / GROUP * params.scale_stride", "0u * params.scale_stride", "linear_q4gsw"),
+    "tail": Mutant("elementwise/binary", "(params.count - 1u) / 4u", "(params.count - 5u) / 4u", "add.Tensor"),
+    "sign": Mutant("elementwise/binary", "params.alpha)", "-params.alpha)", "add.Tensor"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_a_broken_kernel_is_named(mutant: Mutant, broken: Callable[[str, str, str], None]) -> None:
+    broken(mutant.kernel, mutant.old, mutant.new)
+    found = found_in(block(), (ROWS, 7, 1))
+    first = found.divergences[0]
+    assert (first.kind, mutant.operator in first.operator) == (OPERATOR, True), first
+    assert first.kernels[0].startswith(mutant.kernel)
+    assert all(each.kernels[0].startswith(mutant.kernel) for each in found.divergences if each.kind != PROGRAM)
+
+
+def test_a_broken_fusion_is_told_from_a_broken_operator(broken: Callable[[str, str, str], None]) -> None:
+    random, chain = np.random.default_rng(0), Chain()
+    x, shape = chain.input((1, ROWS, DEPTH)), (1, ROWS, DEPTH)
+    packed = chain.constant(random.integers(0, 256, (DEPTH, DEPTH // 2), np.uint8))
+    scales = chain.constant(random.random((DEPTH // GROUP, DEPTH), np.float32))
+    linear = chain.node("et_vk.linear_q4gsw.default", x, packed, scales, GROUP, None, chain.tensor(shape))
+    graph = chain.graph(chain.node("aten.add.Tensor", linear, x, 1, chain.tensor(shape)))
+    right = found_in(graph)
+    assert (right.right, len(right.checked), len(right.fused)) == (True, 2, 1)
+    broken("q4/few_rows+residual", "f32(residual[", "2.0 * f32(residual[")
+    first, *others = found_in(graph, (ROWS,)).divergences
+    assert (first.kind, first.operator) == (FUSION, "liveshape.residual_linear_q4gsw")
+    assert [each.kind for each in others] == [PROGRAM]
+
+
+def test_a_kernel_that_changes_its_mind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a race does: another result at every call."""
+    from liveshape.check import single_node
+
+    run, calls = single_node.SingleNode.run, [0]
+
+    def racing(self: Any, known: Any) -> Any:
+        got = run(self, known)
+        if self.node.name == "aten.gelu.default":
+            calls[0] += 1
+            got = {value: array + np.float32(1e-7) * calls[0] for value, array in got.items()}
+        return got
+
+    monkeypatch.setattr(single_node.SingleNode, "run", racing)
+    (divergence,) = found_in(block(), (ROWS,)).divergences
+    assert (divergence.reason, divergence.operator, divergence.kind) == (REPEATED, "aten.gelu.default", OPERATOR)
+
+
+def test_what_is_not_checked_is_said() -> None:
+    chain = Chain()
+    x = chain.input((3, 4))
+    noise = chain.node("aten.rand_like.default", x, None, None, None, None, None, chain.tensor((3, 4)))
+    found = Check(chain.graph(noise), open_device(), open_device().limits)
+    found.call([np.ones((2, 4), np.float32)])
+    assert not found.found.checked
+    assert "nobody can foresee" in next(iter(found.found.unknown.values()))
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "dtype", "same"),
+    [
+        ([1.0, 2.0], [1.0, 2.0 + 1e-5], "float32", True),
+        ([1.0, 2.0], [1.0, 2.01], "float32", False),
+        ([np.nan, 1.0], [np.nan, 1.0], "float32", True),
+        ([np.nan, 1.0], [0.0, 1.0], "float32", False),
+        ([np.inf, 1.0], [-np.inf, 1.0], "float32", False),
+        ([0.0, 1.0], [np.inf, 1.0], "float32", False),
+        ([1.0], [1.0, 2.0], "float32", False),
+        ([], [], "float32", True),
+    ],
+)
+def test_differences(got: list[float], want: list[float], dtype: str, same: bool) -> None:
+    assert (difference(np.array(got, np.float32), np.array(want), dtype) is None) == same
+
+
+def test_integers_differ_by_any_amount_and_quantized_ones_may_round() -> None:
+    many = np.zeros(1000, np.int8)
+    one = many.copy()
+    one[7] = 1
+    assert difference(one, many, "int8") is None
+    assert difference(one * 2, many, "int8").index == (7,)  # type: ignore[union-attr]
+    assert difference(one.astype(np.int32), many.astype(np.int32), "int32").wrong == 1  # type: ignore[union-attr]
+
+
+def test_jumps_are_refused() -> None:
+    chain = Chain()
+    x = chain.input((3,))
+    chain.node("liveshape.jump_false", True, 0, None)
+    with pytest.raises(UnsupportedError, match="has jumps"):
+        Check(chain.graph(x), open_device(), open_device().limits)
+
+
+def test_a_divergence_is_replayed_alone(broken: Callable[[str, str, str], None], tmp_path: Path) -> None:
+    broken("q4/", "0xf000u", "0x7000u")
+    first = found_in(block(), (7,)).divergences[0]
+    assert first.case is not None
+    first.case.save(tmp_path / "case.npz")
+    kernels, found = Case.load(tmp_path / "case.npz").replay(open_device())
+    assert kernels == list(first.kernels)
+    assert [each for each in found.values() if each is not None] == [first.difference]
+
+
+def test_a_replayed_node_that_is_right_is_right(broken: Callable[[str, str, str], None], tmp_path: Path) -> None:
+    broken("normalization/rms_norm", "inverseSqrt(total", "1.001 * inverseSqrt(total")
+    first = found_in(block(), (7,)).divergences[0]
+    assert first.case is not None
+    first.case.save(tmp_path / "case.npz")
+    broken("normalization/rms_norm", "inverseSqrt(total", "inverseSqrt(total")
+    open_device()._pipelines.clear()
+    _, found = Case.load(tmp_path / "case.npz").replay(open_device())
+    assert list(found.values()) == [None]
+
+
+@pytest.mark.parametrize("damage", ["nothing", "text", "meta", "version", "operator", "value"])
+def test_a_damaged_case_is_refused(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "case.npz"
+    meta: dict[str, Any] = {"version": 1, "operator": "aten.relu.default", "label": "x", "tolerance": 1e-4}
+    meta |= {"values": [], "args": [{"value": 7}]}
+    if damage == "text":
+        path.write_text("no archive")
+    elif damage != "nothing":
+        meta |= {"version": {"version": 2}, "operator": {"operator": "no.such", "args": []}}.get(damage, {})
+        data = b"{" if damage == "meta" else json.dumps(meta).encode()
+        np.savez(path, case=np.frombuffer(data, np.uint8))
+    with pytest.raises((FormatError, InputError)):
+        Case.load(path)
