@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from liveshape.device.protocol import Device
@@ -23,7 +24,7 @@ class SingleNode:
     def __init__(self, graph: Graph, node: Node, device: Device, limits: Limits) -> None:
         self.node, self._device, self._limits = node, device, limits
         self.graph, self._own = _alone(graph, node)
-        self._executor: Executor | None = None
+        self._held: list[Executor] = []
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -33,22 +34,25 @@ class SingleNode:
     @property
     def kernels(self) -> list[str]:
         """The kernels of the last call."""
-        assert self._executor is not None
-        return [label for label, *_ in self._executor.live.described(0)]
+        return [label for label, *_ in self.executor.live.described(0)]
+
+    @cached_property
+    def executor(self) -> Executor:
+        """Its executor, made when it runs first."""
+        plan = compile_with_host(self.graph, self._limits, Choices(warm=False))
+        self._held.append(made := Executor(plan, self._device))
+        return made
 
     def run(self, known: Mapping[Value, Any]) -> dict[Value, Any]:
         """What it writes, in memory that was poisoned before."""
-        if self._executor is None:
-            plan = compile_with_host(self.graph, self._limits, Choices(warm=False))
-            self._executor = Executor(plan, self._device)
-        self._executor.poison()
-        results = self._executor.execute([known[value] for value in self._own])
+        self.executor.poison()
+        results = self.executor.execute([known[value] for value in self._own])
         return dict(zip(self.node.written, results, strict=True))
 
     def close(self) -> None:
         """Free its memory."""
-        if self._executor is not None:
-            self._executor.close()
+        for executor in self._held:
+            executor.close()
 
 
 def _alone(graph: Graph, node: Node) -> tuple[Graph, dict[Value, Value]]:
