@@ -102,12 +102,13 @@ class Check:
         """Check one call, at the live shapes of these inputs; `begin` is told each node before it runs."""
         self.found.calls += 1
         known = self._begin(inputs)
+        first = dict(known)
         for single in self._nodes:
             begin(single.node.label)
             self._check_node(single, known)
         for single in self._fused:
             begin(single.node.label)
-            self._check_fused(single, known)
+            self._check_fused(single, known, first)
         begin(self.graph.name)
         self._check_program(inputs, known)
 
@@ -149,15 +150,21 @@ class Check:
             fits = value in want and np.shape(want[value]) == np.shape(array)
             known[value] = want[value] if fits else array
 
-    def _check_fused(self, single: SingleNode, known: Known) -> None:
-        """Run a fused node on what the unfused program reads there, where that is known."""
+    def _check_fused(self, single: SingleNode, known: Known, first: Known) -> None:
+        """Run a fused node on what the unfused program reads there, where that is known.
+
+        A cache that it alone writes has before it what it had `first`.
+        """
         node = single.node
-        if any(value not in known for value in (*single.reads, *node.outputs)) or node.mutates:
+        state = {value for value in node.written if value not in node.outputs}
+        shared = [value for value in state if len(self.fused.writers[value]) != 1 or value not in first]
+        if shared or any(value not in known for value in (*single.reads, *node.written)):
             self.found.unknown.setdefault(node.label, f"{node.name}: the unfused program has not all that it reads")
             return
-        got = self._run(single, known, FUSION)
+        given = known | {value: first[value] for value in state}
+        got = self._run(single, given, FUSION)
         self.found.fused.add(node.label)
-        self._compare(single, known, FUSION, got, {value: known[value] for value in node.outputs})
+        self._compare(single, given, FUSION, got, {value: known[value] for value in node.written})
 
     def _run(self, single: SingleNode, known: Known, kind: str) -> Known:
         """What a node writes; run twice, since a race gives other bytes."""
