@@ -224,7 +224,8 @@ def _dequantize_per_channel(x: Any, scales: Any, zero_points: Any, axis: int, *r
 @meaning("quantized_decomposed.quantize_per_token.default", "quantized_decomposed::quantize_per_token.out")
 def _quantize_per_token(x: Any, scales: Any, zero_points: Any, least: int, most: int, *dtype: Any) -> Sequence[Any]:
     scale, zero = (each.reshape(*x.shape[:-1], 1) for each in (scales, zero_points))
-    return _quantized(x, scale, zero, least, most)
+    codes = np.rint(x.astype(np.float32) * (np.float32(1) / scale.astype(np.float32)) + zero.astype(np.float32))
+    return [np.clip(codes, least, most)]
 
 
 @meaning("quantized_decomposed.dequantize_per_token.default", "quantized_decomposed::dequantize_per_token.out")

@@ -17,6 +17,7 @@ from liveshape.run.host import find_on_host
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
 _CONVOLUTION, _CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
 _RANDOM = ("rand", "dropout", "empty")  # in the names of operators that draw their results, or leave them open
+_ANY_INDEX = ("kthvalue", "median.dim", "mode")  # where equal elements may have any of their indices
 
 
 class NoReference(LiveshapeError):
@@ -86,6 +87,8 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
             raise NoReference(operator)
         dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]
         results = operator.function(arguments[: operator.inputs], dtypes)
+        if any(part in name for part in _ANY_INDEX):
+            return [results[0], *(None for _ in results[1:])]
         return results if clamp is None else [_clamped(results[0], *clamp)]
     except NoReference:
         raise

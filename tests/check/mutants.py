@@ -1,6 +1,6 @@
-"""How well `liveshape check` sees: kernels broken on purpose, one at a time, and operators that are right.
+"""How well `liveshape check` sees: kernels broken on purpose, one at a time, and operators and programs that are right.
 
-    python -m tests.check.mutants [--count 60]
+    python -m tests.check.mutants [--count 60] [--programs .cache/exports]
 
 A mutant counts if it compiles and gives other bytes than the right kernel at one of the live sizes; each operator gives
 one, of another kind than the one before, and each kernel two at most. The check must name its node; a right operator
@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,12 @@ from liveshape.check.single_node import SingleNode
 from liveshape.device.backends import open_device
 from liveshape.errors import LiveshapeError
 from liveshape.kernels import Variant
+from liveshape.metadata import is_constant
 from liveshape.ops import OPS
+from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program
+from liveshape.tools.commands.check import calls_of as calls_of_program
+from liveshape.tools.commands.check import checked
 from tests.ops.cases import CASES
 from tests.support.graphs import In, OpCase, build, flat_specs
 
@@ -41,8 +47,10 @@ KINDS = (
     ("a parameter", "params.count", "(params.count - 1u)"),
 )
 MAIN = "@compute"
+LOOPS = ("for (", "while (", "loop {", "WG;")
 SIZES = 3  # of a case, of which the first is the bound
 PER_KERNEL = 2
+RIGHT, WRONG, NOT_CHECKED = "right", "named", "not checked"
 
 
 class Verdict(NamedTuple):
@@ -54,6 +62,21 @@ class Verdict(NamedTuple):
     named: bool
 
 
+def mutated(text: str, old: str, new: str) -> str:
+    """A text with one line changed: the first such in the main function, else the first of all; but no head of a loop,
+    which might never end.
+
+    >>> mutated("fn a() { x += 1; }\n@compute\nfor (;; i += 1) {\ny += 2;", " += ", " -= ").splitlines()[-1]
+    'y -= 2;'
+    """
+    lines = text.splitlines(keepends=True)
+    main = next((place for place, line in enumerate(lines) if MAIN in line), 0)
+    for place in (*range(main, len(lines)), *range(main)):
+        if old in lines[place] and not any(word in lines[place] for word in LOOPS):
+            return "".join([*lines[:place], lines[place].replace(old, new, 1), *lines[place + 1 :]])
+    return text
+
+
 @contextmanager
 def broken(kernel: str, old: str, new: str) -> Iterator[None]:
     """One kernel with a part of its text replaced."""
@@ -63,8 +86,7 @@ def broken(kernel: str, old: str, new: str) -> Iterator[None]:
         made: str = right.fget(variant)  # type: ignore[attr-defined]
         if variant.kernel.name != kernel:
             return made
-        head, found, body = made.partition(MAIN)
-        return head + found + body.replace(old, new, 1) if old in body else made.replace(old, new, 1)
+        return mutated(made, old, new)
 
     open_device()._pipelines.clear()
     Variant.source = property(text)  # type: ignore[method-assign, assignment]
@@ -139,6 +161,21 @@ def mutant_of(case: OpCase, before: Sequence[Verdict]) -> Verdict | None:
     return None
 
 
+def program_of(path: Path) -> str:
+    """Whether all methods of a program are right, or why it was not checked."""
+    target = CompileTarget(open_device())
+    try:
+        with load_program(target, path) as program:
+            for plan in program.file.plans:
+                if not is_constant(plan):
+                    found = checked(program, plan.name, target, calls_of_program(program, plan.name))
+                    if not found.right:
+                        return f"{WRONG}: {found.divergences[0]}"
+    except LiveshapeError as error:
+        return f"{NOT_CHECKED}: {error}"
+    return RIGHT
+
+
 def operators() -> list[OpCase]:
     """One case of every generator that writes a tensor from data."""
     return [case for case in {OPS[case.op].run: case for case in reversed(CASES)}.values() if case.sizes]
@@ -147,10 +184,12 @@ def operators() -> list[OpCase]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--count", type=int, default=60, help="mutants (default 60)")
+    parser.add_argument("--programs", type=Path, help="a folder of .pte files that are right, as tests leave them")
     options = parser.parse_args(arguments)
     logging.disable(logging.WARNING)
     print(f"{'operator':56}{'broken':14}{'kernel':44}named")
     right, alarms, unknown = 0, [], []
+    counts: Counter[str] = Counter()
     verdicts: list[Verdict] = []
     for case in operators():
         named = is_named(case)
@@ -170,7 +209,14 @@ def main(arguments: list[str] | None = None) -> int:
     named_count = sum(verdict.named for verdict in verdicts)
     print(f"{named_count} of {len(verdicts)} mutants named; {len(alarms)} of {right} right operators named")
     print(f"no reference: {len(unknown)}: {', '.join(unknown)}")
-    return 0 if not alarms and named_count >= 0.95 * len(verdicts) else 1
+    for path in () if options.programs is None else sorted(options.programs.glob("*.pte")):
+        found = program_of(path)
+        counts[found.partition(":")[0]] += 1
+        if found != RIGHT:
+            print(f"{path.name}: {found}", flush=True)
+    if counts:
+        print("programs: " + ", ".join(f"{count} {what}" for what, count in counts.most_common()))
+    return 0 if not alarms and not counts[WRONG] and named_count >= 0.95 * len(verdicts) else 1
 
 
 if __name__ == "__main__":
