@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "liveshape"
 FREE = ("ops", "export")  # operators themselves, and what writes them into files
 # What may name operators, and why.
 ALLOWED = {
+    "check/meanings.py": "what operators mean, written down",
     "lower/pattern_operators.py": "the one table of the operators that patterns are of",
     "run/host.py": "the operators that numpy computes, by the names of files",
     "tools/measuring/random_llamas.py": "writes a program, as an exporter does",

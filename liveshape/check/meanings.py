@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.errors import UnsupportedError
+from liveshape.run.host import find_on_host
+
 Meaning = Callable[..., Sequence[Any]]
 
 MEANINGS: dict[str, Meaning] = {}
@@ -116,6 +119,19 @@ def _rotary_by_halves(xq: Any, xk: Any, cosine: Any, sine: Any, start: int) -> S
         return wide * cosine[rows][:, None] + crossed * sine[rows][:, None]
 
     return [turned(xq), turned(xk)]
+
+
+# Convolutions
+
+
+@meaning("et_vk.conv_with_clamp.default")
+def _conv_with_clamp(*arguments: Any) -> Sequence[Any]:
+    *of_convolution, least, most = arguments
+    operator = find_on_host("aten.convolution.default")
+    if isinstance(operator, str):
+        raise UnsupportedError(operator)
+    (result,) = operator.function(of_convolution, ["float32"])
+    return [np.clip(result, -np.inf if least is None else least, np.inf if most is None else most)]
 
 
 # Quantized weights

@@ -15,7 +15,6 @@ from liveshape.run.bfloat16 import rounded
 from liveshape.run.host import find_on_host
 
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
-_CONVOLUTION, _CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
 _RANDOM = ("rand", "dropout", "empty")  # in the names of operators that draw their results, or leave them open
 _ANY_INDEX = ("kthvalue", "median.dim", "mode")  # where equal elements may have any of their indices
 
@@ -81,22 +80,15 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
             return MEANINGS[name](*arguments)
         if name.startswith("dim_order_ops"):
             return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
-        clamp = arguments[9:11] if name == _CLAMPED else None
-        operator = find_on_host(_CONVOLUTION if clamp is not None else name)
+        operator = find_on_host(name)
         if isinstance(operator, str):
             raise NoReference(operator)
         dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]
         results = operator.function(arguments[: operator.inputs], dtypes)
         if any(part in name for part in _ANY_INDEX):
             return [results[0], *(None for _ in results[1:])]
-        return results if clamp is None else [_clamped(results[0], *clamp)]
+        return results
     except NoReference:
         raise
     except Exception as error:
         raise NoReference(f"its reference fails at these shapes: {type(error).__name__}: {error}") from error
-
-
-def _clamped(x: Any, least: float | None, most: float | None) -> Any:
-    if least is None and most is None:
-        return x
-    return np.clip(x, -np.inf if least is None else least, np.inf if most is None else most)
