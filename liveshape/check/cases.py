@@ -15,6 +15,7 @@ from liveshape.device.protocol import Device
 from liveshape.disk import Path
 from liveshape.errors import FormatError, InputError
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
+from liveshape.graph.constants import all_bytes
 from liveshape.ops import OPS
 from liveshape.run.arrays import as_array
 
@@ -41,8 +42,8 @@ class Case:
             constant = isinstance(value, Tensor) and value.constant is not None
             if isinstance(value, Tensor):
                 described.append({"dtype": value.dtype, "shape": value.max_shape, "constant": constant})
-                if constant:
-                    arrays[f"constant {place}"] = as_array(value)
+                if value.constant is not None:
+                    arrays[f"constant {place}"] = np.frombuffer(all_bytes(value.constant), np.uint8)
             elif isinstance(value, SymInt):
                 described.append({"initial": value.initial})
             described[-1]["name"] = value.name
@@ -76,14 +77,14 @@ class Case:
                 raise FormatError(f"{path} is of version {meta['version']}, this liveshape reads {_VERSION}")
             values = [_value(place, row, arrays) for place, row in enumerate(meta["values"])]
             args = tuple(_read(argument, values) for argument in meta["args"])
-            name, tolerance = meta["operator"], float(meta["tolerance"])
+            name, label, tolerance = meta["operator"], str(meta["label"]), float(meta["tolerance"])
         except FileNotFoundError:
             raise InputError(f"{path}: there is no such file; `liveshape check --save FILE` writes one") from None
         except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
             raise FormatError(f"{path} is no case of `liveshape check --save`: {error}") from error
         if name not in OPS:
             raise FormatError(f"{path} is of the operator {name}, which has no kernel here")
-        node = OPS[name].bind(0, meta["label"], args)
+        node = OPS[name].bind(0, label, args)
         given, want = (_held(kind, values, arrays) for kind in ("given", "want"))
         return cls(node, given, want, tolerance)
 
@@ -127,7 +128,9 @@ def _value(place: int, row: Mapping[str, Any], arrays: Mapping[str, Any]) -> Val
     tensor = Tensor(row["name"], row["dtype"], tuple(int(size) for size in row["shape"]))
     if not row["constant"]:
         return tensor
-    return replace(tensor, constant=memoryview(arrays[f"constant {place}"].tobytes()))
+    made = replace(tensor, constant=memoryview(arrays[f"constant {place}"].tobytes()))
+    as_array(made)  # raises unless it has the bytes of its shape
+    return made
 
 
 def _held(kind: str, values: list[Value], arrays: Mapping[str, Any]) -> dict[Value, Any]:

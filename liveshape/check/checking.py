@@ -84,14 +84,18 @@ class Check:
         self.graph, self.device, self.tolerance = graph, device, tolerance
         self.found = Found()
         self.fused = simplified(graph, limits)
-        before = set(graph.nodes)
+        unfused = {(node.name, node.args) for node in graph.nodes}
         self._nodes = [SingleNode(graph, node, device, limits) for node in graph.nodes]
-        self._fused = [SingleNode(self.fused, node, device, limits) for node in self.fused.nodes if node not in before]
-        self._fused = [each for each in self._fused if each.node.name not in {node.name for node in before}]
+        self._fused = [
+            SingleNode(self.fused, node, device, limits)
+            for node in self.fused.nodes
+            if (node.name, node.args) not in unfused
+        ]
         self._whole = Executor(compile_with_host(self.fused, limits, Choices(warm=False)), device)
         self._wrong: set[str] = set()  # nodes that are named already
         kinds = {tensor.dtype for tensor in graph.tensors if tensor.constant is None}
-        self._program_tolerance = tolerance * max(_PROGRAM_FACTORS.get(kind, _PROGRAM_FACTOR) for kind in kinds)
+        factors = [_PROGRAM_FACTORS.get(kind, _PROGRAM_FACTOR) for kind in kinds]
+        self._program_tolerance = tolerance * max(factors, default=_PROGRAM_FACTOR)
 
     @property
     def steps(self) -> int:
@@ -184,11 +188,8 @@ class Check:
                     self._name(single, known, kind, value, "its values differ from the reference", found, want)
 
     def _check_program(self, inputs: Sequence[Any], known: Known) -> None:
-        """The fused program end to end, in memory that earlier calls left poisoned."""
-        self._whole._reset()
-        for tensor in self._whole.graph.persistent:
-            if tensor.constant is None:
-                self.device.write(self._whole.buffer_of(tensor), 0, bytes(self._whole.buffer_of(tensor).nbytes))
+        """The fused program end to end, from its first state on, in poisoned memory."""
+        self._whole.restart()
         self._whole.poison()
         results = self._whole.execute(inputs)
         for place, (value, got) in enumerate(zip(self.graph.outputs, results, strict=True)):

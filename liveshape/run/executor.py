@@ -20,12 +20,13 @@ from liveshape.kernels.requests import CallCount, OnHost, Read, Request
 from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
 from liveshape.progress import Progress
-from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored
+from liveshape.run.arrays import Stored, as_array, check_shape, checked, stored, stored_pieces
 from liveshape.run.encoding import Encoder
 from liveshape.run.host import computed, tensors_in
 from liveshape.run.legal import CallCheck
 from liveshape.run.results import DeviceTensor, Staging, Transfer
 from liveshape.run.step_log import log_memory, log_read, log_submitted
+from liveshape.run.upload import stream
 from liveshape.run.weights import Weights, upload
 
 
@@ -88,6 +89,18 @@ class Executor:
         self._submitted = False  # whether this loop iteration submitted anything
         self._completed = False  # whether a call has completed since
         self._consistent = True  # whether no call was interrupted since
+
+    def restart(self) -> None:
+        """Set all state back to what it was before the first call: plans, and every tensor that calls change."""
+        self.ready()
+        self._reset()
+        for tensor in self.graph.persistent:
+            if tensor in self.plan.memory.storages and self.plan.memory.storages[tensor].block in self._own:
+                buffer = self.buffer_of(tensor)
+                if tensor.constant is None:
+                    self.device.write(buffer, 0, bytes(buffer.nbytes))
+                else:
+                    stream(self.device, buffer, stored_pieces(tensor, self.plan.limits.half))
 
     def _bytes(self, tensor: Tensor, shape: Shape) -> int:
         return storage_bytes(tensor.dtype, prod(shape), self.plan.limits.half)

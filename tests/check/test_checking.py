@@ -15,8 +15,9 @@ from liveshape.check.checking import FUSION, OPERATOR, PROGRAM, REPEATED, Check,
 from liveshape.check.differences import difference
 from liveshape.device.backends import open_device
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.graph import Graph
+from liveshape.graph import Graph, Tensor
 from liveshape.kernels import Variant
+from liveshape.ops import OPS
 from tests.support.chains import Chain
 
 ROWS, DEPTH, COLUMNS, GROUP = 19, 64, 24, 32
@@ -216,3 +217,38 @@ def test_a_damaged_case_is_refused(damage: str, tmp_path: Path) -> None:
         np.savez(path, case=np.frombuffer(data, np.uint8))
     with pytest.raises((FormatError, InputError)):
         Case.load(path)
+
+
+@pytest.mark.parametrize("first", [np.arange(4, dtype=np.float32), None], ids=["of the file", "zeros"])
+def test_every_call_begins_with_the_state_of_the_file(first: np.ndarray | None) -> None:
+    chain = Chain()
+    x = chain.input((4,))
+    state = chain.tensor((4,)) if first is None else chain.constant(first)
+    total = chain.node("aten.add.Tensor", x, state, 1, chain.tensor((4,)))
+    chain.node("liveshape.move", total, state)
+    device = open_device()
+    check = Check(chain.graph(total), device, device.limits)
+    for _ in range(3):
+        check.call([np.full(4, 7, np.float32)])
+    check.close()
+    assert check.found.right, check.found.divergences
+
+
+def test_a_case_keeps_constants_as_the_file_has_them(tmp_path: Path) -> None:
+    """bfloat16 is 16 bits in a file, and float32 in an array."""
+    bits = np.array([0x3F80, 0xC000, 0x4040], np.uint16)
+    x, out = Tensor("x", "bfloat16", (3,)), Tensor("out", "bfloat16", (3,))
+    weight = Tensor("weight", "bfloat16", (3,), constant=memoryview(bits.tobytes()))
+    node = OPS["aten.mul.Tensor"].bind(0, "mul", (x, weight, out))
+    Case(node, {x: np.ones(3, np.float32)}, {out: np.array([1, -2, 3], np.float32)}, 1e-4).save(tmp_path / "case.npz")
+    _, found = Case.load(tmp_path / "case.npz").replay(open_device())
+    assert found == {"out": None}
+
+
+def test_a_graph_without_tensors_has_a_tolerance() -> None:
+    chain = Chain()
+    number = chain.scalar(given=True)
+    graph = chain.graph(chain.node("add", number, 1, chain.scalar()))
+    check = Check(graph, open_device(), open_device().limits)
+    check.call([3])
+    assert check.found.right
