@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.check.meanings import MEANINGS
+from liveshape.check.meanings import ANY_WINS, MEANINGS
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Node, Tensor, Value
 from liveshape.run.arrays import numpy_dtype
@@ -58,6 +58,11 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
         if result is not None:
             made[value] = kept(result, value.dtype) if isinstance(value, Tensor) else result
     return made
+
+
+def is_open(node: Node, known: Mapping[Value, Any]) -> bool:
+    """Whether what a node writes is left open by these inputs, so that it may be something else at every call."""
+    return node.name in ANY_WINS and ANY_WINS[node.name](*arguments_of(node, known))
 
 
 def kept(array: Any, dtype: str) -> Any:

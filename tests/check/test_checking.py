@@ -13,6 +13,7 @@ import pytest
 from liveshape.check.cases import Case
 from liveshape.check.checking import FUSION, OPERATOR, PROGRAM, REPEATED, Check, Found
 from liveshape.check.differences import difference
+from liveshape.check.meanings import TWICE
 from liveshape.device.backends import open_device
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.graph import Graph, Tensor
@@ -252,3 +253,19 @@ def test_a_graph_without_tensors_has_a_tolerance() -> None:
     check = Check(graph, open_device(), open_device().limits)
     check.call([3])
     assert check.found.right
+
+
+@pytest.mark.parametrize(("indices", "compared"), [((0, 3, 2), True), ((0, 3, 0), False)], ids=["apart", "twice"])
+def test_one_place_that_is_written_twice_is_left_open(indices: tuple[int, ...], compared: bool) -> None:
+    chain = Chain()
+    x, index, values = chain.input((5, 4)), chain.input((3,), "int64"), chain.input((3, 4))
+    put = chain.node("aten.index_put.default", x, (index,), values, False, chain.tensor((5, 4)))
+    device = open_device()
+    check = Check(chain.graph(put), device, device.limits)
+    random = np.random.default_rng(0)
+    rows = [random.standard_normal(shape).astype(np.float32) for shape in ((5, 4), (3, 4))]
+    check.call([rows[0], np.array(indices), rows[1]])
+    check.close()
+    assert check.found.right
+    assert bool(check.found.checked) == compared
+    assert any(TWICE in why for why in check.found.unknown.values()) != compared
