@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -26,11 +27,25 @@ if _MANIFEST.is_file():
 # tests/graphs/conftest.py has more, tests/device/test_pipelines.py budgets of its own.
 pipelines.RECENT = 96
 
+# Megabytes of a worker from which on memory that was freed goes back to the system: of the kernels that software
+# drivers compile and drop, the C library keeps gigabytes.
+TRIMMED_ABOVE = 800
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
+
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Before workers start: the process that starts them comes here first."""
     if not hasattr(session.config, "workerinput"):
         recorded.seed()
+
+
+def pytest_runtest_logfinish() -> None:
+    """After every test."""
+    if _TRIM is None:
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    if pages * os.sysconf("SC_PAGE_SIZE") >> 20 > TRIMMED_ABOVE:
+        _TRIM(0)
 
 
 @pytest.fixture(autouse=True)

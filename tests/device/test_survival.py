@@ -161,7 +161,7 @@ def test_reading_can_be_awaited_while_other_tasks_run(raw: bool) -> None:
 
     for (got,), factor in zip(asyncio.run(main()), (1, 1, 2, 3, 4), strict=True):
         np.testing.assert_array_equal(got, 2 * X * factor)
-    assert ticks > 1
+    assert ticks > 1 or not doubling.device.adapter.software  # a GPU may be done before anybody waits
 
 
 @pytest.mark.parametrize("raw", [True, False])

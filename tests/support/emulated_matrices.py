@@ -76,7 +76,7 @@ _HALVES = (
 _HALF_FUNCTIONS = """
 fn half_bits(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
-    let sign = bits >> 16u & 0x8000u;
+    let sign = (bits >> 16u) & 0x8000u;
     let magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
         return sign | 0x7e00u;
@@ -87,21 +87,21 @@ fn half_bits(x: f32) -> u32 {
     if (magnitude < 0x38800000u) { // subnormal
         return sign | u32(round(abs(x) * 16777216.0));
     }
-    return sign | (magnitude - 0x37fff001u + (magnitude >> 13u & 1u)) >> 13u;
+    return sign | ((magnitude - 0x37fff001u + ((magnitude >> 13u) & 1u)) >> 13u);
 }
 
 fn half_value(bits: u32) -> f32 {
     let sign = (bits & 0x8000u) << 16u;
-    let exponent = bits >> 10u & 31u;
+    let exponent = (bits >> 10u) & 31u;
     let mantissa = bits & 1023u;
     if (exponent == 0u) {
         return bitcast<f32>(sign | bitcast<u32>(f32(mantissa) / 16777216.0));
     }
-    return bitcast<f32>(sign | select(exponent + 112u, 255u, exponent == 31u) << 23u | mantissa << 13u);
+    return bitcast<f32>(sign | (select(exponent + 112u, 255u, exponent == 31u) << 23u) | (mantissa << 13u));
 }
 
 fn packed_halves(pair: vec2<f32>) -> u32 {
-    return half_bits(pair.x) | half_bits(pair.y) << 16u;
+    return half_bits(pair.x) | (half_bits(pair.y) << 16u);
 }
 
 fn unpacked_halves(bits: u32) -> vec2<f32> {
