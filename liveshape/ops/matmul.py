@@ -15,6 +15,7 @@ from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import Halves, halves_of, matrix_product
 from liveshape.ops.operations import matrix
+from liveshape.ops.reduction import ALL_UNITS
 from liveshape.ops.registry import Number, Tensors, op
 from liveshape.ops.row_rules import multiplied, row_wise
 from liveshape.ops.shapes import broadcast_shapes, broadcast_strides, ceil_div
@@ -121,8 +122,8 @@ def routed_product(
         unit_threads = (64 if depth >= 1024 else 16) if transposed else 16
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
         yield kernels.rows(
-            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads, INNER=transposed,
-            VEC=vector, cooperative_units=units,
+            *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads,
+            ALTERNATING=1 if transposed else ALL_UNITS, VEC=vector, cooperative_units=units,
         )  # fmt: skip
         return
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1

@@ -32,8 +32,11 @@ ROWS_PER_THREAD = 8  # at most, of few
 GEMV_BYTES = 5120  # of workgroup memory that a GEMV needs beside a row that is staged there
 PREFETCH_WORDS = 4  # of the weight that a thread of a GEMV has in flight
 MAX_UNIT_THREADS = 256  # that reduce the depth of four columns of one row
+MIN_VECTOR_THREADS = 32  # and at least, where they load vectors and columns are many
 MIN_UNIT_THREADS, ROW_UNIT_THREADS = 16, 128  # and of several
 ENOUGH_THREADS = 1 << 17  # to fill a device
+# Units whose threads alternate: neighbours read the scales of neighbouring columns, and the row from fewer lines.
+ALTERNATING_UNITS = 2
 QUANT_GROUP = 32  # neighbours of a quantized row that share a scale, and the nibbles of a vector
 # Up to here the epilogue of a gated unit quantizes: with it large tiles take 8% longer than with one more dispatch.
 MAX_GATED_QUANTIZED_ROWS = 64
@@ -211,21 +214,29 @@ def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: 
     return (most,)
 
 
-def gemv_config(columns: int, depth: int, group: int, vectors: bool = False) -> dict[str, Any]:
-    """How threads reduce the depth of four columns of a row; `vectors` load 32 neighbours, with a scale or two."""
+def gemv_config(columns: int, depth: int, group: int, vectors: bool = False, nibbles: bool = False) -> dict[str, Any]:
+    """How threads reduce the depth of four columns of a row; `vectors` load 32 neighbours, with a scale or two.
+
+    Units alternate where these are `nibbles` of many threads, and have no more of them than fill a device; with bytes
+    that was measured to be slower.
+    """
     words = ceil_div(depth, 8)
     unit_threads = 1
     while unit_threads < MAX_UNIT_THREADS and unit_threads * PREFETCH_WORDS < words:
         unit_threads = unit_threads * 2
-    scaled = 8 if group % 8 == 0 else 1
+    scaled, units = 8 if group % 8 == 0 else 1, ceil_div(columns, 4)
     prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (4 * PREFETCH_WORDS) == 0
+    alternating = vectors and nibbles
+    while alternating and unit_threads > MIN_VECTOR_THREADS and unit_threads // 2 * units >= ENOUGH_THREADS:
+        unit_threads = unit_threads // 2
     return {
         "PREFETCHED": prefetched,
         "VECTOR_LOADS": vectors,
         "SCALE_SPAN": scaled,
         "UNIT_THREADS": unit_threads,
-        "cooperative_units": ceil_div(columns, 4),
+        "ALTERNATING": ALTERNATING_UNITS if alternating else 1,
+        "cooperative_units": units,
     }
 
 
@@ -278,7 +289,9 @@ def int8_few_rows_config(rows: int, columns: int, depth: int, quantizes: bool = 
     }
 
 
-def int8_gemv_config(columns: int, depth: int, quantized_units: int, limits: Limits) -> dict[str, Any]:
+def int8_gemv_config(
+    columns: int, depth: int, quantized_units: int, alternating: int, limits: Limits
+) -> dict[str, Any]:
     """How threads reduce the depth of four columns of one int8 row: as many as fill a device.
 
     The epilogue quantizes so many units in one workgroup, 0 where it does not quantize.
@@ -289,11 +302,12 @@ def int8_gemv_config(columns: int, depth: int, quantized_units: int, limits: Lim
         threads = 1 << min(limits.max_invocations, most).bit_length() - 1
         while threads > QUANTIZING_THREADS and threads // quantized_units * QUANT_GROUP > depth:
             threads = threads // 2
-        return {"UNIT_THREADS": max(threads // quantized_units, 1), "WG": threads, "cooperative_units": units}
+        unit_threads = max(threads // quantized_units, 1)
+        return {"UNIT_THREADS": unit_threads, "ALTERNATING": alternating, "WG": threads, "cooperative_units": units}
     most = QUANTIZING_UNIT_THREADS if quantized_units else MAX_UNIT_THREADS
     while unit_threads < most and unit_threads * units < ENOUGH_THREADS and unit_threads * 2 * QUANT_GROUP <= depth:
         unit_threads = unit_threads * 2
-    return {"UNIT_THREADS": unit_threads, "cooperative_units": units}
+    return {"UNIT_THREADS": unit_threads, "ALTERNATING": alternating, "cooperative_units": units}
 
 
 def _rows_per_thread(rows: int) -> int:

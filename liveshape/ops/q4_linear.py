@@ -23,6 +23,7 @@ from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.operations import packed_weight
 from liveshape.ops.q4_heuristics import (
+    ALTERNATING_UNITS,
     MIN_MATRIX_ROWS,
     QUANT_GROUP,
     few_rows_config,
@@ -304,11 +305,17 @@ class Q4Product(NamedTuple):
     def int8_loads(self) -> dict[str, Any]:
         return {"ASYMMETRIC": self.x.dtype == ASYMMETRIC_UINT8}
 
+    def int8_gemv(self) -> dict[str, Any]:
+        """How threads share one quantized row; units alternate where weights are more than nibbles and scales."""
+        _, columns, depth = self.sizes()
+        more = self.layer["MINIMA"] or self.layer["BITS"] == 8
+        alternating = ALTERNATING_UNITS if more and self.limits.has_many_threads else 1
+        return int8_gemv_config(columns, depth, self.quantized_units, alternating, self.limits)
+
 
 def _quantizing_gemv(product: Q4Product) -> Dispatch:
     """One row of floats, quantized by every workgroup in its prologue: a dispatch for that would take longer."""
-    _, columns, depth = product.sizes()
-    config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
+    config = product.int8_gemv()
     config["DEPTH_GROUPS"] = product.x.max_shape[-1] // QUANT_GROUP
     if product.norm is None:
         return product.dispatch(product.kernels.quantizing_gemv, **config)
@@ -322,7 +329,7 @@ def _int8_few_rows(product: Q4Product) -> Dispatch:
     if not is_gemv(rows, product.limits):
         config = int8_few_rows_config(rows, columns, depth, product.quantized_units > 0)
         return product.dispatch(product.kernels.int8_few_rows, **loads, **config)
-    config = int8_gemv_config(columns, depth, product.quantized_units, product.limits)
+    config = product.int8_gemv()
     if product.norm is None:
         return product.dispatch(product.kernels.int8_gemv, **loads, **config)
     return product.dispatch(product.kernels.normed_int8_gemv, **loads, **config, EPS=product.norm.eps)
@@ -340,7 +347,8 @@ def _few_rows(product: Q4Product) -> Dispatch:
     vectors = layer["column_bytes"] % 16 == 0 and (
         layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
     )
-    config = gemv_config(columns, depth, layer["GROUP"], vectors)
+    nibbles = layer["BITS"] == 4 and product.limits.has_many_threads
+    config = gemv_config(columns, depth, layer["GROUP"], vectors, nibbles)
     if product.norm is not None:
         row = staged_row_config(config, depth, product.limits)
         return product.dispatch(product.kernels.normed_gemv, **loads, **config, **row, EPS=product.norm.eps)

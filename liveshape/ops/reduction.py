@@ -19,6 +19,7 @@ REDUCE = Kernel.load("reduction/reduce")
 REDUCE_PAIRS = Kernel.load("reduction/reduce", ELEMENTS="complex")
 EXTREMUM = Kernel.load("reduction/extremum")
 MANY_UNITS = 16384  # that fill a device with a thread each
+ALL_UNITS = 1 << 20  # of a workgroup, whose threads alternate: see reduction/across_threads.wgsl
 SUM, MEAN, PRODUCT, ANY, ALL, VARIANCE = range(6)
 KINDS = {"float16": 0, "bfloat16": 0, "float32": 0, "float64": 0, "int32": 1, "int64": 1, "bool": 2}
 
@@ -32,7 +33,7 @@ def reduction_threads(units: int, count: int, inner: bool, limits: Limits) -> di
         unit_threads = 1
     else:
         unit_threads = 256 if inner and count > 512 else 16
-    return {"UNIT_THREADS": unit_threads, "INNER": inner, "cooperative_units": units}
+    return {"UNIT_THREADS": unit_threads, "ALTERNATING": 1 if inner else ALL_UNITS, "cooperative_units": units}
 
 
 def _layout(

@@ -37,7 +37,9 @@ def kernels_of(case: OpCase, device: Device) -> set[str]:
 def test_staged_row(name: str, device: Device) -> None:
     case = CASES[name]
     staged = device.limits.max_workgroup_bytes == 32768 or name in ("minima", "bytes")
-    assert any("staged" in label for label in kernels_of(case, device)) == staged
+    labels = kernels_of(case, device)
+    assert any("staged" in label for label in labels) == staged
+    assert any("ALTERNATING=2u" in label for label in labels) == name.startswith("minima")  # of nibbles
     sweep(case, device.limits, device, rounds=2)
 
 

@@ -72,5 +72,5 @@ fn main(
         mine = plus_group(mine, fetch(column, i), row, bitcast<vec4<f32>>(x[i * 3u + 2u]));
     }
     let total = reduce_unit(thread, mine);
-    store_unit(thread, unit, thread / COOPERATING, member == 0u, sums_of(total));
+    store_unit(thread, unit, unit_of(0u, thread), member == 0u, sums_of(total));
 }

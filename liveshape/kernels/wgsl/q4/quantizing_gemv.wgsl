@@ -136,5 +136,5 @@ fn main(
         mine = plus_bytes(mine, four, row, vec4<f32>(step, 8.0 * total, 0.0, 0.0));
     }
     let total = reduce_unit(thread, mine);
-    store_unit(thread, unit, thread / COOPERATING, member == 0u, total * factor);
+    store_unit(thread, unit, unit_of(0u, thread), member == 0u, total * factor);
 }

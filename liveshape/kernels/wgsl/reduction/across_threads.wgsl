@@ -1,20 +1,20 @@
 // Reduction over the threads that cooperate on one unit of work. The includer says what a `Total` is and how two
-// `combine`. Neighbouring threads are of one unit (INNER), or of neighbouring units, whichever reads neighbouring
+// `combine`. Neighbouring threads are of one unit, or of ALTERNATING neighbouring units, whichever reads neighbouring
 // memory. Partial results meet in workgroup memory, or by shuffles inside of a subgroup.
 #choice TOTAL: value, sums_and_squares
 override UNIT_THREADS: u32 = 1;
-override INNER: bool = true;
+override ALTERNATING: u32 = 1; // units whose threads alternate, at most those of a workgroup
 
 const COOPERATING: u32 = min(UNIT_THREADS, WG); // a device may clamp the workgroup below UNIT_THREADS
 const GROUP_UNITS: u32 = WG / COOPERATING;
-const STEP: u32 = select(GROUP_UNITS, 1u, INNER);
+const STEP: u32 = min(ALTERNATING, GROUP_UNITS); // from thread to thread of a unit
 
 fn member_of(thread: u32) -> u32 {
     return (thread / STEP) % COOPERATING;
 }
 
 fn unit_of(group: u32, thread: u32) -> u32 {
-    return group * GROUP_UNITS + select(thread % GROUP_UNITS, thread / COOPERATING, INNER);
+    return group * GROUP_UNITS + thread / (STEP * COOPERATING) * STEP + thread % STEP;
 }
 
 #if SUBGROUP
