@@ -42,7 +42,7 @@ def with_extensions(text: str) -> str:
     if _MATRICES.search(text):
         lines.append("enable chromium_experimental_subgroup_matrix;")
         # Subgroups load matrices at places that depend on their index, which Tint does not know to be theirs.
-        text = text.replace("enable f16;", "enable f16;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);", 1)
+        lines.append("diagnostic(off, chromium.subgroup_matrix_uniformity);")
     return "\n".join([*lines, text])
 
 

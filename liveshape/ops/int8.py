@@ -8,7 +8,7 @@ two differ only where a sum of floats falls on the other side of a half.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.errors import ShapeError, UnsupportedError
 from liveshape.graph import Limits
@@ -18,15 +18,31 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits
 from liveshape.ops.broadcasting import broadcast_layout
+from liveshape.ops.matrix_heuristics import byte_matrix_tiles
 from liveshape.ops.operations import matrix
 from liveshape.ops.registry import op
 from liveshape.ops.row_rules import elementwise, leading, row_wise
 from liveshape.ops.shapes import broadcast_shapes, ceil_div, merge_dims, strides_of
 
 INT8_ELEMENTWISE = Kernel.load("int8/elementwise")
-INT8_LINEAR = Kernel.load("int8/linear")
-INT8_LINEAR_FLOATS = Kernel.load("int8/linear", OUTPUT="float_output")
 INT8_WEIGHT = Kernel.load("int8/linear", OUTPUT="float_output", INPUT="float_input")
+
+
+class LinearKernels(NamedTuple):
+    """The kernels of a linear layer between integers: by threads, and by matrix units."""
+
+    threads: Kernel
+    matrices: Kernel
+
+    @classmethod
+    def load(cls, output: str) -> LinearKernels:
+        """Example: `LinearKernels.load("int8_output")`."""
+        matrices = Kernel.load("int8/matrix_tiles", FACTORS="bytes", OUTPUT=output)
+        return cls(Kernel.load("int8/linear", OUTPUT=output), matrices)
+
+
+INT8_LINEAR = LinearKernels.load("int8_output")
+INT8_LINEAR_FLOATS = LinearKernels.load("float_output")
 
 DEEPEST = (1 << 31) // (255 * 128)  # that an i32 accumulator surely holds
 FEW_UNITS = 4096  # below this a device is better filled by sharing the depth
@@ -134,9 +150,9 @@ def q8ta_linear(
 ) -> Steps:
     tensors = _operands(x, weight, weight_sums, weight_scales, bias)
     limits: Limits = yield GetLimits()
-    yield INT8_LINEAR(
-        out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0 / output_scale,
-        zero=output_zero_point, BIAS=bias is not None, RELU=is_relu(activation), **_product(x, weight, out, limits),
+    yield _integer_product(
+        INT8_LINEAR, out, tensors, limits, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0 / output_scale,
+        zero=output_zero_point, BIAS=bias is not None, RELU=is_relu(activation),
     )  # fmt: skip
 
 
@@ -153,9 +169,9 @@ def linear_q8ta_q8csw(
 ) -> Steps:
     tensors = _operands(x, weight, weight_sums, weight_scales, bias)
     limits: Limits = yield GetLimits()
-    yield INT8_LINEAR_FLOATS(
-        out, *tensors, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0, zero=0, BIAS=bias is not None,
-        **_product(x, weight, out, limits),
+    yield _integer_product(
+        INT8_LINEAR_FLOATS, out, tensors, limits, x_zero=input_zero_point, x_scale=input_scale, inverse=1.0, zero=0,
+        BIAS=bias is not None,
     )  # fmt: skip
 
 
@@ -164,9 +180,8 @@ def weight_int8pack_mm(x: LiveTensor, weight: LiveTensor, scales: LiveTensor, ou
     """x @ (weight * scales).T, where x stays what it is."""
     check_columns(weight.shape[0], scales)
     limits: Limits = yield GetLimits()
-    yield INT8_WEIGHT(
-        out, x, weight, scales, VEC=4 if x.shape[-1] % 4 == 0 else 1, **_product(x, weight, out, limits)
-    )  # fmt: skip
+    sizes = _sizes(x, weight, out)
+    yield INT8_WEIGHT(out, x, weight, scales, VEC=4 if x.shape[-1] % 4 == 0 else 1, **_threads(*sizes, limits))
 
 
 def _operands(
@@ -181,14 +196,31 @@ def _operands(
     return x, weight, sums, scales, scales if bias is None else bias
 
 
-def _product(x: LiveTensor, weight: LiveTensor, out: LiveTensor, limits: Limits) -> dict[str, Any]:
-    """Set the output's shape; how threads reduce the product."""
+def _integer_product(
+    kernels: LinearKernels, out: LiveTensor, tensors: tuple[LiveTensor, ...], limits: Limits, **values: Any
+) -> Dispatch:
+    """A layer by matrix units where that gains, else by threads: sums are exact, and so the same."""
+    x, weight = tensors[:2]
+    rows, columns, depth = _sizes(x, weight, out)
+    tiles = byte_matrix_tiles(rows, columns, depth, limits)
+    if tiles is None:
+        return kernels.threads(out, *tensors, **values, **_threads(rows, columns, depth, limits))
+    sizes = {"batch": 1, "rows": rows, "columns": columns, "depth": depth, "splits": 1}
+    return kernels.matrices(out, *tensors, **values, **sizes, **tiles)
+
+
+def _sizes(x: LiveTensor, weight: LiveTensor, out: LiveTensor) -> tuple[int, int, int]:
+    """Rows, columns and depth of a product, whose output's shape is set."""
     *lead, depth = x.shape
     columns = weight.shape[0]
     if weight.rank != 2 or weight.shape[1] != depth:
         raise ShapeError(f"a product of shapes {x.shape} and {weight.shape} transposed does not exist")
     out.shape = (*lead, columns)
-    rows = prod(lead)
+    return prod(lead), columns, depth
+
+
+def _threads(rows: int, columns: int, depth: int, limits: Limits) -> dict[str, Any]:
+    """How threads reduce the product."""
     aligned = columns % 4 == 0
     thread_rows = 4 if aligned and (rows > 1 or limits.one_order) else 1
     units = ceil_div(rows, thread_rows) * (columns // 4) if aligned else ceil_div(rows * columns, 4)

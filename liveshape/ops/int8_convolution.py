@@ -10,12 +10,14 @@ from collections.abc import Generator
 from typing import Any
 
 from liveshape.errors import ShapeError, UnsupportedError
+from liveshape.graph import Limits
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.int8 import check_columns, check_depth, is_relu
+from liveshape.ops.matrix_heuristics import VECTOR_BYTES, byte_matrix_tiles
 from liveshape.ops.movement import permute_copy
 from liveshape.ops.operations import convolved, convolved_transposed
 from liveshape.ops.registry import Ints, op
@@ -24,11 +26,12 @@ from liveshape.ops.shapes import ceil_div
 from liveshape.ops.windows import check_windows, convolved_size, transposed_size
 
 INT8_CONVOLUTION = Kernel.load("int8/convolution")
+INT8_MATRIX_CONVOLUTION = Kernel.load("int8/matrix_convolution", FACTORS="bytes")
 INT8_DEPTHWISE = Kernel.load("int8/convolution", CHANNELWISE="depthwise")
 
 CHANNELS_LAST = (0, 2, 3, 1)
 
-Steps = Generator[Dispatch | Scratch, Any, None]
+Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
 
 
 @op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default", rows=first_axis("x"), product=Product(convolved))
@@ -153,6 +156,14 @@ def _over_channels(
     channels_last: LiveTensor = yield Scratch("int8", tuple(x.max_shape[axis] for axis in CHANNELS_LAST))
     yield from permute_copy(x, CHANNELS_LAST, channels_last)
     pixels = prod(out.shape[2:])
+    tensors = (out, channels_last, weight, sums, scales, scales if bias is None else bias)
+    extents: dict[str, Any] = {"size": x.shape[2:], "out_size": out.shape[2:], "pitch": pitch, "scale_period": period}
+    limits: Limits = yield GetLimits()
+    tiles = byte_matrix_tiles(out_channels, images * pixels, depth, limits)
+    if tiles is not None and groups == 1 and not repeated and _has_vectors(channels, pitch, pixels):
+        sizes = {"batch": 1, "rows": out_channels, "columns": images * pixels, "channels": channels, "splits": 1}
+        yield INT8_MATRIX_CONVOLUTION(*tensors, **sizes, **extents, **tiles, **values)
+        return
     # Four channels of four pixels use each word four times; the pixels must be one word, the channels of one group.
     thread_channels = 4 if pixels % 4 == 0 and out_channels > 1 and (groups == 1 or group_out_channels % 4 == 0) else 1
     units = (
@@ -161,12 +172,15 @@ def _over_channels(
         else ceil_div(out.numel, 4)
     )
     yield INT8_CONVOLUTION(
-        out, channels_last, weight, sums, scales, scales if bias is None else bias, count=units, elements=out.numel,
-        channels=channels, out_channels=out_channels, group_channels=group_channels,
-        group_out_channels=group_out_channels, scale_period=period, pitch=pitch, size=x.shape[2:],
-        out_size=out.shape[2:], CHANNELS=thread_channels, ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0,
-        threads=units, **values,
+        *tensors, count=units, elements=out.numel, channels=channels, out_channels=out_channels,
+        group_channels=group_channels, group_out_channels=group_out_channels, CHANNELS=thread_channels,
+        ALIGNED=group_channels % 4 == 0 and pitch % 4 == 0, threads=units, **extents, **values,
     )  # fmt: skip
+
+
+def _has_vectors(channels: int, pitch: int, pixels: int) -> bool:
+    """Whether matrix units can load x and the weight in whole vectors, and four pixels are a word of the output."""
+    return channels % VECTOR_BYTES == 0 and pitch % VECTOR_BYTES == 0 and pixels % 4 == 0
 
 
 def _convolved(x: LiveTensor, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:

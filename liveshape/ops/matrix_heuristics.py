@@ -1,4 +1,4 @@
-"""Heuristics of products of halves by matrix units: which matrices, in tiles of which size, and split-K."""
+"""Heuristics of products by matrix units, of halves or bytes: which matrices, in tiles of which size, and split-K."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from liveshape.ops.shapes import ceil_div
 
 MULTIPROCESSORS = 132  # of the H200, which all of this was measured on
 MATRIX_SIZES = (8, 16)  # of the matrices that blocks of a subgroup are made of
+VECTOR_BYTES = 16  # that threads stage at once: matrices have whole ones of the depth
+ITEM_BYTES = {"float16": 2, "int8": 1}
 MATRIX_THREADS, MATRIX_SUBGROUPS = 128, 4  # of a workgroup, at most
 MATRIX_TILE_BYTES = 24576  # of workgroup memory: two factors of 128 by 32 halves, padded, and a matrix a subgroup
 LARGE_TILE, SMALL_TILE, LOW_TILE = 128, 64, 32  # rows; columns, too, but for low tiles, which are 64 wide
@@ -26,7 +28,7 @@ MAX_MATRIX_SUMS = 2 * MULTIPROCESSORS * SMALL_TILE * SMALL_TILE  # partial sums 
 
 
 def matrix_shape(limits: Limits, dtype: str = "float32") -> MatrixShape | None:
-    """The matrices that products of a dtype take as halves, where the device has such and the user permits rounding.
+    """The matrices that products of a dtype take, floats as halves, where a device has such and the user permits it.
 
     >>> matrix_shape(Limits()) is None
     True
@@ -34,9 +36,10 @@ def matrix_shape(limits: Limits, dtype: str = "float32") -> MatrixShape | None:
     fits = matrix_subgroups(limits) > 0 and limits.max_workgroup_bytes >= MATRIX_TILE_BYTES
     if limits.one_order or not fits:
         return None
-    halves = (each for each in limits.matrices_of(dtype) if each.input == "float16")
-    square = (each for each in halves if each.m == each.n == each.k in MATRIX_SIZES)
-    return max(square, key=lambda each: each.m, default=None)
+    taken = (each for each in limits.matrices_of(dtype) if each.input in ITEM_BYTES)
+    square = (each for each in taken if each.m == each.n in MATRIX_SIZES)
+    whole = (each for each in square if each.k * ITEM_BYTES[each.input] % VECTOR_BYTES == 0)
+    return max(whole, key=lambda each: (each.m, -each.k), default=None)
 
 
 def matrix_lanes(limits: Limits) -> int:
@@ -65,21 +68,29 @@ def matrix_threads(limits: Limits) -> int:
 
 
 def matrix_tiles(
-    rows: int, columns: int, depth: int, limits: Limits, *, batch: int = 1, deep_step: bool, max_splits: int
+    rows: int,
+    columns: int,
+    depth: int,
+    limits: Limits,
+    *,
+    batch: int = 1,
+    deep_step: bool,
+    max_splits: int,
+    dtype: str = "float16",
 ) -> tuple[dict[str, Any], int]:
     """Tiles of matrix units, and split-K: 128 by 128 where they fill the device, else 64 by 64 or 32 by 64.
 
-    Small tiles may stage a `deep_step` of the depth at a time.
+    Small tiles may stage a `deep_step` of the depth at a time; of bytes a step has twice as much.
     """
     many = limits.has_many_threads  # else a compiler for CPUs takes minutes over the text of larger tiles and steps
     large = batch * ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
     if many and rows > SMALL_TILE and large >= 2 * MULTIPROCESSORS:
-        return tile_constants(LARGE_TILE, LARGE_TILE, MATRIX_STEP, limits) | {"groups": large}, 1
+        return tile_constants(LARGE_TILE, LARGE_TILE, MATRIX_STEP, limits, dtype) | {"groups": large}, 1
     down = SMALL_TILE if rows > LOW_TILE else LOW_TILE
     tiles, splits = batch * ceil_div(rows, down) * ceil_div(columns, SMALL_TILE), 1
     if tiles < MULTIPROCESSORS:
         splits = max(1, min(max_splits, 2 * MULTIPROCESSORS // tiles, depth // MATRIX_SPLIT_DEPTH))
-    constants = tile_constants(down, SMALL_TILE, DEEP_STEP if many and deep_step else MATRIX_STEP, limits)
+    constants = tile_constants(down, SMALL_TILE, DEEP_STEP if many and deep_step else MATRIX_STEP, limits, dtype)
     return constants | {"groups": tiles}, splits
 
 
@@ -101,6 +112,16 @@ def gains_by_matrices(batch: int, rows: int, columns: int, depth: int) -> bool:
     return _below(batch) * _below(rows) * _below(columns) * _below(depth) >= MIN_MATRIX_PRODUCTS
 
 
+def byte_matrix_tiles(rows: int, columns: int, depth: int, limits: Limits) -> dict[str, Any] | None:
+    """Tiles of a product of bytes; None where it takes none: too small, or no whole vectors, or no such matrices."""
+    aligned = columns % 4 == 0 and depth % VECTOR_BYTES == 0
+    if not (aligned and gains_by_matrices(1, rows, columns, depth) and matrix_shape(limits, "int8")):
+        return None
+    deep = depth > 2 * MATRIX_STEP
+    tiles, _ = matrix_tiles(rows, columns, depth, limits, deep_step=deep, max_splits=1, dtype="int8")
+    return tiles
+
+
 def halving_threads(limits: Limits) -> int:
     """Threads of a workgroup that makes halves of floats, a power of two."""
     return 1 << min(limits.max_invocations, HALVES_THREADS).bit_length() - 1
@@ -111,10 +132,14 @@ def _below(size: int) -> int:
     return 1 << (size - 1).bit_length() >> 1 if size > 1 else size
 
 
-def tile_constants(down: int, across: int, step: int, limits: Limits) -> dict[str, Any]:
-    """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time."""
-    shape = matrix_shape(limits, "float16")
+def tile_constants(down: int, across: int, step: int, limits: Limits, dtype: str = "float16") -> dict[str, Any]:
+    """The constants of common/matrix_tiles.wgsl for tiles of so many rows and columns, and of the depth at a time.
+
+    A `step` counts halves: of bytes it has twice as many.
+    """
+    shape = matrix_shape(limits, dtype)
     assert shape is not None
+    step_bytes = step * ITEM_BYTES["float16"]
     lanes, subgroups = matrix_lanes(limits), matrix_subgroups(limits)
     threads, subgroups_down = matrix_threads(limits), min(subgroups, 2) if down > LOW_TILE else 1
     return {
@@ -126,7 +151,7 @@ def tile_constants(down: int, across: int, step: int, limits: Limits) -> dict[st
         "SUBGROUPS_DOWN": subgroups_down,
         "BLOCKS_DOWN": down // subgroups_down // shape.m,
         "BLOCKS_ACROSS": across // (subgroups // subgroups_down) // shape.n,
-        "BLOCKS_DEEP": step // shape.k,
-        "ROW_LOADS": down * step // 8 // threads,
-        "COLUMN_LOADS": across * step // 8 // threads,
+        "BLOCKS_DEEP": step_bytes // ITEM_BYTES[dtype] // shape.k,
+        "ROW_LOADS": down * step_bytes // VECTOR_BYTES // threads,
+        "COLUMN_LOADS": across * step_bytes // VECTOR_BYTES // threads,
     }

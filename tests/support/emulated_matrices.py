@@ -15,7 +15,7 @@ from liveshape.graph import Limits
 from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
 
-MATRIX = MatrixShape("float16", "float32", 16, 16, 16)
+MATRICES = (MatrixShape("float16", "float32", 16, 16, 16), MatrixShape("int8", "int32", 16, 16, 32))
 _ALIASES = re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix_\w+<[^;]*>;$", re.MULTILINE)
 _CALLS = (
     (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&row_tile,"), "Left("),
@@ -28,7 +28,7 @@ _CALLS = (
 _FUNCTIONS = """
 struct Left { offset: u32, pitch: u32 }
 struct Right { offset: u32, pitch: u32 }
-struct Sum { own: array<f32, MATRIX_SIZE / LANES> }
+struct Sum { own: array<Total, MATRIX_SIZE / LANES> }
 var<private> own_lane: u32;
 
 // Compilers do not know that it is its argument, and unroll nothing.
@@ -36,23 +36,14 @@ fn count_of(count: u32) -> u32 {
     return count + (params.rows >> 31u);
 }
 
-fn pair_product(left: u32, right: u32) -> f32 {
-    return dot(unpack2x16float(left), unpack2x16float(right));
-}
-
-fn eight_product(left: vec4<u32>, right: vec4<u32>) -> f32 {
-    return pair_product(left.x, right.x) + pair_product(left.y, right.y) + pair_product(left.z, right.z)
-        + pair_product(left.w, right.w);
-}
-
 fn multiplied(left: Left, right: Right, before: Sum) -> Sum {
     var found = before;
     for (var i = 0u; i < count_of(MATRIX_SIZE / LANES); i++) {
         let row = left.offset + (i * LANES + own_lane) / MATRIX_COLUMNS * left.pitch;
         let column = right.offset + (i * LANES + own_lane) % MATRIX_COLUMNS * right.pitch;
-        // Eight at a time: old software drivers end loops after 65,535 turns.
-        for (var k = 0u; k < count_of(MATRIX_DEPTH / 8u); k++) {
-            found.own[i] += eight_product(row_tile[row + k], column_tile[column + k]);
+        // A vector at a time: old software drivers end loops after 65,535 turns.
+        for (var k = 0u; k < count_of(MATRIX_DEPTH / PER_VECTOR); k++) {
+            found.own[i] += vector_product(row_tile[row + k], column_tile[column + k]);
         }
     }
     return found;
@@ -67,6 +58,22 @@ fn stored(offset: u32, given: Sum, pitch: u32) {
 }
 """
 
+_HALF_PRODUCT = """
+fn pair_product(left: u32, right: u32) -> f32 {
+    return dot(unpack2x16float(left), unpack2x16float(right));
+}
+
+fn vector_product(left: vec4<u32>, right: vec4<u32>) -> f32 {
+    return pair_product(left.x, right.x) + pair_product(left.y, right.y) + pair_product(left.z, right.z)
+        + pair_product(left.w, right.w);
+}
+"""
+_BYTE_PRODUCT = """
+fn vector_product(left: vec4<u32>, right: vec4<u32>) -> i32 {
+    return dot4I8Packed(left.x, right.x) + dot4I8Packed(left.y, right.y)
+        + dot4I8Packed(left.z, right.z) + dot4I8Packed(left.w, right.w);
+}
+"""
 
 # Not every adapter packs halves, which no GPU with matrix units lacks.
 _HALVES = (
@@ -125,7 +132,8 @@ def _with_bits(text: str) -> str:
 def _with_arrays(text: str) -> str:
     if not _ALIASES.search(text):
         return text
-    text = _ALIASES.sub("", text).removeprefix("enable f16;\n") + _FUNCTIONS
+    product = _BYTE_PRODUCT if "alias Total = i32;" in text else _HALF_PRODUCT
+    text = _ALIASES.sub("", text).removeprefix("enable f16;\n") + _FUNCTIONS + product
     for call, function in _CALLS:
         text = call.sub(function, text)
     return text
@@ -135,4 +143,4 @@ def emulate(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Limits:
     """Compile emulated texts from now on; returns the limits with such matrices, and halves permitted."""
     source = Variant.source.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(Variant, "source", property(lambda variant: emulated(source(variant))))
-    return replace(limits, matrices=(MATRIX,), half_inputs=True)
+    return replace(limits, matrices=MATRICES, half_inputs=True)

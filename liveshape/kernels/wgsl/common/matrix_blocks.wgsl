@@ -1,7 +1,9 @@
-// What workgroups have that multiply halves by matrix units, summed in floats: a tile of both factors, a step of the depth
-// at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the tiles, with
-// common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and common/matrix_store.wgsl
-// behind it, and says what becomes of the sums of four columns of a row (store_sums), of which the first exists.
+// What workgroups have that multiply by matrix units, halves summed in floats or bytes in integers: a tile of both factors,
+// a step of the depth at a time, of which each subgroup sums BLOCKS_DOWN by BLOCKS_ACROSS matrices. A kernel stages the
+// tiles, with common/matrix_sums.wgsl before its loop over the depth, common/matrix_step.wgsl in it and
+// common/matrix_store.wgsl behind it, and says what becomes of the sums of four columns of a row (store_sums), of which
+// the first exists.
+#choice FACTORS: halves, bytes
 override LANES: u32 = 32; // of a subgroup
 override MATRIX_ROWS: u32 = 16;
 override MATRIX_COLUMNS: u32 = 16;
@@ -10,7 +12,7 @@ override SUBGROUPS_DOWN: u32 = 2; // of the workgroup
 override BLOCKS_DOWN: u32 = 4; // matrices of a subgroup
 override BLOCKS_ACROSS: u32 = 4;
 override BLOCKS_DEEP: u32 = 2; // of a step of the depth
-override ROW_LOADS: u32 = 4; // vectors of eight halves that a thread stages in a step
+override ROW_LOADS: u32 = 4; // vectors of 16 bytes that a thread stages in a step
 override COLUMN_LOADS: u32 = 4;
 
 const SUBGROUPS_ACROSS: u32 = WG / LANES / SUBGROUPS_DOWN;
@@ -19,17 +21,28 @@ const OWN_COLUMNS: u32 = BLOCKS_ACROSS * MATRIX_COLUMNS;
 const TILE_ROWS: u32 = SUBGROUPS_DOWN * OWN_ROWS;
 const TILE_COLUMNS: u32 = SUBGROUPS_ACROSS * OWN_COLUMNS;
 const STEP: u32 = BLOCKS_DEEP * MATRIX_DEPTH;
-const EIGHTS: u32 = STEP / 8; // a divisor of WG: a thread stages the same one of every row and column
-const PITCH: u32 = EIGHTS + 1; // one more, so that rows begin in different banks
+const STEP_VECTORS: u32 = STEP / PER_VECTOR; // a divisor of WG: a thread stages the same one of every row and column
+const PITCH: u32 = STEP_VECTORS + 1; // one more, so that rows begin in different banks
 const MATRIX_SIZE: u32 = MATRIX_ROWS * MATRIX_COLUMNS;
+
+#if FACTORS == bytes
+const PER_VECTOR: u32 = 16; // neighbours of the depth
+
+alias Left = subgroup_matrix_left<i8, MATRIX_DEPTH, MATRIX_ROWS>;
+alias Right = subgroup_matrix_right<i8, MATRIX_COLUMNS, MATRIX_DEPTH>;
+alias Total = i32;
+#else
+const PER_VECTOR: u32 = 8;
 
 alias Left = subgroup_matrix_left<f16, MATRIX_DEPTH, MATRIX_ROWS>;
 alias Right = subgroup_matrix_right<f16, MATRIX_COLUMNS, MATRIX_DEPTH>;
-alias Sum = subgroup_matrix_result<f32, MATRIX_COLUMNS, MATRIX_ROWS>;
+alias Total = f32;
+#endif
+alias Sum = subgroup_matrix_result<Total, MATRIX_COLUMNS, MATRIX_ROWS>;
 
 var<workgroup> row_tile: array<vec4<u32>, TILE_ROWS * PITCH>;
 var<workgroup> column_tile: array<vec4<u32>, TILE_COLUMNS * PITCH>;
-var<workgroup> sums: array<f32, WG / LANES * MATRIX_SIZE>;
+var<workgroup> sums: array<Total, WG / LANES * MATRIX_SIZE>;
 
 // The epilogue of the matrix that a subgroup has stored.
 fn store_matrix(lane: u32, place: u32, first_row: u32, first_column: u32) {
@@ -39,7 +52,7 @@ fn store_matrix(lane: u32, place: u32, first_row: u32, first_column: u32) {
         let column = first_column + four % (MATRIX_COLUMNS / 4u) * 4u;
         let at = place * MATRIX_SIZE + four * 4u;
         if (row < params.rows && column < params.columns) {
-            store_sums(row, column, vec4<f32>(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]));
+            store_sums(row, column, vec4<Total>(sums[at], sums[at + 1u], sums[at + 2u], sums[at + 3u]));
         }
     }
     workgroupBarrier();

@@ -10,7 +10,7 @@ fn main(
 ) {
     let row_tiles = (params.rows + TILE_ROWS - 1u) / TILE_ROWS;
     let tiles = row_tiles * ((params.columns + TILE_COLUMNS - 1u) / TILE_COLUMNS);
-    let steps = (depth_eights() + EIGHTS - 1u) / EIGHTS;
+    let steps = (depth_vectors() + STEP_VECTORS - 1u) / STEP_VECTORS;
     let share = (steps + params.splits - 1u) / params.splits;
     // Tiles of one band of columns are neighbours, so that its part of the right factor stays in the cache.
     let i = group_index(group, grid);

@@ -1,24 +1,25 @@
-// GEMM of lines of halves by matrix units: see common/matrix_blocks.wgsl. The next step is prefetched to registers.
+// GEMM of lines of halves or bytes by matrix units: see common/matrix_blocks.wgsl. The next step is prefetched to
+// registers.
 //
-// Who includes this says where the halves lie, eight neighbours of the depth at a time: row_start and column_start of a
-// row and a column, depth_at of the i-th eight of the depth, row_eight and column_eight of both.
+// Who includes this says where these lie, a vector of neighbours of the depth at a time: row_start and column_start of a
+// row and a column, depth_at of the i-th vector of the depth, row_vector and column_vector of both.
 #include common/matrix_blocks
 
 fn staged(load: u32) -> u32 {
-    return load / EIGHTS * PITCH + load % EIGHTS;
+    return load / STEP_VECTORS * PITCH + load % STEP_VECTORS;
 }
 
 // The tile from a row and a column on, and its steps of the depth: a split may have none.
 fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last_step: u32) {
 #include common/matrix_sums
-    let first = depth_at(min(first_step, last_step - 1u) * EIGHTS + thread % EIGHTS);
+    let first = depth_at(min(first_step, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
 #unroll i < ROW_LOADS
-    let row_start_$i = row_start(min(first_row + (thread + $iu * WG) / EIGHTS, params.rows - 1u));
-    var next_row_$i = row_eight(row_start_$i, first);
+    let row_start_$i = row_start(min(first_row + (thread + $iu * WG) / STEP_VECTORS, params.rows - 1u));
+    var next_row_$i = row_vector(row_start_$i, first);
 #endunroll
 #unroll i < COLUMN_LOADS
-    let column_start_$i = column_start(min(first_column + (thread + $iu * WG) / EIGHTS, params.columns - 1u));
-    var next_column_$i = column_eight(column_start_$i, first);
+    let column_start_$i = column_start(min(first_column + (thread + $iu * WG) / STEP_VECTORS, params.columns - 1u));
+    var next_column_$i = column_vector(column_start_$i, first);
 #endunroll
     for (var step = first_step; step < last_step; step++) {
 #unroll i < ROW_LOADS
@@ -28,12 +29,12 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
         column_tile[staged(thread + $iu * WG)] = next_column_$i;
 #endunroll
         workgroupBarrier();
-        let ahead = depth_at(min(step + 1u, last_step - 1u) * EIGHTS + thread % EIGHTS);
+        let ahead = depth_at(min(step + 1u, last_step - 1u) * STEP_VECTORS + thread % STEP_VECTORS);
 #unroll i < ROW_LOADS
-        next_row_$i = row_eight(row_start_$i, ahead);
+        next_row_$i = row_vector(row_start_$i, ahead);
 #endunroll
 #unroll i < COLUMN_LOADS
-        next_column_$i = column_eight(column_start_$i, ahead);
+        next_column_$i = column_vector(column_start_$i, ahead);
 #endunroll
 #include common/matrix_step
         workgroupBarrier();

@@ -50,7 +50,7 @@ fn tap_eights() -> u32 {
     return (params.channels + 7u) / 8u;
 }
 
-fn depth_eights() -> u32 {
+fn depth_vectors() -> u32 {
     return params.kernel.w * tap_eights();
 }
 
@@ -62,7 +62,7 @@ fn depth_at(eight: u32) -> Depth {
 }
 
 fn row_start(row: u32) -> u32 {
-    return row * depth_eights();
+    return row * depth_vectors();
 }
 
 fn column_start(column: u32) -> Window {
@@ -72,17 +72,17 @@ fn column_start(column: u32) -> Window {
     return Window(vec3<i32>(pixel * params.stride.xyz) - vec3<i32>(params.padding.xyz), along / params.outputs.x);
 }
 
-fn row_eight(start: u32, depth: Depth) -> vec4<u32> {
-    if (depth.eight >= depth_eights()) {
+fn row_vector(start: u32, depth: Depth) -> vec4<u32> {
+    if (depth.eight >= depth_vectors()) {
         return vec4<u32>();
     }
     return weight[start + depth.eight];
 }
 
-fn column_eight(window: Window, depth: Depth) -> vec4<u32> {
+fn column_vector(window: Window, depth: Depth) -> vec4<u32> {
     // A negative index is a very large one.
     let at = vec3<u32>(window.first + depth.tap);
-    if (depth.eight >= depth_eights() || any(at >= params.extents.xyz)) {
+    if (depth.eight >= depth_vectors() || any(at >= params.extents.xyz)) {
         return vec4<u32>();
     }
     let pixel = ((window.image * params.extents.x + at.x) * params.extents.y + at.y) * params.extents.z + at.z;

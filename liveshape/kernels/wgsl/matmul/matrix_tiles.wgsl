@@ -23,7 +23,7 @@ struct Params {
 #include common/matrix_tiles
 #include common/matrix_grid
 
-fn depth_eights() -> u32 {
+fn depth_vectors() -> u32 {
     return (params.depth + 7u) / 8u;
 }
 
@@ -40,22 +40,22 @@ fn depth_at(eight: u32) -> u32 {
 }
 
 fn row_start(row: u32) -> u32 {
-    return row_line(row) * depth_eights();
+    return row_line(row) * depth_vectors();
 }
 
 fn column_start(column: u32) -> u32 {
-    return column_line(column) * depth_eights();
+    return column_line(column) * depth_vectors();
 }
 
-fn row_eight(start: u32, eight: u32) -> vec4<u32> {
-    if (eight >= depth_eights()) {
+fn row_vector(start: u32, eight: u32) -> vec4<u32> {
+    if (eight >= depth_vectors()) {
         return vec4<u32>();
     }
     return x[start + eight];
 }
 
-fn column_eight(start: u32, eight: u32) -> vec4<u32> {
-    if (eight >= depth_eights()) {
+fn column_vector(start: u32, eight: u32) -> vec4<u32> {
+    if (eight >= depth_vectors()) {
         return vec4<u32>();
     }
     return weight[start + eight];

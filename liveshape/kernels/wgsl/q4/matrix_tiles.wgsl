@@ -32,13 +32,13 @@ var<workgroup> largest_of: array<f32, WG>;
 // Where the vector lies that a thread stages at first, of `run` rows of a block. A split may have no step at all.
 fn first_load(load: u32, run: u32, first: u32, count: u32, first_step: u32) -> u32 {
     let step = min(first_step, params.depth / STEP - 1u);
-    let block = min((first + load / (run * EIGHTS) * run) / BLOCK_ROWS, (count - 1u) / BLOCK_ROWS);
-    let eight = block * (params.depth / 8u) + step * EIGHTS + load % (run * EIGHTS) / run;
+    let block = min((first + load / (run * STEP_VECTORS) * run) / BLOCK_ROWS, (count - 1u) / BLOCK_ROWS);
+    let eight = block * (params.depth / 8u) + step * STEP_VECTORS + load % (run * STEP_VECTORS) / run;
     return eight * BLOCK_ROWS + first % BLOCK_ROWS + load % run;
 }
 
 fn staged(load: u32, run: u32) -> u32 {
-    return (load / (run * EIGHTS) * run + load % run) * PITCH + load % (run * EIGHTS) / run;
+    return (load / (run * STEP_VECTORS) * run + load % run) * PITCH + load % (run * STEP_VECTORS) / run;
 }
 
 fn row_factor(row: u32) -> f32 {
@@ -129,7 +129,7 @@ fn compute(thread: u32, first_row: u32, first_column: u32, first_step: u32, last
 #endif
 #endunroll
         workgroupBarrier();
-        let ahead = select(0u, EIGHTS * BLOCK_ROWS, step + 1u < last_step);
+        let ahead = select(0u, STEP_VECTORS * BLOCK_ROWS, step + 1u < last_step);
 #unroll i < ROW_LOADS
         row_load_$i += ahead;
         next_row_$i = x[row_load_$i];
