@@ -60,6 +60,14 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
     return made
 
 
+def is_random(node: Node) -> bool:
+    """Whether an operator draws its results, or leaves them open.
+
+    Example: `is_random(graph.nodes[3])`.
+    """
+    return any(part in node.name for part in _RANDOM)
+
+
 def is_open(node: Node, known: Mapping[Value, Any]) -> bool:
     """Whether what a node writes is left open by these inputs, so that it may be something else at every call."""
     return node.name in ANY_WINS and ANY_WINS[node.name](*arguments_of(node, known))
@@ -79,7 +87,7 @@ def kept(array: Any, dtype: str) -> Any:
 def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
     name = node.name
     try:
-        if any(part in name for part in _RANDOM):
+        if is_random(node):
             raise NoReference("nobody can foresee its results")
         if name in MEANINGS:
             return MEANINGS[name](*arguments)

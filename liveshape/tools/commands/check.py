@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from liveshape.check.cases import Case
-from liveshape.check.checking import Check, Divergence, Found
+from liveshape.check.checking import Check
+from liveshape.check.findings import Divergence, Found
 from liveshape.check.differences import TOLERANCE
 from liveshape.check.live_shapes import parse_sizes, shapes_of_calls
 from liveshape.device.backends import open_device
