@@ -74,6 +74,7 @@ class Check:
         self._wrong: set[str] = set()  # nodes that are named already
         self._reached: set[int] = set()
         self._open = False  # whether a node of this call may write something else each time, and so the whole
+        self.expected: list[Any] = []  # the outputs of the last call, as the reference has them
         self._state: Known = {}  # what the reference has of state after the last call
         self._constants = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
         self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
@@ -104,6 +105,7 @@ class Check:
             self._check_fused(single, known, first)
         begin(self.graph.name)
         self._check_program(inputs, known, goes_on)
+        self.expected = [known.get(value) if isinstance(value, Value) else value for value in self.graph.outputs]
         self._state = {tensor: known[tensor] for tensor in self.graph.persistent if self.graph.writers.get(tensor)}
         self.found.unreached = len(self.graph.nodes) - len(self._reached)
         for label in self.found.checked | self.found.fused:
@@ -117,7 +119,7 @@ class Check:
 
     def _begin(self, inputs: Sequence[Any], goes_on: bool) -> Known:
         """What is known before the first node: inputs, constants, and state as it is before the call."""
-        known: Known = dict(self._constants)
+        known: Known = {**self._constants}
         for value, given in zip(self.graph.inputs, inputs, strict=True):
             if isinstance(value, Value):
                 known[value] = kept(given, value.dtype) if isinstance(value, Tensor) else given
