@@ -76,7 +76,7 @@ class Check:
         self._open = False  # whether a node of this call may write something else each time, and so the whole
         self.expected: list[Any] = []  # the outputs of the last call, as the reference has them
         self._state: Known = {}  # what the reference has of state after the last call
-        self._constants = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
+        self._constants: Known = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
         self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
         kinds = {tensor.dtype for tensor in graph.tensors if tensor.constant is None}
         factors = [_PROGRAM_FACTORS.get(kind, _PROGRAM_FACTOR) for kind in kinds]
@@ -119,7 +119,7 @@ class Check:
 
     def _begin(self, inputs: Sequence[Any], goes_on: bool) -> Known:
         """What is known before the first node: inputs, constants, and state as it is before the call."""
-        known: Known = {**self._constants}
+        known = dict(self._constants)
         for value, given in zip(self.graph.inputs, inputs, strict=True):
             if isinstance(value, Value):
                 known[value] = kept(given, value.dtype) if isinstance(value, Tensor) else given
