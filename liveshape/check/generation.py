@@ -99,7 +99,7 @@ def compare_ways(
             continue
         with model:
             rows = _Rows(way, exact if way == EXACT else tolerance)
-            ids = tokens[: min(max(_PREFIXES), model.max_context)]
+            ids = [tokens[place % len(tokens)] for place in range(min(max(_PREFIXES), model.max_context))]
             decoded = list(_after(model, [[token] for token in ids]))
             if not base:
                 base = decoded
