@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.check.language_models import Step
+from liveshape.check.language_models import LanguageCall
 from liveshape.device.protocol import Device
 from liveshape.errors import UnsupportedError
 from liveshape.graph.activation_kinds import FLOAT16, FLOAT32, INT8
@@ -69,7 +69,7 @@ def spread_error(got: Any, want: Any) -> float:
 def compare_ways(
     path: Path,
     device: Device,
-    steps: Sequence[Step],
+    steps: Sequence[LanguageCall],
     expected: Sequence[Any],
     exact: float = TOLERANCES[EXACT],
     begin: Callable[[str], None] = lambda what: None,
@@ -132,7 +132,9 @@ def _after(model: LanguageModel, chunks: Sequence[Sequence[int]]) -> Iterator[An
         yield np.array(model.logits())
 
 
-def _generated(model: LanguageModel, steps: Sequence[Step], expected: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _generated(
+    model: LanguageModel, steps: Sequence[LanguageCall], expected: Sequence[Any]
+) -> Iterator[tuple[Any, Any]]:
     """The logits after each step beside the expected ones; steps that leave out positions are no generation."""
     for step, want in zip(steps, expected, strict=True):
         if not step.goes_on:

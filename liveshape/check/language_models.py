@@ -19,7 +19,7 @@ _BOUND_WORK = 4 << 30  # bytes of weights times tokens, up to which the longest 
 
 
 @dataclass(frozen=True)
-class Step:
+class LanguageCall:
     """A call of a language model: tokens at a position, after the calls before it or as the first."""
 
     tokens: tuple[int, ...]
@@ -39,7 +39,7 @@ class Language:
     position: Tensor
     description: Description
 
-    def steps(self, lengths: Sequence[int | None] | None = None, seed: int = 0) -> list[Step]:
+    def steps(self, lengths: Sequence[int | None] | None = None, seed: int = 0) -> list[LanguageCall]:
         """Calls up and down: short and long prefill, decode, the last position of the context, the longest call.
 
         `lengths` are others, of which None is the longest; each goes on where the one before ended.
@@ -50,11 +50,11 @@ class Language:
             raise InputError(f"--seed {seed}: a seed is 0 or above")
         most, context = self.description.max_seq_len, self.description.max_context
         random = np.random.default_rng(seed)
-        found: list[Step] = []
+        found: list[LanguageCall] = []
 
         def add(count: int, position: int, goes_on: bool) -> None:
             ids = random.integers(0, self.description.vocab_size, count)
-            found.append(Step(tuple(int(each) for each in ids), position, goes_on))
+            found.append(LanguageCall(tuple(int(each) for each in ids), position, goes_on))
 
         end = 0
         for length in _LENGTHS if lengths is None else lengths:
@@ -73,7 +73,7 @@ class Language:
                 add(min(most, context), 0, False)
         return found
 
-    def inputs(self, step: Step) -> list[Any]:
+    def inputs(self, step: LanguageCall) -> list[Any]:
         """The inputs of a call, in the order of the graph."""
         rows = 1 if self.position.max_shape[0] == 1 else len(step.tokens)
         tokens = np.array([step.tokens], self.tokens.dtype)

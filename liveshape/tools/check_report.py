@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from liveshape.check.findings import Divergence, Found
 from liveshape.check.generation import Comparison
+from liveshape.check.language_models import LanguageCall
 from liveshape.tools.console import counted, print_table, print_text
 
-if TYPE_CHECKING:
-    from liveshape.tools.commands.check import Checked
+
+@dataclass(frozen=True)
+class CheckedMethod:
+    """What was found of one method; of a language model generation, too, and ways to load it that were left out."""
+
+    found: Found
+    steps: tuple[LanguageCall, ...] = ()
+    generation: tuple[Comparison, ...] = ()
+    left: dict[str, str] | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.found.right and all(row.right for row in self.generation)
 
 
-def document(checked: Checked) -> dict[str, Any]:
+def document(checked: CheckedMethod) -> dict[str, Any]:
     """What was found, for `--json`.
 
     Example: `print_json(document(checked))`.
@@ -38,7 +50,7 @@ def document(checked: Checked) -> dict[str, Any]:
     return made
 
 
-def print_found(name: str, checked: Checked) -> None:
+def print_found(name: str, checked: CheckedMethod) -> None:
     """Print what was found of a method.
 
     Example: `print_found("forward", checked)`.

@@ -14,8 +14,8 @@ from liveshape.check.cases import Case
 from liveshape.check.checking import Check
 from liveshape.check.differences import TOLERANCE
 from liveshape.check.findings import Found
-from liveshape.check.generation import Comparison, compare_ways
-from liveshape.check.language_models import Language, Step, language_of
+from liveshape.check.generation import compare_ways
+from liveshape.check.language_models import Language, LanguageCall, language_of
 from liveshape.check.layer_sample import layer_sample
 from liveshape.check.live_shapes import parse_sizes, shapes_of_calls
 from liveshape.device.backends import open_device
@@ -30,7 +30,7 @@ from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import Program, load_program
 from liveshape.run.host import find_on_host
-from liveshape.tools.check_report import document, print_found
+from liveshape.tools.check_report import CheckedMethod, document, print_found
 from liveshape.tools.commands.run import legal, make_inputs, parse_shapes
 from liveshape.tools.console import check_writable, print_json, print_text, work_bar
 from liveshape.tools.model_argument import runnable_model
@@ -46,21 +46,7 @@ class Calls:
 
     inputs: list[list[Any]]
     language: Language | None = None
-    steps: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What was found of one method; of a language model generation, too, and ways to load it that were left out."""
-
-    found: Found
-    steps: tuple[Step, ...] = ()
-    generation: tuple[Comparison, ...] = ()
-    left: dict[str, str] | None = None
-
-    @property
-    def right(self) -> bool:
-        return self.found.right and all(row.right for row in self.generation)
+    steps: tuple[LanguageCall, ...] = ()
 
 
 def check(
@@ -92,7 +78,7 @@ def check(
         raise InputError("--input-shapes and --shapes: give one of the two")
     check_writable("--save", save)
     target = CompileTarget(open_device(device))
-    found: dict[str, Checked] = {}
+    found: dict[str, CheckedMethod] = {}
     with runnable_model(program, conversion or Conversion()) as path:
         file = program_file(path)
         with load_program(target, file, data_path=list(data)) as opened:
@@ -218,7 +204,7 @@ def _checked(
     layers: int | None,
     against: Any = None,
     file: Path | None = None,
-) -> Checked:
+) -> CheckedMethod:
     graph = _graph(program, method) if calls.language is None else calls.language.graph
     sample = layer_sample(graph, target.limits, layers)
     checking = Check(graph, target.device, target.limits, tolerance, sample, against)
@@ -231,11 +217,11 @@ def _checked(
     finally:
         checking.close()
     if calls.language is None or file is None or any(each is None for each in expected):
-        return Checked(checking.found, calls.steps)
+        return CheckedMethod(checking.found, calls.steps)
     wanted = [np.asarray(each).reshape(-1, each.shape[-1])[-1] for each in expected]
     with work_bar(4) as begin:
         rows, left = compare_ways(file, target.device, calls.steps, wanted, _EXACT * tolerance, begin)
-    return Checked(checking.found, calls.steps, tuple(rows), left)
+    return CheckedMethod(checking.found, calls.steps, tuple(rows), left)
 
 
 def _graph(program: Program, method: str) -> Graph:
