@@ -15,7 +15,8 @@ from liveshape.run.bfloat16 import rounded
 from liveshape.run.host import find_on_host
 
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
-_RANDOM = ("rand", "dropout", "empty")  # in the names of operators that draw their results, or leave them open
+_RANDOM = ("rand", "dropout")  # in the names of operators that draw their results
+_UNWRITTEN = "empty"  # and of those that leave them open
 _ANY_INDEX = ("kthvalue", "median.dim", "mode")  # where equal elements may have any of their indices
 
 
@@ -61,7 +62,7 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
 
 
 def is_random(node: Node) -> bool:
-    """Whether an operator draws its results, or leaves them open.
+    """Whether an operator draws its results, so that the whole program gives others each time.
 
     Example: `is_random(graph.nodes[3])`.
     """
@@ -87,7 +88,7 @@ def kept(array: Any, dtype: str) -> Any:
 def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
     name = node.name
     try:
-        if is_random(node):
+        if is_random(node) or _UNWRITTEN in name:
             raise NoReference("nobody can foresee its results")
         if name in MEANINGS:
             return MEANINGS[name](*arguments)
