@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.meanings.meaning_table import meaning
-from liveshape.errors import UnsupportedError
 from liveshape.formats.dtypes import SCALAR_TYPES
 
 
@@ -128,8 +127,6 @@ def _choose_qparams_affine(
         scale = np.maximum(scale, smallest)
         zero = np.full(scale.shape, (high + low + 1) // 2)
     if not keepdim:
-        if any(size == 1 == part for size, part in zip(x.shape, block, strict=True)):
-            raise UnsupportedError("a live size of one, whose dimension a file may keep or drop")
         whole = [axis for axis, (size, part) in enumerate(zip(x.shape, block, strict=True)) if size == part > 1]
         scale, zero = np.squeeze(scale, tuple(whole)), np.squeeze(zero, tuple(whole))
     return [scale, zero]
