@@ -23,11 +23,6 @@ class LayerSample:
     chosen: tuple[int, ...]
     nodes: frozenset[int]  # of the unfused graph, by index
 
-    @property
-    def whole(self) -> bool:
-        """Whether every layer is checked."""
-        return len(self.chosen) == self.layers
-
 
 def evenly(layers: int, count: int) -> tuple[int, ...]:
     """The first, the last and layers between, as evenly as can be.
