@@ -11,7 +11,14 @@ PACKAGE = Path(__file__).parent.parent / "liveshape"
 FREE = ("ops", "export")  # operators themselves, and what writes them into files
 # What may name operators, and why.
 ALLOWED = {
-    "check/meanings.py": "what operators mean, written down",
+    "check/meanings/attention_meanings.py": "what attention and caches mean, written down",
+    "check/meanings/int8_meanings.py": "what layers between integers mean",
+    "check/meanings/layer_meanings.py": "what normalization, rotary embeddings and convolutions mean",
+    "check/meanings/open_writes.py": "operators that leave open which of two values wins",
+    "check/meanings/quantizing_meanings.py": "what quantization means",
+    "check/meanings/scalar_meanings.py": "what scalars and copies mean",
+    "check/meanings/training_meanings.py": "what training operators mean",
+    "check/meanings/weight_meanings.py": "what layers and embeddings of few bits mean",
     "lower/pattern_operators.py": "the one table of the operators that patterns are of",
     "run/host.py": "the operators that numpy computes, by the names of files",
     "tools/measuring/random_llamas.py": "writes a program, as an exporter does",

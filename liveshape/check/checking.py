@@ -2,99 +2,82 @@
 
 Nodes run on the inputs that the reference has, so that errors do not add up and the first node that is wrong is the one
 that is named. A fused node is checked on the same values where the unfused program has all that it reads and writes.
+Jumps are taken as the reference decides, and a node in a loop is checked in its first iterations.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from liveshape.check.cases import Case
 from liveshape.check.differences import TOLERANCE, Difference, difference
+from liveshape.check.findings import AGAINST, FUSION, OPERATOR, PLAN, PROGRAM, REPEATED, Divergence, Found
+from liveshape.check.fresh_plans import RecordingExecutor, plan_differences
+from liveshape.check.layer_sample import LayerSample
 from liveshape.check.meanings import TWICE
-from liveshape.check.references import NoReference, expected, is_open, kept
+from liveshape.check.references import NoReference, expected, is_open, is_random, kept
 from liveshape.check.single_node import SingleNode
 from liveshape.device.protocol import Device
 from liveshape.errors import UnsupportedError
-from liveshape.graph import Graph, Limits, Tensor, Value
+from liveshape.graph import Graph, Limits, Node, Tensor, Value
+from liveshape.graph.state import states_of
 from liveshape.lower.lowering import simplified
 from liveshape.plan.plan import Choices
 from liveshape.run.arrays import as_array, numpy_dtype
-from liveshape.run.executor import Executor
 from liveshape.run.host import compile_with_host
 
-OPERATOR, FUSION, PROGRAM = "operator", "fusion", "program"  # what a divergence is of
-REPEATED = "the same call gave other bytes the second time"
 # Of the tolerance, for the whole: errors of all nodes add up, and where some round, a neighbour may come out.
 _PROGRAM_FACTORS = {"float16": 400.0, "bfloat16": 2000.0, "int8": 200.0, "uint8": 200.0}
 _PROGRAM_FACTOR = 10.0
-MAX_CONSTANT_BYTES = 1 << 30
+_ITERATIONS = 3  # of a loop, in which its nodes run alone; later ones are the reference's
+_MAX_STEPS = 1 << 20  # nodes of one call, loops unrolled
 
 Known = dict[Value, Any]
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """Where values differ first: a node of the program or of its fused form, or an output of the whole."""
-
-    kind: str
-    node: str
-    operator: str
-    sources: tuple[str, ...]  # the nodes of the file that it stands for
-    kernels: tuple[str, ...]
-    shapes: dict[str, tuple[int, ...]]  # of what it reads
-    value: str  # what differs
-    reason: str
-    difference: Difference | None = None
-    case: Case | None = None  # to run it alone
-
-
-@dataclass
-class Found:
-    """What a check found; `unknown` are nodes without a reference, with the reason."""
-
-    checked: set[str] = field(default_factory=set)
-    fused: set[str] = field(default_factory=set)
-    unknown: dict[str, str] = field(default_factory=dict)
-    divergences: list[Divergence] = field(default_factory=list)
-    calls: int = 0
-
-    @property
-    def right(self) -> bool:
-        return not self.divergences
+Against = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Check:
     """A check of one unfused graph on a device; executors are made once and serve every call, up and down.
 
+    `sample` are the layers whose nodes run alone, all by default. `against` is called with the inputs of each call, and
+    gives what the whole program should.
+
     Example: `Check(graph, device, device.limits).call([np.ones((3, 8), "float32")])`.
     """
 
-    def __init__(self, graph: Graph, device: Device, limits: Limits, tolerance: float = TOLERANCE) -> None:
-        if graph.controls:
-            raise UnsupportedError(f"{graph.name} has jumps, whose nodes run as often as data says: not checked yet")
-        nbytes = sum(len(tensor.constant or b"") for tensor in graph.tensors)
-        if nbytes > MAX_CONSTANT_BYTES:
-            raise UnsupportedError(
-                f"{graph.name} has {nbytes:,} bytes of constants; up to {MAX_CONSTANT_BYTES:,} are checked, since its "
-                "reference runs on the host: check a program of fewer layers"
-            )
-        self.graph, self.device, self.tolerance = graph, device, tolerance
-        self.found = Found()
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        limits: Limits,
+        tolerance: float = TOLERANCE,
+        sample: LayerSample | None = None,
+        against: Against | None = None,
+    ) -> None:
+        self.graph, self.device, self.tolerance, self._against = graph, device, tolerance, against
+        self.found = Found() if sample is None else Found(layers=sample.layers, chosen=sample.chosen)
         self.fused = simplified(graph, limits)
+        self._chosen = frozenset(range(len(graph.nodes))) if sample is None else sample.nodes
+        chosen = {source for index in self._chosen for source in graph.nodes[index].sources}
         unfused = {(node.name, node.args) for node in graph.nodes}
         self._nodes = [SingleNode(graph, node, device, limits) for node in graph.nodes]
         self._fused = [
             SingleNode(self.fused, node, device, limits)
             for node in self.fused.nodes
-            if (node.name, node.args) not in unfused
+            if (node.name, node.args) not in unfused and (not node.sources or not chosen.isdisjoint(node.sources))
         ]
-        self._whole = Executor(compile_with_host(self.fused, limits, Choices(warm=False)), device)
+        self._whole = RecordingExecutor(compile_with_host(self.fused, limits, Choices(warm=False)), device)
         self._wrong: set[str] = set()  # nodes that are named already
+        self._reached: set[int] = set()
         self._open = False  # whether a node of this call may write something else each time, and so the whole
+        self.expected: list[Any] = []  # the outputs of the last call, as the reference has them
+        self._state: Known = {}  # what the reference has of state after the last call
+        self._constants: Known = {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
+        self._repeatable = all(state.axis is not None for state in states_of(graph))  # a call, at its position
         kinds = {tensor.dtype for tensor in graph.tensors if tensor.constant is None}
         factors = [_PROGRAM_FACTORS.get(kind, _PROGRAM_FACTOR) for kind in kinds]
         self._program_tolerance = tolerance * max(factors, default=_PROGRAM_FACTOR)
@@ -104,21 +87,29 @@ class Check:
         """Nodes of one call, for a bar."""
         return len(self._nodes) + len(self._fused) + 1
 
-    def call(self, inputs: Sequence[Any], begin: Callable[[str], None] = lambda node: None) -> None:
-        """Check one call, at the live shapes of these inputs; `begin` is told each node before it runs."""
+    def call(
+        self, inputs: Sequence[Any], begin: Callable[[str], None] = lambda node: None, *, goes_on: bool = False
+    ) -> None:
+        """Check one call, at the live shapes of these inputs; `begin` is told each node before it runs.
+
+        The state of the program, such as a KV cache, is that of the file, or where a call `goes_on` what the last one
+        left.
+        """
         self.found.calls += 1
         self._open = False
-        known = self._begin(inputs)
+        known = self._begin(inputs, goes_on)
         first = dict(known)
-        for single in self._nodes:
-            begin(single.node.label)
-            self._check_node(single, known)
+        self._walk(known, begin)
         for single in self._fused:
             begin(single.node.label)
             self._check_fused(single, known, first)
         begin(self.graph.name)
-        if not self._open:
-            self._check_program(inputs, known)
+        self._check_program(inputs, known, goes_on)
+        self.expected = [known.get(value) if isinstance(value, Value) else value for value in self.graph.outputs]
+        self._state = {tensor: known[tensor] for tensor in self.graph.persistent if self.graph.writers.get(tensor)}
+        self.found.unreached = len(self.graph.nodes) - len(self._reached)
+        for label in self.found.checked | self.found.fused:
+            self.found.unknown.pop(label, None)  # compared at another call
 
     def close(self) -> None:
         """Free all memory."""
@@ -126,20 +117,56 @@ class Check:
             single.close()
         self._whole.close()
 
-    def _begin(self, inputs: Sequence[Any]) -> Known:
-        """What is known before the first node: inputs, constants, and state as it is before the first call."""
-        known: Known = {}
+    def _begin(self, inputs: Sequence[Any], goes_on: bool) -> Known:
+        """What is known before the first node: inputs, constants, and state as it is before the call."""
+        known = dict(self._constants)
         for value, given in zip(self.graph.inputs, inputs, strict=True):
             if isinstance(value, Value):
                 known[value] = kept(given, value.dtype) if isinstance(value, Tensor) else given
-        for tensor in self.graph.tensors:
-            if tensor.constant is not None:
-                known[tensor] = as_array(tensor)
-            elif tensor in self.graph.persistent and tensor not in known:
+        for tensor in self.graph.persistent:
+            if tensor.constant is None and tensor not in known:
                 known[tensor] = np.zeros(tensor.max_shape, numpy_dtype(tensor.dtype))
+        if goes_on:
+            known |= self._state
         for symint in self.graph.loop_carried:
             known.setdefault(symint, symint.initial)
         return known
+
+    def _walk(self, known: Known, begin: Callable[[str], None]) -> None:
+        """Every node in the order in which the program runs them."""
+        index, visits, nodes = 0, Counter[int](), self.graph.nodes
+        while index < len(nodes):
+            node = nodes[index]
+            visits[index] += 1
+            self._reached.add(index)
+            if visits.total() > _MAX_STEPS:
+                raise UnsupportedError(f"{node.label}: the reference ran {_MAX_STEPS:,} nodes and was not at the end")
+            if node.control:
+                condition, target, _ = node.args
+                taken = known[condition] if isinstance(condition, Value) else condition
+                index = index + 1 if np.asarray(taken).reshape(-1)[0] else int(target)
+                continue
+            if visits[index] == 1:
+                begin(node.label)
+            alone = index in self._chosen and visits[index] <= _ITERATIONS
+            if alone or not self._by_reference(node, known):
+                self._check_node(self._nodes[index], known)
+            index += 1
+
+    def _by_reference(self, node: Node, known: Known) -> bool:
+        """Go on with what the reference has of a node, without running it; False where that takes a run."""
+        if node.alias or is_open(node, known):
+            return False
+        try:
+            want = expected(node, known, {})
+        except NoReference:
+            return False
+        if not want.keys() >= {*node.written}:
+            return False
+        known.update(want)
+        if node.index not in self._chosen:
+            self.found.by_reference.add(node.label)
+        return True
 
     def _check_node(self, single: SingleNode, known: Known) -> None:
         """Run a node on what is known, compare, and go on with what the reference has of it."""
@@ -149,6 +176,7 @@ class Check:
             known.update(single.run(known))
             self._open = True
             return
+        self._open |= is_random(node)
         got = self._run(single, known, OPERATOR)
         shapes = {value: np.shape(array) for value, array in got.items()}
         try:
@@ -169,6 +197,11 @@ class Check:
         A cache that it alone writes has before it what it had `first`.
         """
         node = single.node
+        if any(start <= node.index <= end for start, end in self.fused.loops):
+            self.found.unknown.setdefault(
+                node.label, f"{node.name}: it is in a loop, whose values are of its last turn"
+            )
+            return
         state = {value for value in node.written if value not in node.outputs}
         shared = [value for value in state if len(self.fused.writers[value]) != 1 or value not in first]
         if shared or any(value not in known for value in (*single.reads, *node.written)):
@@ -191,29 +224,75 @@ class Check:
     def _compare(self, single: SingleNode, known: Known, kind: str, got: Known, want: Known) -> None:
         for value, array in got.items():
             if value in want:
-                dtype = value.dtype if isinstance(value, Tensor) else "int64"
-                found = difference(array, want[value], dtype, self.tolerance)
+                found = difference(array, want[value], _dtype(value), self.tolerance)
                 if found is not None:
                     self._name(single, known, kind, value, "its values differ from the reference", found, want)
 
-    def _check_program(self, inputs: Sequence[Any], known: Known) -> None:
-        """The fused program end to end, from its first state on, in poisoned memory."""
-        self._whole.restart()
-        self._whole.poison()
-        results = self._whole.execute(inputs)
-        for place, (value, got) in enumerate(zip(self.graph.outputs, results, strict=True)):
+    def _check_program(self, inputs: Sequence[Any], known: Known, goes_on: bool) -> None:
+        """The fused program end to end, in poisoned memory, twice; and its plan beside a fresh build's."""
+        results = self._run_whole(inputs, goes_on)
+        self._check_plan(inputs)
+        if self._open:
+            return
+        if not goes_on or self._repeatable:
+            for place, (one, other) in enumerate(zip(results, self._run_whole(inputs, goes_on), strict=True)):
+                if np.asarray(one).tobytes() != np.asarray(other).tobytes():
+                    self._name_whole(PROGRAM, inputs, place, REPEATED, None)
+        for place, value in enumerate(self.graph.outputs):
             want = known.get(value) if isinstance(value, Value) else None
-            if want is None:
-                continue
-            dtype = value.dtype if isinstance(value, Tensor) else "int64"
-            found = difference(got, want, dtype, self._program_tolerance)
-            if found is not None and PROGRAM not in self._wrong:
-                self._wrong.add(PROGRAM)
-                shapes = {value.name: np.shape(given) for value, given in zip(self.graph.inputs, inputs, strict=True)}
+            if want is not None:
                 reason = "the whole program differs from the reference"
+                self._compare_whole(PROGRAM, inputs, place, results[place], want, reason)
+        if self._against is not None:
+            given = self._against(inputs)
+            if len(given) != len(results):
+                reason = f"it has {len(results)} outputs, the function of --against gave {len(given)}"
+                self._name_whole(AGAINST, inputs, 0, reason, None)
+                return
+            for place, want in enumerate(given):
+                reason = "the whole program differs from the function of --against"
+                self._compare_whole(AGAINST, inputs, place, results[place], want, reason)
+
+    def _run_whole(self, inputs: Sequence[Any], goes_on: bool) -> list[Any]:
+        if not goes_on:
+            self._whole.clear_state()
+        self._whole.poison()
+        return self._whole.execute(inputs)
+
+    def _check_plan(self, inputs: Sequence[Any]) -> None:
+        self.found.planned += len(self.fused.nodes)
+        for each in plan_differences(self._whole):
+            node = each.node
+            key = f"{PLAN} {node.label}"
+            if key not in self._wrong:
+                self._wrong.add(key)
+                kernels = tuple(label for label, *_ in self._whole.live.described(node.index))
+                reason = f"{each.what}: {each.now} after the calls before, {each.fresh} in a fresh build"
+                sources = tuple(str(source) for source in node.sources)
+                shapes = self._shapes(inputs)
                 self.found.divergences.append(
-                    Divergence(PROGRAM, self.graph.name, "", (), (), shapes, f"output {place}", reason, found)
+                    Divergence(PLAN, node.label, node.name, sources, kernels, shapes, "its plan", reason)
                 )
+
+    def _compare_whole(self, kind: str, inputs: Sequence[Any], place: int, got: Any, want: Any, reason: str) -> None:
+        value = self.graph.outputs[place]
+        dtype = _dtype(value) if isinstance(value, Value) else "int64"
+        found = difference(got, want, dtype, self._program_tolerance)
+        if found is not None:
+            self._name_whole(kind, inputs, place, reason, found)
+
+    def _name_whole(self, kind: str, inputs: Sequence[Any], place: int, reason: str, found: Difference | None) -> None:
+        if kind not in self._wrong:
+            self._wrong.add(kind)
+            self.found.divergences.append(
+                Divergence(kind, self.graph.name, "", (), (), self._shapes(inputs), f"output {place}", reason, found)
+            )
+
+    def _shapes(self, inputs: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+        return {
+            getattr(value, "name", "a constant"): np.shape(given)
+            for value, given in zip(self.graph.inputs, inputs, strict=True)
+        }
 
     def _name(
         self,
@@ -230,8 +309,19 @@ class Check:
             return
         self._wrong.add(node.label)
         case = Case(node, {each: known[each] for each in single.reads}, want, self.tolerance)
-        shapes = {each.name: np.shape(known[each]) for each in node.inputs}
+        # Weights of a fused node are its own, and always have their bound.
+        shapes = {each.name: _shape(known, each) for each in node.inputs}
         sources, kernels = tuple(str(source) for source in node.sources), tuple(single.kernels)
         self.found.divergences.append(
             Divergence(kind, node.label, node.name, sources, kernels, shapes, value.name, reason, found, case)
         )
+
+
+def _dtype(value: Value) -> str:
+    return value.dtype if isinstance(value, Tensor) else "int64"
+
+
+def _shape(known: Known, value: Value) -> tuple[int, ...]:
+    if value not in known and isinstance(value, Tensor):
+        return value.max_shape
+    return np.shape(known[value])

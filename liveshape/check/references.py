@@ -15,7 +15,8 @@ from liveshape.run.bfloat16 import rounded
 from liveshape.run.host import find_on_host
 
 Reference = Callable[[Sequence[Any]], Sequence[Any]]
-_RANDOM = ("rand", "dropout", "empty")  # in the names of operators that draw their results, or leave them open
+_RANDOM = ("rand", "dropout")  # in the names of operators that draw their results
+_UNWRITTEN = "empty"  # and of those that leave them open
 _ANY_INDEX = ("kthvalue", "median.dim", "mode")  # where equal elements may have any of their indices
 
 
@@ -56,8 +57,24 @@ def expected(node: Node, known: Mapping[Value, Any], shapes: Mapping[Value, tupl
     made: dict[Value, Any] = {}
     for value, result in zip(written, results, strict=True):
         if result is not None:
-            made[value] = kept(result, value.dtype) if isinstance(value, Tensor) else result
+            made[value] = kept(_ranked(result, value), value.dtype) if isinstance(value, Tensor) else result
     return made
+
+
+def _ranked(result: Any, tensor: Tensor) -> Any:
+    """A result with the rank of the file: a live size of one may have left a dimension that is else dropped."""
+    array = np.asarray(result)
+    while array.ndim > tensor.rank and array.shape[-1] == 1:
+        array = array[..., 0]
+    return array
+
+
+def is_random(node: Node) -> bool:
+    """Whether an operator draws its results, so that the whole program gives others each time.
+
+    Example: `is_random(graph.nodes[3])`.
+    """
+    return any(part in node.name for part in _RANDOM)
 
 
 def is_open(node: Node, known: Mapping[Value, Any]) -> bool:
@@ -79,7 +96,7 @@ def kept(array: Any, dtype: str) -> Any:
 def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
     name = node.name
     try:
-        if any(part in name for part in _RANDOM):
+        if is_random(node) or _UNWRITTEN in name:
             raise NoReference("nobody can foresee its results")
         if name in MEANINGS:
             return MEANINGS[name](*arguments)

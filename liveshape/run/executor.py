@@ -94,6 +94,11 @@ class Executor:
         """Set all state back to what it was before the first call: plans, and every tensor that calls change."""
         self.ready()
         self._reset()
+        self.clear_state()
+
+    def clear_state(self) -> None:
+        """Set every tensor that calls change back to what it was before the first call; plans stay."""
+        self.ready()
         for tensor in self.graph.persistent:
             if tensor in self.plan.memory.storages and self.plan.memory.storages[tensor].block in self._own:
                 buffer = self.buffer_of(tensor)

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from liveshape.check.cases import Case
-from liveshape.check.checking import FUSION, OPERATOR, PROGRAM, REPEATED, Check, Found
+from liveshape.check.checking import Check
 from liveshape.check.differences import difference
+from liveshape.check.findings import FUSION, OPERATOR, PLAN, PROGRAM, REPEATED, Found
 from liveshape.check.meanings import TWICE
 from liveshape.device.backends import open_device
-from liveshape.errors import FormatError, InputError, UnsupportedError
+from liveshape.errors import FormatError, InputError
 from liveshape.graph import Graph, Tensor
 from liveshape.kernels import Variant
 from liveshape.ops import OPS
@@ -176,12 +177,68 @@ def test_integers_differ_by_any_amount_and_quantized_ones_may_round() -> None:
     assert difference(one.astype(np.int32), many.astype(np.int32), "int32").wrong == 1  # type: ignore[union-attr]
 
 
-def test_jumps_are_refused() -> None:
+def loop() -> Graph:
+    """x added up as often as a number says, and made positive where that is more than two."""
     chain = Chain()
-    x = chain.input((3,))
-    chain.node("liveshape.jump_false", True, 0, None)
-    with pytest.raises(UnsupportedError, match="has jumps"):
-        Check(chain.graph(x), open_device(), open_device().limits)
+    x, count = chain.input((4,)), chain.scalar(given=True, value=1)
+    turn, done, many = chain.scalar(), chain.scalar(value=False), chain.scalar(value=False)
+    total, more = chain.tensor((4,)), chain.tensor((4,))
+    chain.node("aten.sub.Tensor", x, x, 1, total)
+    chain.node("aten.add.Tensor", total, x, 1, more)  # node 1, where the loop begins
+    chain.node("liveshape.move", more, total)
+    chain.node("add", turn, 1, turn)
+    chain.node("ge", turn, count, done)
+    chain.node("liveshape.jump_false", done, 1, None)
+    chain.node("gt", count, 2, many)
+    chain.node("liveshape.jump_false", many, 10, None)
+    chain.node("aten.abs.default", total, more)
+    chain.node("liveshape.move", more, total)
+    result = chain.node("aten.relu.default", total, chain.tensor((4,)))
+    return chain.graph(result)
+
+
+def looped(counts: tuple[int, ...]) -> Found:
+    device = open_device()
+    device._pipelines.clear()
+    check = Check(loop(), device, device.limits)
+    for count in counts:
+        check.call([np.arange(4, dtype=np.float32) - 2, count])
+    check.close()
+    return check.found
+
+
+def test_jumps_are_taken_as_the_reference_decides() -> None:
+    found = looped((1, 5, 2))
+    assert found.right, found.divergences
+    assert (found.unreached, len(found.checked)) == (0, 9)
+    assert looped((1, 2)).unreached == 2, "the branch of many"
+
+
+def test_a_wrong_node_in_a_branch_is_named(broken: Callable[[str, str, str], None]) -> None:
+    broken("elementwise/unary", "return abs(x)", "return 1.5 * abs(x)")
+    assert looped((2,)).right, "it is not reached"
+    kinds = [(each.kind, each.operator) for each in looped((3,)).divergences]
+    assert kinds == [(OPERATOR, "aten.abs.default"), (PROGRAM, "")]
+
+
+def test_a_plan_that_remembers_an_earlier_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a cache does whose key lacks something: the workgroups of the first call, at every later one."""
+    from liveshape.plan.plan_state import PlanState
+
+    store = PlanState._store
+
+    def stale(self: Any, slots: Any, computed: Any) -> None:
+        pairs = zip(slots, computed, strict=True)
+        store(self, slots, [(params, slot.grid if any(slot.grid) else grid) for slot, (params, grid) in pairs])
+
+    assert found_in(block(), (7, ROWS)).planned
+    monkeypatch.setattr(PlanState, "_store", stale)
+    found = found_in(block(), (7, ROWS))
+    first = next(each for each in found.divergences if each.kind == PLAN)
+    assert "workgroups of" in first.reason
+    assert "in a fresh build" in first.reason
+    assert first.kernels
+    assert found_in(block(), (7,)).right, "a first call is a fresh build"
 
 
 def test_a_divergence_is_replayed_alone(broken: Callable[[str, str, str], None], tmp_path: Path) -> None:

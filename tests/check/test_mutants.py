@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from liveshape.graph import Graph
+from tests.check.broken_fusions import Inputs, gated, llama
+from tests.check.broken_fusions import verdicts as fusion_verdicts
 from tests.check.mutants import KINDS, broken, bytes_of, is_named, mutant_of, operators
 from tests.support.graphs import OpCase
 
 QUICK = ("aten.relu.default", "aten::cumsum.out", "aten.embedding.default", "aten._softmax.default")
+
+LAYERS = {"liveshape.residual_linear_q4gsw", "liveshape.gated_linear_q4gsw", "custom_sdpa.default"}
 
 
 @pytest.mark.parametrize("case", [case for case in operators() if case.op in QUICK], ids=lambda case: case.op)
@@ -24,6 +31,17 @@ def test_a_mutant_that_changes_nothing_does_not_count() -> None:
     right, kernels = bytes_of(case)
     with broken(kernels[0], KINDS[0][1], KINDS[0][1]):
         assert bytes_of(case)[0] == right
+
+
+@pytest.mark.parametrize(
+    ("made", "operators"),
+    [(gated, {"liveshape.swiglu", "liveshape.add_rms_norm"}), pytest.param(llama, LAYERS, marks=pytest.mark.slow)],
+    ids=["gated", "llama"],
+)
+def test_a_broken_fusion_is_named(made: Callable[[], tuple[Graph, Inputs]], operators: set[str]) -> None:
+    found = list(fusion_verdicts(*made()))
+    assert {verdict.operator for verdict in found} >= operators
+    assert all(verdict.named for verdict in found), found
 
 
 @pytest.mark.slow

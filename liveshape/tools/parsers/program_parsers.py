@@ -7,18 +7,26 @@ import argparse
 from liveshape.errors import InputError
 from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, positive
 
-_CHECK = """\
+_CHECK = f"""\
 Every node of the program runs alone, on random inputs and on what the reference has of the nodes before it, so that
 errors do not add up; then every fused node, then the whole program. References are torch's operators, where torch is
 installed, and written meanings of those that torch does not have; what has none is counted and named. Nodes run twice,
-in memory full of NaN, at the bound and at smaller live shapes, up and down. Exit code 1: values differ.
+in memory full of NaN, at the bound and at smaller live shapes, up and down; plans are those of a fresh build at each.
+Exit code 1: values differ.
 
-Sizes come from the signature that `liveshape export` writes; for other files --input-shapes names them.
+Sizes come from the signature that `liveshape export` writes; for other files --input-shapes names them. A language
+model is called with tokens of its vocabulary, prefill and decode by turns; then it is loaded as for generation, decode
+is compared with prefill, and every kind of activations and KV cache with float32. Of more than four layers the first,
+the last and one between are checked (--layers, --all).
+{SOURCES}
 
 examples:
   liveshape check model.pte
+  liveshape check story --shapes tokens=7,1,MAX
   liveshape check model.pte --shapes rows=1,7,64,MAX
   liveshape check model.pte --input-shapes 1x7x64 --input-shapes 1x64x64
+  liveshape check model.Q4_K_M.gguf --layers 5
+  liveshape check model.pte --against mymodel:build            the function that `liveshape export` took
   liveshape check model.pte --json | jq '.methods[].divergences'
   liveshape check model.pte --save case.npz; liveshape check --replay case.npz"""
 
@@ -74,17 +82,27 @@ def add_commands(add: Add) -> None:
 
 def _add_check(add: Add) -> None:
     checking = add("check", "compare every node of a program with a reference", _CHECK, _run_check)
-    _add_program(checking, optional=True)
+    _add_program(checking, "a .pte file, a folder with one, or a checkpoint to convert", optional=True)
     checking.add_argument("--save", metavar="FILE", help="write what the first divergence reads (.npz)")
     checking.add_argument("--replay", metavar="FILE", help="run such a file alone, without a program")
     checking.add_argument(
         "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call, such as 1x7x64,1; repeatable"
     )
-    checking.add_argument("--shapes", metavar="SIZES", help="of symbols of the signature, such as 'rows=1,7,MAX'")
+    checking.add_argument(
+        "--shapes",
+        metavar="SIZES",
+        help="of symbols of the signature, such as 'rows=1,7,MAX'; of a language model tokens",
+    )
     checking.add_argument(
         "--tol", type=float, default=1e-4, help="of float32, relative to the largest number of a tensor (default 1e-4)"
     )
+    checking.add_argument(
+        "--against", metavar="FUNCTION", help="module:function or path.py:function that gives what the program should"
+    )
+    checking.add_argument("--layers", metavar="N", type=positive, help="how many layers of a model are checked")
+    checking.add_argument("--all", action="store_true", help="check every layer of a model")
     checking.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    add_conversion(checking, context=False)
 
 
 def _add_devices(add: Add) -> None:
@@ -148,10 +166,12 @@ def _add_program(
 
 
 def _run_check(arguments: argparse.Namespace) -> int:
-    from liveshape.tools.commands.check import check, replay
+    from liveshape.tools.commands.check import ALL_LAYERS, check, replay
 
     if (arguments.program is None) == (arguments.replay is None):
         raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote")
+    if arguments.all and arguments.layers is not None:
+        raise InputError("--all and --layers: give one of the two")
     if arguments.replay is not None:
         return replay(arguments.replay, device=arguments.device, as_json=arguments.json)
     return check(
@@ -162,9 +182,12 @@ def _run_check(arguments: argparse.Namespace) -> int:
         input_shapes=arguments.input_shapes,
         shapes=arguments.shapes,
         tolerance=arguments.tol,
+        against=arguments.against,
+        layers=ALL_LAYERS if arguments.all else arguments.layers,
         seed=arguments.seed,
         save=arguments.save,
         as_json=arguments.json,
+        conversion=conversion_of(arguments),
     )
 
 

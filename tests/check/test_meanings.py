@@ -1,0 +1,55 @@
+"""Written meanings beside torch's and ExecuTorch's own: every operator case that has one, without a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from liveshape.check.differences import difference
+from liveshape.check.meanings import FAMILIES, MEANINGS
+from liveshape.check.references import expected
+from liveshape.graph import Tensor, Value
+from liveshape.ops import OPS
+from liveshape.run.arrays import as_array
+from tests.ops.cases import CASES
+from tests.support.graphs import In, OpCase, build, flat_specs
+
+TOLERANCE = 1e-5
+BETWEEN = " between"  # layers on rows that a rewrite quantized: no file has them
+HAVE_ONE = [case for case in CASES if case.op in MEANINGS and not case.name.endswith(BETWEEN)]
+
+
+def compared(case: OpCase, size: int) -> int:
+    """How many results agree with the golden ones."""
+    graph = build(case, max(case.sizes))
+    node, random = graph.nodes[0], np.random.default_rng(size)
+    specs = flat_specs(case.args_at(size))
+    given = [spec.draw(random) if isinstance(spec, In) else spec.value for spec in specs]
+    known: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
+    known |= {tensor: as_array(tensor) for tensor in graph.tensors if tensor.constant is not None}
+    tensors = [torch.from_numpy(np.array(each)) for each in given if isinstance(each, np.ndarray)]
+    golden = case.golden(*tensors, size)
+    golden = golden if isinstance(golden, (tuple, list)) else (golden,)
+    made = expected(node, known, {})
+    count = 0
+    for value, want in zip(graph.outputs, golden, strict=True):
+        if value in made and isinstance(value, Tensor):
+            found = difference(made[value], want.detach().numpy(), value.dtype, TOLERANCE)
+            assert found is None, (case.name, size, value.name, str(found))
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("case", HAVE_ONE, ids=lambda case: case.name)
+def test_a_meaning_is_that_of_torch(case: OpCase) -> None:
+    sizes = sorted({size for size in case.sizes if size > 1}) or [max(case.sizes)]
+    counts = [compared(case, size) for size in dict.fromkeys((sizes[0], sizes[len(sizes) // 2]))]
+    assert all(counts) or not build(case, max(case.sizes)).outputs
+
+
+def test_every_meaning_is_of_an_operator() -> None:
+    assert MEANINGS.keys() <= OPS.keys()
+    assert len({family.__name__ for family in FAMILIES}) == len(FAMILIES)
