@@ -15,12 +15,18 @@ in memory full of NaN, at the bound and at smaller live shapes, up and down. Exi
 
 Sizes come from the signature that `liveshape export` writes; for other files --input-shapes names them.
 
+--selftest needs no program and no torch: the operators of the package run on your adapter, at live shapes up and down,
+and are compared with what torch gave, which travels along. It ends in a table by family, and in a file to attach to an
+issue, liveshape-selftest-ADAPTER.json in this folder unless --report names another.
+
 examples:
   liveshape check model.pte
   liveshape check model.pte --shapes rows=1,7,64,MAX
   liveshape check model.pte --input-shapes 1x7x64 --input-shapes 1x64x64
   liveshape check model.pte --json | jq '.methods[].divergences'
-  liveshape check model.pte --save case.npz; liveshape check --replay case.npz"""
+  liveshape check model.pte --save case.npz; liveshape check --replay case.npz
+  liveshape check --selftest                         does this adapter, with its driver, compute what torch computes?
+  liveshape check --selftest --only attention --device nvidia --backend dawn"""
 
 _DEVICES = """\
 examples:
@@ -77,6 +83,9 @@ def _add_check(add: Add) -> None:
     _add_program(checking, optional=True)
     checking.add_argument("--save", metavar="FILE", help="write what the first divergence reads (.npz)")
     checking.add_argument("--replay", metavar="FILE", help="run such a file alone, without a program")
+    checking.add_argument("--selftest", action="store_true", help="check this adapter instead, without a program")
+    checking.add_argument("--only", metavar="PATTERN", help="of --selftest: sweeps, operators or families named so")
+    checking.add_argument("--report", metavar="FILE", help="of --selftest: where its report goes (.json)")
     checking.add_argument(
         "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call, such as 1x7x64,1; repeatable"
     )
@@ -148,10 +157,14 @@ def _add_program(
 
 
 def _run_check(arguments: argparse.Namespace) -> int:
+    if arguments.selftest:
+        return _run_selftest(arguments)
+    if arguments.only is not None or arguments.report is not None:
+        raise InputError("--only and --report belong to --selftest")
     from liveshape.tools.commands.check import check, replay
 
     if (arguments.program is None) == (arguments.replay is None):
-        raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote")
+        raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote, or --selftest")
     if arguments.replay is not None:
         return replay(arguments.replay, device=arguments.device, as_json=arguments.json)
     return check(
@@ -166,6 +179,17 @@ def _run_check(arguments: argparse.Namespace) -> int:
         save=arguments.save,
         as_json=arguments.json,
     )
+
+
+def _run_selftest(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.check_adapter import check_adapter
+
+    given = arguments.program or arguments.replay
+    if given is not None:
+        raise InputError(
+            f"--selftest checks the adapter and takes no program, {given!r} was given: leave one of the two out"
+        )
+    return check_adapter(arguments.device, only=arguments.only, report=arguments.report, as_json=arguments.json)
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:
