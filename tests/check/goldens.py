@@ -29,6 +29,7 @@ from liveshape.check.sweeps import LiveCall, Sweep, load_sweeps, save_sweeps
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.ops import OPS
+from liveshape.ops.registry import defined_by
 from liveshape.plan.compiling import compile
 from liveshape.plan.plan import Choices
 from liveshape.plan.plan_state import PlanState
@@ -36,16 +37,15 @@ from liveshape.tools.commands.ops import described
 from tests.ops.cases import CASES
 from tests.support.graphs import Const, In, OpCase, Out, build, flat_specs
 
-# Whose kernels are covered: a GPU, one with wide subgroups, a software adapter, and the least that WebGPU has.
+# Whose kernels are covered: a GPU, a software adapter, and the least that WebGPU has.
 DEVICES = {
     "gpu": Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, subgroup=32),
-    "wide": Limits(max_invocations=1024, max_bindings=16, max_workgroup_bytes=32768, subgroup=64),
     "software": Limits(max_invocations=32, max_cooperating_threads=4, lanes=8),
     "least": Limits(half=False),
 }
 BOUNDS = (7, 17)  # beside that of a case
-MAX_BYTES = 24 << 10  # of a sweep, for one more variant
-MAX_KERNEL_BYTES = 300 << 10  # of a sweep, for a kernel that no smaller one reaches
+MAX_BYTES = 12 << 10  # of a sweep, for one more variant
+MAX_KERNEL_BYTES = 300 << 10  # of a sweep, for a kernel or an operator that no smaller one reaches
 HEADER = 400  # bytes that a sweep takes beside its arrays
 STEP = 1 / 2048  # of random inputs: twelve bits show a device that rounds to fewer, and pack well
 BFLOAT16 = " in bfloat16"
@@ -91,7 +91,7 @@ class Candidate:
     case: OpCase
     sizes: tuple[int, ...]
     nbytes: int
-    reached: frozenset[tuple[Any, ...]]
+    reached: frozenset[tuple[str, ...]]  # (operator, kind of device, variant), and (operator,)
 
 
 def in_bfloat16(case: OpCase) -> OpCase:
@@ -157,10 +157,10 @@ def bytes_of(case: OpCase, sizes: Sequence[int]) -> int:
     return sum(map(nbytes, arrays)) + sum(array.nbytes for array in constants) + HEADER
 
 
-def reached_by(case: OpCase, sizes: Sequence[int]) -> frozenset[tuple[Any, ...]]:
+def reached_by(case: OpCase, sizes: Sequence[int]) -> frozenset[tuple[str, ...]]:
     """Operator, kind of device and variant of every kernel that these live sizes take."""
-    found: set[tuple[Any, ...]] = set()
-    operator = OPS[case.op].run
+    found: set[tuple[str, ...]] = set()
+    operator = defined_by(OPS[case.op].run).name
     for kind, limits in DEVICES.items():
         graph = build(replace(case, sizes=tuple(sizes)), max(sizes))
         live = PlanState(compile(graph, limits, Choices(warm=False)))
@@ -184,17 +184,16 @@ def candidates() -> Iterator[Candidate]:
 
 
 def covered(found: Sequence[Candidate]) -> list[Candidate]:
-    """The smallest candidates that reach all variants that small ones reach, and every kernel."""
-    chosen = _cover([each for each in found if each.nbytes <= MAX_BYTES], lambda each: each.reached)
+    """The smallest candidates that reach all variants that small ones reach, and every kernel and operator."""
+    small = _cover([each for each in found if each.nbytes <= MAX_BYTES], lambda each: each.reached)
 
-    def kernels(each: Candidate) -> frozenset[tuple[Any, ...]]:
-        return frozenset((kind, label.partition("<")[0]) for _, kind, label in (row for row in each.reached if row[1:]))
+    def needed(each: Candidate) -> set[tuple[str, ...]]:
+        return {row[:1] if row[:1] == row else (row[1], row[2].partition("<")[0]) for row in each.reached}
 
-    done = frozenset().union(*map(kernels, chosen))
-    large = [each for each in found if each.nbytes <= MAX_KERNEL_BYTES and kernels(each) - done]
-    return sorted(
-        [*chosen, *_cover(large, lambda each: kernels(each) - done)], key=lambda each: (each.case.name, each.sizes)
-    )
+    done = set().union(*map(needed, small))
+    large = [each for each in found if each.nbytes <= MAX_KERNEL_BYTES]
+    chosen = [*small, *_cover(large, lambda each: needed(each) - done)]
+    return sorted(chosen, key=lambda each: (each.case.name, each.sizes))
 
 
 def _cover(found: Sequence[Candidate], reached: Any) -> list[Candidate]:

@@ -149,8 +149,8 @@ CASES = [
     searched(1.25, True),
     searched(0.5, False),
     _pool(
-        "max", "aten.max_pool1d_with_indices.default", "float32", lambda s: (2, 3, s), [(2,), (1,), (1,), (1,), False],
-        aten.max_pool1d_with_indices,
+        "max with indices", "aten.max_pool1d_with_indices.default", "float32", lambda s: (2, 3, s),
+        [(2,), (1,), (1,), (1,), False], aten.max_pool1d_with_indices,
     ),
     _pool(
         "max", "aten.max_pool3d.default", "float32", lambda s: (1, 2, s, 4, 3),
