@@ -43,9 +43,14 @@ def named(part: str) -> list[Sweep]:
     return [sweep for sweep in sweeps() if part in sweep.name]
 
 
+def full(part: str) -> list[Sweep]:
+    """Those that every adapter runs."""
+    return [sweep for sweep in named(part) if "float16" not in sweep.dtypes]
+
+
 @pytest.mark.parametrize("family", families())
 def test_a_sweep_of_every_family_passes(family: str) -> None:
-    own = [sweep for sweep in sweeps() if sweep.family == family]
+    own = [sweep for sweep in full("") if sweep.family == family]
     (outcome,) = selftest([min(own, key=lambda sweep: len(sweep.name))], open_device)
     assert outcome.status == PASSED, outcome
     assert outcome.kernels
@@ -56,7 +61,7 @@ def test_a_sweep_of_every_family_passes(family: str) -> None:
 @pytest.mark.parametrize("family", families())
 def test_all_sweeps_pass(family: str) -> None:
     found = selftest([sweep for sweep in sweeps() if sweep.family == family], open_device)
-    assert not [outcome for outcome in found if outcome.status != PASSED]
+    assert not [outcome for outcome in found if outcome.status != PASSED and outcome.reason != NO_HALF]
 
 
 def test_what_is_shipped_is_what_torch_gives() -> None:
@@ -153,7 +158,7 @@ class Gone:
 def test_a_lost_device_fails_one_sweep_and_the_next_has_another() -> None:
     devices: Iterator[Any] = iter([Gone(), open_device()])
     told: list[str] = []
-    chosen = named(SOME)[:2]
+    chosen = full(SOME)[:2]
     first, second = selftest(chosen, lambda: next(devices), told.append)
     assert (first.status, "driver is gone" in first.reason) == (FAILED, True)
     assert second.status == PASSED
@@ -168,7 +173,7 @@ def test_a_device_that_cannot_be_opened_again_fails_the_rest() -> None:
             return device
         raise DeviceError("no adapter")
 
-    outcomes = selftest(named(SOME)[:2], opened)
+    outcomes = selftest(full(SOME)[:2], opened)
     assert [outcome.status for outcome in outcomes] == [FAILED, FAILED]
     assert "could not be opened again" in outcomes[1].reason
 
@@ -190,7 +195,7 @@ def test_what_a_device_cannot_take_is_not_run(monkeypatch: pytest.MonkeyPatch) -
         raise UnsupportedError("a kernel of 9 bindings, the device has 8")
 
     monkeypatch.setattr(module, "SingleNode", refuse)
-    outcome = run_sweep(named(SOME)[0], open_device())
+    outcome = run_sweep(full(SOME)[0], open_device())
     assert (outcome.status, outcome.reason) == (NOT_RUN, "a kernel of 9 bindings, the device has 8")
 
 
@@ -262,10 +267,12 @@ def test_the_command_ends_in_a_table_and_a_file(
     device = open_device()
     assert report["adapter"]["name"] == device.name
     assert report["limits"]["max_bindings"] == device.limits.max_bindings
-    assert (report["passed"], report["failed"], report["only"]) == (len(named(SOME)), 0, SOME)
+    run = named(SOME) if device.limits.half else full(SOME)
+    assert (report["passed"], report["failed"], report["only"]) == (len(run), 0, SOME)
+    assert len(report["refused"]) == report["not_run"] == len(named(SOME)) - len(run)
     assert report["packages"].keys() >= {"numpy", device.adapter.library.replace("dawn", "wgpudawn")}
     (family,) = report["families"]
-    assert (family["name"], family["passed"]) == ("fused", len(named(SOME)))
+    assert (family["name"], family["passed"]) == ("fused", len(run))
 
 
 def test_the_command_names_what_failed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -278,7 +285,7 @@ def test_the_command_names_what_failed(capsys: pytest.CaptureFixture[str], tmp_p
     assert "liveshape.swiglu, swiglu float32 12: its values differ from torch's" in out
     assert "kernels elementwise/swiglu<" in out
     failures = json.loads(file.read_text())["failures"]
-    assert len(failures) == len(named(SOME))
+    assert {failure["sweep"] for failure in failures} >= {sweep.name for sweep in full(SOME)}
     assert all(failure["difference"]["wrong"] > 0 for failure in failures)
 
 
@@ -309,7 +316,7 @@ sys.exit(main(["check", "--selftest", "--only", "{SOME}", "--report", sys.argv[1
     file = tmp_path / "report.json"
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(file.read_text())["passed"] == len(named(SOME))
+    assert json.loads(file.read_text())["passed"] >= len(full(SOME)) > 0
 
 
 def test_the_page_of_platforms_is_that_of_the_reports() -> None:
