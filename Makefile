@@ -29,7 +29,7 @@ NETWORKS := tests/models/test_zoo.py tests/test_examples.py
 test-recorded:
 	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
-	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device
+	$(SLOW) -m slow tests/ops tests/plan tests/run tests/device tests/check
 test-models:
 	$(SLOW) -m slow tests/models $(NETWORKS:%=--ignore=%)
 test-networks:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.differences import Difference, difference
+from liveshape.check.node_arguments import read, written
 from liveshape.check.single_node import SingleNode
 from liveshape.device.protocol import Device
 from liveshape.disk import Path
@@ -57,7 +58,7 @@ class Case:
             "label": self.node.label,
             "tolerance": self.tolerance,
             "values": described,
-            "args": [_written(argument, places) for argument in self.node.args],
+            "args": [written(argument, places) for argument in self.node.args],
         }
         arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         with open(path, "wb") as file:
@@ -76,7 +77,7 @@ class Case:
             if meta["version"] != _VERSION:
                 raise FormatError(f"{path} is of version {meta['version']}, this liveshape reads {_VERSION}")
             values = [_value(place, row, arrays) for place, row in enumerate(meta["values"])]
-            args = tuple(_read(argument, values) for argument in meta["args"])
+            args = tuple(read(argument, values) for argument in meta["args"])
             name, label, tolerance = meta["operator"], str(meta["label"]), float(meta["tolerance"])
         except FileNotFoundError:
             raise InputError(f"{path}: there is no such file; `liveshape check --save FILE` writes one") from None
@@ -104,22 +105,6 @@ class Case:
             return single.kernels, found
         finally:
             single.close()
-
-
-def _written(argument: Any, places: Mapping[Value, int]) -> Any:
-    if isinstance(argument, Value):
-        return {"value": places[argument]}
-    if isinstance(argument, tuple):
-        return {"row": [_written(item, places) for item in argument]}
-    return argument
-
-
-def _read(argument: Any, values: list[Value]) -> Any:
-    if isinstance(argument, dict):
-        if "value" in argument:
-            return values[argument["value"]]
-        return tuple(_read(item, values) for item in argument["row"])
-    return argument
 
 
 def _value(place: int, row: Mapping[str, Any], arrays: Mapping[str, Any]) -> Value:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 TOLERANCE = 1e-4  # of the largest number of a tensor, for float32
-_FACTORS = {"float16": 40.0, "bfloat16": 200.0}  # of the tolerance, for numbers with fewer digits
+FACTORS = {"float16": 40.0, "bfloat16": 200.0}  # of the tolerance, for numbers with fewer digits
 _PACKED = ("int8", "uint8")
 _MAX_ROUNDED = 0.01  # of quantized elements, that may round to a neighbour
 
@@ -53,7 +53,7 @@ def difference(got: Any, want: Any, dtype: str, tolerance: float = TOLERANCE) ->
         same = (wide == meant) | (np.isnan(wide) & np.isnan(meant))
         errors = np.where(same, 0.0, np.abs(wide - meant) / scale)
         errors = np.where(np.isnan(errors), np.inf, errors)
-    wrong = errors > tolerance * _FACTORS.get(dtype, 1.0)
+    wrong = errors > tolerance * FACTORS.get(dtype, 1.0)
     return _worst(got, want, errors, wrong) if wrong.any() else None
 
 

@@ -20,6 +20,10 @@ is compared with prefill, and every kind of activations and KV cache with float3
 the last and one between are checked (--layers, --all).
 {SOURCES}
 
+--selftest needs no program and no torch: the operators of the package run on your adapter, at live shapes up and down,
+and are compared with what torch gave, which travels along. It ends in a table by family, and in a file to attach to an
+issue, liveshape-selftest-ADAPTER.json in this folder unless --report names another.
+
 examples:
   liveshape check model.pte
   liveshape check story --shapes tokens=7,1,MAX
@@ -28,7 +32,9 @@ examples:
   liveshape check model.Q4_K_M.gguf --layers 5
   liveshape check model.pte --against mymodel:build            the function that `liveshape export` took
   liveshape check model.pte --json | jq '.methods[].divergences'
-  liveshape check model.pte --save case.npz; liveshape check --replay case.npz"""
+  liveshape check model.pte --save case.npz; liveshape check --replay case.npz
+  liveshape check --selftest                         does this adapter, with its driver, compute what torch computes?
+  liveshape check --selftest --only attention --device nvidia --backend dawn"""
 
 _DEVICES = """\
 examples:
@@ -85,6 +91,9 @@ def _add_check(add: Add) -> None:
     _add_program(checking, "a .pte file, a folder with one, or a checkpoint to convert", optional=True)
     checking.add_argument("--save", metavar="FILE", help="write what the first divergence reads (.npz)")
     checking.add_argument("--replay", metavar="FILE", help="run such a file alone, without a program")
+    checking.add_argument("--selftest", action="store_true", help="check this adapter instead, without a program")
+    checking.add_argument("--only", metavar="PATTERN", help="of --selftest: sweeps, operators or families named so")
+    checking.add_argument("--report", metavar="FILE", help="of --selftest: where its report goes (.json)")
     checking.add_argument(
         "--input-shapes", metavar="SHAPES", action="append", default=[], help="of a call, such as 1x7x64,1; repeatable"
     )
@@ -166,10 +175,14 @@ def _add_program(
 
 
 def _run_check(arguments: argparse.Namespace) -> int:
+    if arguments.selftest:
+        return _run_selftest(arguments)
+    if arguments.only is not None or arguments.report is not None:
+        raise InputError("--only and --report belong to --selftest")
     from liveshape.tools.commands.check import ALL_LAYERS, check, replay
 
     if (arguments.program is None) == (arguments.replay is None):
-        raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote")
+        raise InputError("check takes a PROGRAM, or --replay with a file that --save wrote, or --selftest")
     if arguments.all and arguments.layers is not None:
         raise InputError("--all and --layers: give one of the two")
     if arguments.replay is not None:
@@ -189,6 +202,17 @@ def _run_check(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         conversion=conversion_of(arguments),
     )
+
+
+def _run_selftest(arguments: argparse.Namespace) -> int:
+    from liveshape.tools.commands.check_adapter import check_adapter
+
+    given = arguments.program or arguments.replay
+    if given is not None:
+        raise InputError(
+            f"--selftest checks the adapter and takes no program, {given!r} was given: leave one of the two out"
+        )
+    return check_adapter(arguments.device, only=arguments.only, report=arguments.report, as_json=arguments.json)
 
 
 def _run_devices(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from tests.ops.cases import (
     distances,
     embedding_bags,
     fourier,
+    fused,
     images,
     indexing,
     int8,
@@ -25,6 +26,7 @@ from tests.ops.cases import (
     row_tables,
     scan,
     scattering,
+    siblings,
     softmax,
     sorting,
     training,
@@ -62,4 +64,6 @@ CASES = [
     *pooling.CASES,
     *images.CASES,
     *convolution.CASES,
+    *siblings.CASES,
+    *fused.CASES,
 ]
