@@ -1,7 +1,7 @@
 """What the page of a program shows, as JSON: everything that several nodes share is stored once and named by its place.
 
 Nodes point to a class (operator and arguments) and to a behaviour (kernels and costs at every sample); values point to
-a shape, and a shape to sizes, each with its function of the inputs' sizes and its samples. The page computes none of it.
+a shape, and a shape to sizes, each with its function of the inputs' sizes and its samples. The page computes none.
 """
 
 from __future__ import annotations

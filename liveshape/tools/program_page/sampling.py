@@ -26,7 +26,8 @@ SIZE, SCALAR, DATA = "size", "scalar", "data"  # what an axis moves: dimensions,
 _MAX_AXES, _MAX_POINTS, _MAX_VALUES = 4, 256, 48
 _MAX_CHANGES = 8  # sizes of an axis at which kernels change that are looked for
 _DENSE = 33  # sizes in a row, which tell a division that rounds from one that does not
-_LETTERS = "NSHWDEF"  # of a dimension by its place, where the file has no name for it
+# A dimension by its place, where the file has no name for it: images, and all others.
+_IMAGE_LETTERS, _LETTERS = "NCHW", "NSTUVWX"
 
 Steps = tuple[tuple[str, tuple[int, int, int]], ...]  # kernels with their workgroups
 
@@ -181,7 +182,9 @@ def _size_axes(plan: Plan, sampler: Sampler, signature: Signature | None) -> lis
         for (bound, multiple), places in of_bound.items():
             alike = [places] if _may_shrink(sampler, places, bound - multiple) else [[place] for place in places]
             for group in alike:
-                symbol = _unused(_LETTERS[min(group[0][1], len(_LETTERS) - 1)], found)
+                tensor, dim, _, _ = group[0]
+                letters = _IMAGE_LETTERS if tensor.rank == len(_IMAGE_LETTERS) else _LETTERS
+                symbol = _unused(letters[min(dim, len(letters) - 1)], found)
                 found[symbol], ranges[symbol] = group, (0, bound, multiple)
     axes = []
     for symbol, places in found.items():

@@ -21,6 +21,8 @@ def size_function(symbols: Sequence[str], points: Sequence[Sequence[int]], colum
     '2*S + 1'
     >>> size_function(["S"], [[size] for size in range(9)], [size // 4 for size in range(9)])
     'S // 4'
+    >>> size_function(["S"], [[size] for size in range(2, 40, 2)], [size // 2 for size in range(2, 40, 2)])
+    'S // 2'
     >>> size_function(["S", "start"], [[1, 0], [1, 5], [3, 0]], [1, 6, 3])
     'S + start'
     >>> size_function(["S"], [[1], [2], [3], [4]], [1, 2, 4, 9]) is None
@@ -92,15 +94,22 @@ def _divided(symbol: str, rows: Sequence[tuple[int, int]]) -> str | None:
             begin = max(divisor * quotient - factor * at for at, quotient in quotients)
             end = min(divisor * quotient + divisor - 1 - factor * at for at, quotient in quotients)
             fitting += [(divisor, inner) for inner in range(begin, end + 1)]
-        if len(fitting) > 1:
+        step = math.gcd(*(factor * (at - low) for at, _ in quotients))
+        if len(fitting) > 1 and not _same(fitting, step, factor * low):
             return None  # more samples would tell which
         if fitting:
-            divisor, inner = fitting[0]
+            divisor, inner = min(fitting, key=lambda each: abs(each[1]))
             inside = _sum([(factor, symbol)], inner)
             text = f"{f'({inside})' if ' ' in inside else inside} // {divisor}"
             text = text if scale == 1 else f"{scale}*({text})"
             return text + (f" + {outer}" if outer else "")
     return None
+
+
+def _same(fitting: Sequence[tuple[int, int]], step: int, at: int) -> bool:
+    """Whether functions are equal at all sizes that go in steps: no multiple of the step lies between their sums."""
+    divisors, sums = {divisor for divisor, _ in fitting}, [at + inner for _, inner in fitting]
+    return len(divisors) == 1 and divisors.pop() % step == 0 and min(sums) // step == max(sums) // step
 
 
 def _products(symbols: Sequence[str], rows: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 const LABEL = 13;
 const SMALL = 11;
+const MOST_LETTERS = 24; // of a shape in a box
 const READABLE = 5; // pixels of a letter below which it is not drawn
 
 function rounded(context, x, y, width, height, radius) {
@@ -169,14 +170,20 @@ class Drawing {
     if (node) {
       if (this.heat.on && !node.bad) return [node.kind.label, measureText(colour, this.heat.of(box))];
       const value = node.outputs[0] ?? node.changes[0];
-      return [node.kind.label, value === undefined ? node.problem ? "cannot run" : "" : method.shapeText(value)];
+      return [node.kind.label, value === undefined ? (node.problem ? "cannot run" : "") : this._shape(value)];
     }
     const place = box.leaf - method.count;
     const input = place < method.inputs.length;
     const value = input ? method.inputs[place] : method.outputs[place - method.inputs.length];
     const name = method.values[value].name;
     const kind = input ? "input" : "output";
-    return [name.startsWith(kind) ? name : `${kind}: ${name}`, method.shapeText(value)];
+    return [name.startsWith(kind) ? name : `${kind}: ${name}`, this._shape(value)];
+  }
+
+  // As a function where that fits, else as it is now.
+  _shape(value) {
+    const text = this.state.method.shapeText(value);
+    return text.length <= MOST_LETTERS ? text : this.state.method.shapeAt(value, this.state.point);
   }
 }
 

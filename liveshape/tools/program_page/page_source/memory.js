@@ -29,6 +29,7 @@ class MemoryView {
     const { memory, count } = this.state.method;
     this.focused = -1;
     this.rects = [];
+    this.palette = new Palette(this.state.method);
     this.chart.hidden = this.caption.hidden = !memory;
     if (!memory) {
       this.summary.replaceChildren(element("p", { className: "bad" }, "The memory need is not known while the method cannot be planned."));
@@ -112,8 +113,7 @@ class MemoryView {
       const share = row.bytes / (method.memory.blocks[row.block] || 1);
       const rect = { left: x(row.first), top: begin, width: Math.max(x(row.last + 1) - x(row.first), 1.5), height: Math.max(high * share - 1, 2) };
       const uses = selected !== null && row.values.some((value) => this._touches(value, selected));
-      const hue = HUES[row.values[0] % HUES.length];
-      context.fillStyle = number === this.focused || uses ? theme.accent : theme.dark ? `hsl(${hue} 28% 42%)` : `hsl(${hue} 42% 74%)`;
+      context.fillStyle = number === this.focused || uses ? theme.accent : this._colour(row);
       context.fillRect(rect.left, rect.top, Math.max(rect.width - 0.5, 1), rect.height);
       return rect;
     });
@@ -140,6 +140,15 @@ class MemoryView {
       context.fillText(tick ? String(node) : `node ${node}`, Math.min(x(node), width - 2), top + AXIS / 2);
     }
     context.textAlign = "left";
+  }
+
+  // That of the operator which writes it.
+  _colour(row) {
+    const { method } = this.state;
+    const writer = row.values.flatMap((value) => method.writers[value])[0];
+    const hue = writer === undefined ? undefined : this.palette.hues.get(method.nodes[writer].kind.label);
+    if (hue === undefined) return theme.edge;
+    return theme.dark ? `hsl(${hue} 32% 44%)` : `hsl(${hue} 45% 72%)`;
   }
 
   _touches(value, node) {

@@ -57,20 +57,25 @@ function signature(title, method, values, point) {
   return section(title, element("ul", { className: "values" }, rows));
 }
 
+// The classes that have most; a class is the same operator with the same arguments, however many nodes it has.
 function heaviest(state, what, link) {
   const { method, point, profile } = state;
-  const measured = method.nodes.map((node) => [node.index, method.measure(node.index, what, point, profile)]);
-  const total = measured.reduce((sum, [, value]) => sum + value, 0);
-  const most = measured.filter(([, value]) => value).sort((one, other) => other[1] - one[1]).slice(0, 8);
-  const rows = most.map(([index, value]) => {
+  const classes = [...method.byClass.values()].map((nodes) => {
+    const measured = nodes.map((index) => method.measure(index, what, point, profile));
+    const most = nodes[measured.indexOf(Math.max(...measured))];
+    return { nodes, most, value: measured.reduce((sum, each) => sum + each, 0) };
+  });
+  const total = classes.reduce((sum, { value }) => sum + value, 0);
+  const shown = classes.filter(({ value }) => value).sort((one, other) => other.value - one.value).slice(0, 8);
+  const rows = shown.map(({ nodes, most, value }) => {
     const bar = element("i", { className: "meter" });
-    bar.style.width = `${(100 * value) / most[0][1]}%`;
+    bar.style.width = `${(100 * value) / shown[0].value}%`;
     return element("tr", {},
-      element("td", {}, link(index), element("small", {}, ` ${method.layerOf(index)}`), bar),
+      element("td", {}, link(most), element("small", {}, nodes.length > 1 ? ` ×${nodes.length}` : ""), bar),
       element("td", { className: "number" }, measureText(what, value)),
       element("td", { className: "number soft" }, shareText(value, total)));
   });
-  return section(`Most ${what === "time" ? "time" : "bytes moved"}`, element("table", {}, element("tbody", {}, rows)));
+  return section(`Most ${MEASURES[what]}, by class`, element("table", {}, element("tbody", {}, rows)));
 }
 
 function checkSection(state, link) {

@@ -19,7 +19,7 @@ function showView(name) {
     tab.ariaSelected = String(each === name);
     tab.tabIndex = each === name ? 0 : -1;
   }
-  byId("graph-tools").hidden = name !== "graph";
+  byId("graph-tools").hidden = byId("colour").parentElement.hidden = name !== "graph";
 }
 
 function setTabs() {

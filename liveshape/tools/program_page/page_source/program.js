@@ -45,7 +45,7 @@ class Method {
         if (this.values[value].kind !== "scalar" && last.has(value)) before.add(last.get(value));
       });
       for (const from of before) this.edges.push([from, node.index]);
-      for (const value of [...node.outputs, ...node.changes]) {
+      for (const value of [...node.outputs, ...node.changes, ...node.scratch]) {
         this.writers[value].push(node.index);
         last.set(value, node.index);
       }

@@ -67,6 +67,7 @@ class Search {
     if (!node) return;
     this._close();
     this.state.select(node.index, "search");
+    if (!byId("graph").hidden) byId("picture").focus();
   }
 
   _close() {

@@ -119,7 +119,7 @@ class TableView {
     if (event.target !== this.scroller) return;
     if (event.key in steps) {
       const at = this.order.findIndex((node) => node.index === this.state.selected);
-      const wanted = at < 0 ? 0 : at + steps[event.key];
+      const wanted = at + steps[event.key]; // from before the first where none is selected
       const next = this.order[Math.min(Math.max(wanted, 0), this.order.length - 1)];
       if (next) {
         this.state.select(next.index, "list");
