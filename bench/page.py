@@ -22,7 +22,7 @@ from liveshape.graph import Graph, Limits
 from liveshape.plan.compiling import compile
 from liveshape.tools.measuring.random_llamas import SHAPES, Llama, llama_graph
 from liveshape.tools.program_page.document import method_document
-from liveshape.tools.program_page.page import page
+from liveshape.tools.program_page.program_html import page
 from tests.support.browser import chromium
 
 _FRAME = 1000 / 60

@@ -29,8 +29,8 @@ from liveshape.shipped import shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph
 from liveshape.tools.program_page.document import method_document
 from liveshape.tools.program_page.folds import folds_of
-from liveshape.tools.program_page.page import page
-from liveshape.tools.program_page.sampling import Sampler, samples
+from liveshape.tools.program_page.live_samples import Sampler, samples
+from liveshape.tools.program_page.program_html import page
 from liveshape.tools.program_report import planned_method
 from tests.cli.calls import Capture, call
 from tests.runtime.files import several

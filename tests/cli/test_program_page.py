@@ -15,7 +15,7 @@ from liveshape.lower.problems import Problem
 from liveshape.plan.compiling import compile
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph
 from liveshape.tools.program_page.document import method_document
-from liveshape.tools.program_page.page import page
+from liveshape.tools.program_page.program_html import page
 from tests.cli.test_inspect_html import HOSTILE, hostile_graph
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ from liveshape.tools.console import check_writable, counted, print_json, print_t
 from liveshape.tools.model_explorer import graph_collection, node_data
 from liveshape.tools.program_page.document import method_document
 from liveshape.tools.program_page.measured import add_check, add_profile
-from liveshape.tools.program_page.page import page
+from liveshape.tools.program_page.program_html import page
 from liveshape.tools.program_report import Planned, Report, axes_of, planned_method, report_of
 
 _STEPS = 256  # live sizes that a page plans at, for the bar

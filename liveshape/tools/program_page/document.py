@@ -23,17 +23,17 @@ from liveshape.program.memory_use import memory_of
 from liveshape.run.host import find_on_host
 from liveshape.tools.model_explorer import short_name, without_kernel
 from liveshape.tools.program_page.folds import Fold, folds_of
-from liveshape.tools.program_page.sampling import Sample, Samples, samples
+from liveshape.tools.program_page.live_samples import Behaviour, Sample, Samples, samples
 from liveshape.tools.program_page.size_functions import size_function
 
 Json = dict[str, Any]
 _NUMBERED = re.compile(r"\((?:delegate \d+, )?(?:node|instruction) (\d+)\)")
 
 
-class Table:
+class NumberedRows:
     """Things that are stored once: each has a number, in the order in which they came.
 
-    >>> table = Table()
+    >>> table = NumberedRows()
     >>> table("a"), table("b"), table("a"), table.rows
     (0, 1, 0, ['a', 'b'])
     """
@@ -77,13 +77,13 @@ class _Method:
     plan: Plan | None
     samples: Samples
     problems: Sequence[Problem]
-    sizes: Table = field(default_factory=Table)
-    shapes: Table = field(default_factory=Table)
-    values: Table = field(default_factory=Table)
-    classes: Table = field(default_factory=Table)
-    kernels: Table = field(default_factory=Table)
-    records: Table = field(default_factory=Table)
-    behaviours: Table = field(default_factory=Table)
+    sizes: NumberedRows = field(default_factory=NumberedRows)
+    shapes: NumberedRows = field(default_factory=NumberedRows)
+    values: NumberedRows = field(default_factory=NumberedRows)
+    classes: NumberedRows = field(default_factory=NumberedRows)
+    kernels: NumberedRows = field(default_factory=NumberedRows)
+    records: NumberedRows = field(default_factory=NumberedRows)
+    behaviours: NumberedRows = field(default_factory=NumberedRows)
     places: dict[int, int] = field(default_factory=dict)  # of the nodes of the graph among those of the page
 
     def __post_init__(self) -> None:
@@ -138,20 +138,28 @@ class _Method:
     def _described(self, value: Value) -> Json:
         if not isinstance(value, Tensor):
             return {"name": value.name, "kind": "scalar", "size": self._size(lambda each: each.values.get(value))}
-        bounds = value.max_shape
-        shape = [
-            self._size(lambda each, axis=axis: each.values.get(value, bounds)[axis], bound)  # type: ignore[misc]
-            for axis, bound in enumerate(bounds)
-        ]
         half = self.plan is not None and self.plan.limits.half
         return {
             "name": value.name,
             "kind": self._kind(value),
             "dtype": value.dtype,
-            "shape": self.shapes(tuple(shape)),
+            "shape": self._shape(value),
             "bound": value.max_shape,
             "bytes": storage_bytes(value.dtype, prod(value.max_shape), half),
         }
+
+    def _shape(self, tensor: Tensor) -> int:
+        bounds = tensor.max_shape
+        # Most tensors have the live shapes of another one.
+        column = (bounds, *(each.values.get(tensor, bounds) if each.values else None for each in self.samples.points))
+
+        def make() -> tuple[int, ...]:
+            return tuple(
+                self._size(lambda each, axis=axis: each.values.get(tensor, bounds)[axis], bound)  # type: ignore[misc]
+                for axis, bound in enumerate(bounds)
+            )
+
+        return self.shapes.of(column, make)
 
     def _kind(self, tensor: Tensor) -> str:
         if tensor in self.graph.given:
@@ -225,15 +233,15 @@ class _Method:
     def _behaviour(self, node: Node) -> int | None:
         if self.plan is None:
             return None
-        row: list[int | None] = []
-        for each in self.samples.points:
-            if each.refused:
-                row.append(None)
-                continue
-            found = each.nodes[node.index]
-            steps = tuple((self.kernels(label), *grid) for label, grid in found.steps)
-            row.append(self.records((steps, found.cost.read, found.cost.written, found.cost.operations)))
-        return self.behaviours(tuple(row))
+        found = [None if each.refused else each.nodes[node.index] for each in self.samples.points]
+        # Nodes that were planned together have one object.
+        return self.behaviours.of(tuple(map(id, found)), lambda: [self._record(each) for each in found])
+
+    def _record(self, found: Behaviour | None) -> int | None:
+        if found is None:
+            return None
+        steps = tuple((self.kernels(label), *grid) for label, grid in found.steps)
+        return self.records((steps, found.cost.read, found.cost.written, found.cost.operations))
 
     def _folds(self, nodes: Sequence[Json]) -> tuple[Fold, ...]:
         outputs = [tuple(self.values.rows[each].get("bound") for each in row.get("outputs", [])) for row in nodes]
@@ -307,4 +315,4 @@ def node_places(document: Mapping[str, Any]) -> dict[str, list[int]]:
     return found
 
 
-__all__ = ["Table", "method_document", "node_places"]
+__all__ = ["NumberedRows", "method_document", "node_places"]

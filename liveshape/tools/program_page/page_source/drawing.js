@@ -3,6 +3,8 @@
 const LABEL = 13;
 const SMALL = 11;
 const MOST_LETTERS = 24; // of a shape in a box
+const SMALLEST = 7; // pixels of a box below which it is a speck, and edges are left out
+const CURVED = 0.3; // scale from which edges are curves
 const READABLE = 5; // pixels of a letter below which it is not drawn
 
 function rounded(context, x, y, width, height, radius) {
@@ -45,8 +47,12 @@ class Drawing {
     const inView = (box) => box.x < seen.right && box.x + box.width > seen.left && box.y < seen.bottom && box.y + box.height > seen.top;
     const visible = this.boxes.boxes.filter(inView);
     for (const box of visible) if (box.inside) this._frame(context, box, scale, hovered);
-    this._routes(context, seen, scale);
-    for (const box of visible) if (!box.inside) this._box(context, box, scale, hovered);
+    if (NODE_HEIGHT * scale < SMALLEST) {
+      for (const box of visible) if (!box.inside) this._speck(context, box);
+    } else {
+      this._routes(context, seen, scale);
+      for (const box of visible) if (!box.inside) this._box(context, box, scale, hovered);
+    }
     context.restore();
     this.drawn = visible.length;
   }
@@ -60,28 +66,50 @@ class Drawing {
     for (const route of this.boxes.routes) {
       if (route.left > seen.right || route.right < seen.left || route.top > seen.bottom || route.bottom < seen.top) continue;
       if (chosen && route.ends.includes(chosen)) strong.push(route);
-      else this._trace(context, route.path, scale);
+      else this._trace(context, route.path, scale, seen);
     }
     context.stroke();
     if (!strong.length) return;
     context.strokeStyle = theme.accent;
     context.lineWidth = Math.max(2, 1.5 / scale);
     context.beginPath();
-    for (const route of strong) this._trace(context, route.path, scale);
+    for (const route of strong) this._trace(context, route.path, scale, seen);
     context.stroke();
   }
 
-  _trace(context, path, scale) {
-    context.moveTo(path[0][0], path[0][1]);
-    for (let place = 1; place < path.length; place++) {
+  // A route goes down all the way, so that what is out of view is before or after what is seen of it.
+  _trace(context, path, scale, seen) {
+    let place = 1;
+    if (path.length > 8) {
+      let last = path.length - 1;
+      while (place < last) {
+        const middle = (place + last) >> 1;
+        if (path[middle][1] < seen.top) place = middle + 1;
+        else last = middle;
+      }
+    }
+    context.moveTo(path[place - 1][0], path[place - 1][1]);
+    for (; place < path.length; place++) {
       const [x, y] = path[place];
       const [left, top] = path[place - 1];
-      if (x === left || scale < 0.25) context.lineTo(x, y);
+      if (top > seen.bottom) return;
+      if (x === left || scale < CURVED) context.lineTo(x, y);
       else {
         const middle = (top + y) / 2;
         context.bezierCurveTo(left, middle, x, middle, x, y);
       }
     }
+  }
+
+  // A box that is too small for anything but its colour.
+  _speck(context, box) {
+    const node = box.leaf < this.state.method.count ? this.state.method.nodes[box.leaf] : null;
+    if (this.heat.on) {
+      context.globalAlpha = 0.15 + 0.85 * this.heat.share(box);
+      context.fillStyle = theme.warm;
+    } else context.fillStyle = node ? this.palette.strip(node) : theme.edge;
+    context.fillRect(box.x, box.y, box.width, box.height);
+    context.globalAlpha = 1;
   }
 
   _outline(context, box, hovered) {

@@ -1,5 +1,6 @@
 // The graph as a picture: pan, zoom, fold, and the arrow keys from box to box.
 
+const LEAST = 0.03; // at which a box is a speck
 const LARGEST = 2.5;
 const ALL_OPEN = 40; // nodes up to which nothing is folded at first
 
@@ -109,14 +110,14 @@ class GraphView {
 
   fitWhole() {
     const { width, height } = this.surface;
-    const scale = Math.min((width - 40) / this.boxes.width, (height - 40) / this.boxes.height, 1.1);
+    const wanted = Math.min((width - 40) / this.boxes.width, (height - 40) / this.boxes.height, 1.1);
+    const scale = Math.max(wanted, LEAST); // of a very long program what can be seen
     this.view = { scale, x: (width - this.boxes.width * scale) / 2, y: Math.max((height - this.boxes.height * scale) / 2, 20) };
     this.surface.paint();
   }
 
   _zoomAt(factor, x, y) {
-    const least = Math.min(0.05, (this.surface.height / Math.max(this.boxes.height, 1)) / 2);
-    const scale = Math.min(Math.max(this.view.scale * factor, least), LARGEST);
+    const scale = Math.min(Math.max(this.view.scale * factor, LEAST), LARGEST);
     const change = scale / this.view.scale;
     this.view.x = x - (x - this.view.x) * change;
     this.view.y = y - (y - this.view.y) * change;

@@ -87,16 +87,14 @@ function layered(boxes, edges) {
     }
   }
 
-  const inPort = (point) => (point.number < 0 ? 0 : boxes[point.number].inPort ?? 0);
-  const outPort = (point) => (point.number < 0 ? 0 : boxes[point.number].outPort ?? 0);
   for (let sweep = 0; sweep < SWEEPS + 2; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? ranks : [...ranks].reverse()) {
       const wanted = row.map((point) => {
         const near = down ? point.up : point.down;
         if (!near.length) return sweep ? point.x : point.place * 100;
-        const own = down ? inPort(point) : outPort(point);
-        return near.reduce((sum, each) => sum + each.x + (down ? outPort(each) : inPort(each)), 0) / near.length - own;
+        // Middles, not ports: a row of equal frames whose ports are not in line would become a staircase.
+        return near.reduce((sum, each) => sum + each.x, 0) / near.length;
       });
       placed(wanted, row.map((point) => point.width)).forEach((x, place) => (row[place].x = x));
     }
@@ -118,12 +116,12 @@ function layered(boxes, edges) {
     x: points.map((point) => point.x + shift),
     y: boxes.map((_, box) => yOf(box)),
     routes: edges.map(([from, to], edge) => [
-      [points[from].x + outPort(points[from]) + shift, yOf(from) + boxes[from].height],
+      [points[from].x + (boxes[from].outPort ?? 0) + shift, yOf(from) + boxes[from].height],
       ...via[edge].flatMap((point) => [
         [point.x + shift, tops[point.rank]],
         [point.x + shift, tops[point.rank] + heights[point.rank]],
       ]),
-      [points[to].x + inPort(points[to]) + shift, yOf(to)],
+      [points[to].x + (boxes[to].inPort ?? 0) + shift, yOf(to)],
     ]),
     width: all.length ? right - left : 0,
     height: Math.max(0, top - RANK_GAP),

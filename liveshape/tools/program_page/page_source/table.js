@@ -6,6 +6,7 @@ const ROW = 34;
 class TableView {
   constructor(state) {
     this.state = state;
+    this.shown = new Map(); // rows by their place
     this.sort = { by: "index", down: false };
     this.head = element("div", { className: "row head", role: "row" });
     this.body = element("div", { className: "rows" });
@@ -68,7 +69,7 @@ class TableView {
     this.scroller.setAttribute("aria-rowcount", this.order.length + 1);
     this.scroller.classList.toggle("timed", Boolean(this.state.method.profiles?.length));
     this.body.style.height = `${this.order.length * ROW}px`;
-    this._render();
+    this._render(true);
   }
 
   _sortBy(name) {
@@ -77,23 +78,42 @@ class TableView {
     this._fill();
   }
 
-  _render() {
+  // Rows that were in view before are kept; all are made anew where what they say has changed.
+  _render(anew = false) {
     if (!this.order || !this.scroller.clientHeight) return;
     const first = Math.max(0, Math.floor((this.scroller.scrollTop - ROW) / ROW) - 4);
     const last = Math.min(this.order.length, first + Math.ceil(this.scroller.clientHeight / ROW) + 9);
+    if (anew) this.shown.forEach((row) => row.remove());
+    if (anew) this.shown.clear();
+    for (const [place, row] of this.shown) {
+      if (place >= first && place < last) continue;
+      row.remove();
+      this.shown.delete(place);
+    }
     const columns = this.columns;
-    this.body.replaceChildren(...this.order.slice(first, last).map((node, place) => {
-      const row = element("div", { className: "row", role: "row", id: `row-${node.index}`, onclick: () => this.state.select(node.index, "list") });
-      row.setAttribute("aria-rowindex", first + place + 2);
-      row.ariaSelected = String(this.state.selected === node.index);
-      row.classList.toggle("bad", Boolean(node.bad || node.divergences));
-      row.style.transform = `translateY(${(first + place) * ROW}px)`;
-      for (const [name, , , text] of columns) {
-        const shown = text(node);
-        row.append(element("div", { role: "gridcell", className: name, title: shown }, shown));
+    for (let place = first; place < last; place++) {
+      if (!this.shown.has(place)) {
+        const row = this._row(place, columns);
+        this.shown.set(place, row);
+        this.body.append(row);
       }
-      return row;
-    }));
+    }
+    const selected = `row-${this.state.selected}`;
+    for (const row of this.shown.values()) row.ariaSelected = String(row.id === selected);
+  }
+
+  _row(place, columns) {
+    const node = this.order[place];
+    const row = element("div", { className: "row", role: "row", id: `row-${node.index}` });
+    row.addEventListener("click", () => this.state.select(node.index, "list"));
+    row.setAttribute("aria-rowindex", place + 2);
+    row.classList.toggle("bad", Boolean(node.bad || node.divergences));
+    row.style.transform = `translateY(${place * ROW}px)`;
+    for (const [name, , , text] of columns) {
+      const shown = text(node);
+      row.append(element("div", { role: "gridcell", className: name, title: shown }, shown));
+    }
+    return row;
   }
 
   _reveal() {

@@ -23,7 +23,8 @@ from liveshape.plan.plan import Plan
 from liveshape.plan.plan_state import PlanState
 
 SIZE, SCALAR, DATA = "size", "scalar", "data"  # what an axis moves: dimensions, an input that is a number, or data
-_MAX_AXES, _MAX_POINTS, _MAX_VALUES = 4, 256, 48
+_MAX_AXES, _MAX_VALUES = 4, 48
+_MAX_POINTS, _LEAST_POINTS, _MAX_PLANNED = 256, 36, 1 << 17  # combinations, fewer where there are many nodes
 _MAX_CHANGES = 8  # sizes of an axis at which kernels change that are looked for
 _DENSE = 33  # sizes in a row, which tell a division that rounds from one that does not
 # A dimension by its place, where the file has no name for it: images, and all others.
@@ -87,7 +88,8 @@ def samples(
     sampler = Sampler(plan)
     every = [*_size_axes(plan, sampler, signature), *_number_axes(plan)]
     axes, fixed = every[:_MAX_AXES], tuple(axis.label for axis in every[_MAX_AXES:])
-    most = int(_MAX_POINTS ** (1 / max(len(axes), 1)))
+    points_allowed = min(_MAX_POINTS, max(_LEAST_POINTS, _MAX_PLANNED // max(len(plan.graph.nodes), 1)))
+    most = max(2, int(points_allowed ** (1 / max(len(axes), 1))))
     moving: list[Axis] = []
     for axis in axes:
         begin(f"{plan.graph.name}: {axis.symbol}")
