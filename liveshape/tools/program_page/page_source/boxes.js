@@ -61,14 +61,14 @@ class Boxes {
     const out = children.length + 1;
     const seen = new Set();
     const edges = [];
-    for (const [from, to] of this.method.edges) {
+    for (const [from, to, guess] of this.method.edges) {
       let one = this.owner[from];
       let other = this.owner[to];
       if (one === other || (one < 0 && other < 0)) continue;
       if (one < 0) one = 0;
       if (other < 0) other = out;
       const key = one * (out + 1) + other;
-      if (!seen.has(key)) edges.push([one, other]);
+      if (!seen.has(key)) edges.push([one, other, guess]);
       seen.add(key);
     }
     const port = { width: PORT_SIZE, height: 0 };
@@ -92,14 +92,14 @@ class Boxes {
 
   _place(container, x, y) {
     container.routes.forEach((route, number) => {
-      const [from, to] = container.edges[number];
+      const [from, to, guess] = container.edges[number];
       const path = route.map(([left, top]) => [left + x, top + y]);
       // Through a port a route goes on to the frame.
       if (container.out >= 0 && from === 0) path[0][1] = y - FRAME.top + 24;
       if (container.out >= 0 && to === container.out) path[path.length - 1][1] = y + container.height + FRAME.bottom;
       const xs = path.map((point) => point[0]);
       const ends = [container.children[from - container.offset], container.children[to - container.offset]];
-      this.routes.push({ path, left: Math.min(...xs), right: Math.max(...xs), top: path[0][1], bottom: path[path.length - 1][1], ends });
+      this.routes.push({ path, left: Math.min(...xs), right: Math.max(...xs), top: path[0][1], bottom: path[path.length - 1][1], ends, guess });
     });
     for (const child of container.children) {
       child.x += x;

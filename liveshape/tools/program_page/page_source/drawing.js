@@ -60,15 +60,25 @@ class Drawing {
   _routes(context, seen, scale) {
     const chosen = this.boxes.boxOf(this.state.selected);
     const strong = [];
+    const guesses = [];
     context.lineWidth = Math.max(1.25, 0.75 / scale);
     context.strokeStyle = theme.edge;
     context.beginPath();
     for (const route of this.boxes.routes) {
       if (route.left > seen.right || route.right < seen.left || route.top > seen.bottom || route.bottom < seen.top) continue;
-      if (chosen && route.ends.includes(chosen)) strong.push(route);
+      if (route.guess) guesses.push(route);
+      else if (chosen && route.ends.includes(chosen)) strong.push(route);
       else this._trace(context, route.path, scale, seen);
     }
     context.stroke();
+    if (guesses.length) {
+      context.strokeStyle = theme.bad;
+      context.setLineDash([3, 5]);
+      context.beginPath();
+      for (const route of guesses) this._trace(context, route.path, scale, seen);
+      context.stroke();
+      context.setLineDash([]);
+    }
     if (!strong.length) return;
     context.strokeStyle = theme.accent;
     context.lineWidth = Math.max(2, 1.5 / scale);

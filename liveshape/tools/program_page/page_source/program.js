@@ -45,6 +45,7 @@ class Method {
         if (this.values[value].kind !== "scalar" && last.has(value)) before.add(last.get(value));
       });
       for (const from of before) this.edges.push([from, node.index]);
+      if (!node.inputs.length && node.problem) this._guess(node, last);
       for (const value of [...node.outputs, ...node.changes, ...node.scratch]) {
         this.writers[value].push(node.index);
         last.set(value, node.index);
@@ -54,6 +55,24 @@ class Method {
       if (last.has(value)) this.edges.push([last.get(value), this.count + this.inputs.length + place]);
     });
     this.leaves = this.count + this.inputs.length + this.outputs.length;
+  }
+
+  // What a part that cannot run reads and writes is not known: it stands between its neighbours of the file, and is
+  // taken to write what nothing else does.
+  _guess(node, last) {
+    const before = node.index ? node.index - 1 : this.count;
+    if (before < this.count + this.inputs.length) this.edges.push([before, node.index, true]);
+    const written = new Set([...last.keys(), ...this.nodes.flatMap((each) => [...each.outputs, ...each.changes])]);
+    const end = this.count + this.inputs.length;
+    const following = this.nodes.slice(node.index + 1).find((each) => each.problem || each.inputs.some((value) => this._lacks(value, written)));
+    if (following) this.edges.push([node.index, following.index, true]);
+    this.outputs.forEach((value, place) => {
+      if (!following && this._lacks(value, written)) this.edges.push([node.index, end + place, true]);
+    });
+  }
+
+  _lacks(value, written) {
+    return this.values[value].kind === "activation" && !written.has(value);
   }
 
   _fold() {
