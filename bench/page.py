@@ -1,6 +1,6 @@
 """The page of `liveshape inspect --html` in Chromium: its bytes, how soon it opens, and frames while it moves.
 
-    python bench/page.py [--json FILE]
+Run: python -m bench.page [--json FILE]
 
 A 1B Llama as it runs, and a program of more than 5,000 nodes that is not fused, with everything unfolded. The times of
 frames are those of the browser's own clock, which ticks 60 times a second; without a GPU the canvas is drawn on the
