@@ -52,10 +52,10 @@ test-dawn:
 test-matrices: .venv/.test
 	$(SOLO) sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
 
-# The chat page, in the system's Chromium or the one that Playwright downloads into .venv.
+# The chat page and that of `inspect --html`, in the system's Chromium or the one that Playwright downloads into .venv.
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
 test-page: .venv/.page
-	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py
+	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py tests/cli/test_program_page.py
 
 # Replicas of Ray Serve on the software adapter; one worker, since Ray has a cluster of its own.
 test-ray: .venv/.ray test-adapter
@@ -102,7 +102,7 @@ test-adapter: .venv/.run
 .venv/.page: .venv/.test
 	$(BIN)/python -m pip install -q 'playwright>=1.49'
 	@test -n "$$LIVESHAPE_CHROMIUM" || command -v chromium || command -v google-chrome || \
-	  $(BROWSERS) $(BIN)/python -m playwright install chromium || { echo "The chat page is tested in Chromium, and none \
+	  $(BROWSERS) $(BIN)/python -m playwright install chromium || { echo "Pages are tested in Chromium, and none \
 	was found or could be downloaded: apt-get install chromium, or name one in LIVESHAPE_CHROMIUM." >&2; exit 1; }
 	@touch $@
 

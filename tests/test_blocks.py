@@ -156,11 +156,14 @@ def run_command(words: list[str], given: str, monkeypatch: pytest.MonkeyPatch) -
         assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
         return
     assert program == "liveshape", f"{words[0]} is not run by this test"
+    words, target = (words[:-2], words[-1]) if words[-2:-1] == [">"] else (words, None)  # command > FILE
     monkeypatch.setattr(sys, "stdin", io.StringIO(given))
     told, complained = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(complained):
         code = main(words[1:])
     assert code == 0, f"{shlex.join(words)} ended with {code}: {complained.getvalue()[-2000:]}"
+    if target is not None:
+        Path(target).write_text(told.getvalue(), encoding="utf-8")
 
 
 def exists(program: str, words: list[str]) -> None:

@@ -32,6 +32,7 @@ class MemoryPlan:
     unshared_bytes: int
     persistent_bytes: int
     aliased: int  # views that cost nothing
+    live_ranges: tuple[tuple[int, int], ...] = ()  # of each storage: -1 is before the first node
 
 
 def share_constants(graph: Graph) -> Roots:
@@ -126,6 +127,7 @@ def plan_memory(
         sum(sizes[root] for root in shared),
         sum(blocks) - activations,
         aliased,
+        tuple(live_ranges.values()),
     )
 
 

@@ -61,14 +61,14 @@ def _nodes(plan: Plan) -> list[Json]:
         ]
         attributes = {
             "operator": node.name,
-            "kernels": " | ".join(dict.fromkeys(kernels.get(node.index, []))) or _without_kernel(node),
+            "kernels": " | ".join(dict.fromkeys(kernels.get(node.index, []))) or without_kernel(node),
             "from": "; ".join(map(str, node.sources)),
             "constants": "; ".join(_text(value) for value in _constants(node)),
             "arguments": ", ".join(f"{name}={value}" for name, value in node.named.items() if _is_plain(value)),
             "bytes at the bound": f"{_bytes_of(node, plan):,}",
         }
         namespace = layers[node.index] if layers is not None else ""
-        drawn = _node(f"{node.index}", _short(node.name), namespace, edges, attributes.items(), node.written)
+        drawn = _node(f"{node.index}", short_name(node.name), namespace, edges, attributes.items(), node.written)
         found.append(drawn | {"style": _RED} if node.host else drawn)
         made |= {value: (f"{node.index}", f"{place}") for place, value in enumerate(node.written)}
     return found
@@ -105,7 +105,11 @@ def _constants(node: Node) -> list[Tensor]:
     return [value for value in node.inputs if isinstance(value, Tensor) and value.constant is not None]
 
 
-def _without_kernel(node: Node) -> str:
+def without_kernel(node: Node) -> str:
+    """Why a node runs no kernel.
+
+    Example: `without_kernel(graph.nodes[0])`.
+    """
     if node.host:
         return "none: the host computes it"
     return "none: its result shares the memory of its source" if node.alias else "none: live scalars of the host"
@@ -122,10 +126,10 @@ def _bytes_of(node: Node, plan: Plan) -> int:
     return sum(storage_bytes(each.dtype, prod(each.max_shape), plan.limits.half) for each in tensors)
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """The name without its namespace and its overload.
 
-    >>> _short("aten.add.Tensor"), _short("aten::cumprod.out"), _short("sym_add")
+    >>> short_name("aten.add.Tensor"), short_name("aten::cumprod.out"), short_name("sym_add")
     ('add', 'cumprod', 'sym_add')
     """
     last = name.rsplit("::")[-1].removeprefix("aten.").removeprefix("et_vk.").removeprefix("liveshape.")

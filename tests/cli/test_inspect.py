@@ -95,7 +95,7 @@ def test_inspect_names_everything_unsupported(capsys: Capture, monkeypatch: pyte
 
     monkeypatch.delitem(OPS, "aten.add.Tensor")
     monkeypatch.delitem(OPS, "et_vk.rms_norm.default")
-    for room in ("tools.commands.inspect", "run.host"):
+    for room in ("tools.program_report", "run.host"):
         monkeypatch.setattr(f"liveshape.{room}.find_on_host", lambda name: "nothing on the host knows it")
     code, out, _ = call(capsys, "inspect", several(), "--method", "forward")
     assert code == 4

@@ -4,26 +4,19 @@ without ray those of a fleet are not: `make test-ray`."""
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.serve.stub_api import StubApi
+from tests.support.browser import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 NEEDED = {"test_page_browser.py": "playwright", "test_ray.py": "ray"}
 collect_ignore = [name for name, package in NEEDED.items() if importlib.util.find_spec(package) is None]
-
-# Nothing that leaves the machine, nothing that needs a display or the kernel's namespaces.
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 
 
 @pytest.fixture
@@ -35,14 +28,8 @@ def api() -> Iterator[StubApi]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    with sync_playwright() as playwright:
-        # Without one of the system's it is the one that Playwright brought, or its words about how to have it.
-        opened = playwright.chromium.launch(executable_path=named, args=FLAGS)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -4,88 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from liveshape.device.backends import open_device
-from liveshape.errors import LiveshapeError, NoAdapterError, UnsupportedError
-from liveshape.formats import DelegateCall, ExecutionPlan, KernelCall, PteFile
-from liveshape.formats.signature import DYNAMIC, SIGNATURE, STATIC, UNKNOWN
+from liveshape.errors import InputError, NoAdapterError
+from liveshape.formats.signature import DYNAMIC, SIGNATURE, UNKNOWN, Signature
 from liveshape.formats.whole_file import whole_file
-from liveshape.graph import Graph, Limits, Tensor
-from liveshape.graph.state import states_of
-from liveshape.graph.traits import Role
-from liveshape.lower.lowering import Problem, examine, simplified
+from liveshape.graph import Limits
 from liveshape.lower.problems import by_operator
-from liveshape.metadata import Dim, TensorInfo, inputs_of, is_constant, outputs_of, shape_text
+from liveshape.metadata import Dim, TensorInfo, is_constant, shape_text
 from liveshape.model import program_file
-from liveshape.plan.dimensions import Dimension, dimensions, literals_like
 from liveshape.plan.plan import Plan
 from liveshape.program.compile_target import CompileTarget
-from liveshape.program.memory_use import Memory, memory_of
 from liveshape.program.program import load_program
-from liveshape.run.host import compile_with_host, find_on_host
-from liveshape.tools.console import counted, print_json, print_table, print_text, size_text
+from liveshape.tools.console import check_writable, counted, print_json, print_table, print_text, size_text, work_bar
 from liveshape.tools.model_explorer import graph_collection, node_data
+from liveshape.tools.program_page.document import method_document
+from liveshape.tools.program_page.measured import add_check, add_profile
+from liveshape.tools.program_page.program_html import page
+from liveshape.tools.program_report import Planned, Report, axes_of, planned_method, report_of
 
-
-@dataclass(frozen=True)
-class DataRead:
-    """A data-dependent read of the plan: free where the host has the value, else a round trip to the device."""
-
-    node: str
-    tensor: str
-    free: bool
-
-
-@dataclass(frozen=True)
-class HostNode:
-    """A node that falls back to the host, and the library that computes it there."""
-
-    node: str
-    operator: str
-    library: str
-
-
-@dataclass(frozen=True)
-class ConstantData:
-    """The constants of a method: their count, total bytes, and the largest."""
-
-    count: int
-    nbytes: int
-    largest: str
-    largest_bytes: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything about one method. `memory` is None where parts of the method could not be planned at all."""
-
-    name: str
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    dynamic: dict[str, tuple[int, ...]]  # dimensions that are proven dynamic
-    baked: dict[str, dict[int, str]]  # unknown dimensions whose bound is also a constant in the program
-    signature: bool  # whether the file has a signature of legal shapes
-    delegates: int
-    nodes: int
-    operators: dict[str, int]
-    portable: dict[str, int]
-    portable_between_delegates: dict[str, int]
-    problems: list[Problem]
-    host: list[HostNode]  # host fallback
-    constants: ConstantData
-    reads: list[DataRead]
-    memory: Memory | None
-    largest_buffer: int
-    kernels: int
-    planned_nodes: int  # after fusion
-    classes: int  # equivalence classes of nodes that are planned together
-    untried: int  # combinations of live sizes whose kernels are not precompiled
-    state: tuple[str, ...]  # mutable buffers that persist between calls, such as KV caches
+_STEPS = 256  # live sizes that a page plans at, for the bar
 
 
 @dataclass(frozen=True)
@@ -104,13 +46,20 @@ def inspect(
     device: str | None = None,
     as_json: bool = False,
     model_explorer: str | None = None,
+    html: str | None = None,
+    profile: str | None = None,
+    check: str | None = None,
 ) -> int:
     """Print a report of every method of a program, or of one; exit code 0 if all of it can run, 4 if not.
 
-    `model_explorer` is a file to write the planned graphs to.
+    `model_explorer` is a file to write the planned graphs to, `html` one for the page of the program, with the times of
+    a `profile` and the errors of a `check`, which are files of these commands' JSON.
 
     Example: `inspect("model.pte", method="forward")`.
     """
+    if html is None and (profile is not None or check is not None):
+        raise InputError("--profile and --check are shown on the page: give --html FILE, too")
+    check_writable("--html", html)
     program = str(program_file(Path(program)))
     with load_program(CompileTarget(), program, data_path=list(data)) as opened:
         file, tensors = opened.file, opened.data
@@ -119,15 +68,21 @@ def inspect(
         target = _target(device)
         plans = [plan for plan in file.plans if method in (None, plan.name)]
         methods = {
-            plan.name: (plan, _planned(file, plan, tensors, target.limits)) for plan in plans if not is_constant(plan)
+            plan.name: (plan, planned_method(file, plan, tensors, target.limits))
+            for plan in plans
+            if not is_constant(plan)
         }
-        reports = [_report(file, *method) for method in methods.values()]
+        reports = [report_of(file, *method) for method in methods.values()]
         # The signature is shown with the inputs, not as a method.
         told = [plan.name for plan in plans if is_constant(plan) and (plan.name != SIGNATURE or method == SIGNATURE)]
         constants = {name: opened.load_method(name).execute() for name in told}
         if model_explorer is not None:
             drawn = {name: planned.compiled for name, (_, planned) in methods.items() if planned.compiled is not None}
             _write_graphs(Path(model_explorer), Path(program).name, drawn)
+        if html is not None:
+            signatures = {name: file.signatures.get(name) for name in methods}
+            drawn_methods = [(methods[name][1], signature) for name, signature in signatures.items()]
+            _write_page(Path(html), program, target, drawn_methods, profile, check)
     if as_json:
         print_json(_document(program, target, reports, constants))
     else:
@@ -158,146 +113,25 @@ def _write_graphs(path: Path, label: str, plans: Mapping[str, Plan]) -> None:
             file.write(json.dumps(document).encode())
 
 
-# Study
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A method's graph as the file has it, its plan if it has one, and why not if it has none."""
-
-    graph: Graph
-    lacking: list[Problem]
-    problems: list[Problem]
-    compiled: Plan | None
-
-
-def _planned(file: PteFile, plan: ExecutionPlan, data: Mapping[str, memoryview], limits: Limits) -> Planned:
-    graph, lacking = examine(file, plan.name, data, find_on_host)
-    problems = lacking
-    compiled: Plan | None = None
-    try:
-        compiled = compile_with_host(simplified(graph, limits), limits)
-    except UnsupportedError as error:
-        names = {node.label: node.name for node in graph.nodes}
-        problems = lacking + [Problem(node, names.get(node, ""), reason) for node, reason in error.details]
-    except LiveshapeError as error:
-        problems = [*lacking, Problem(graph.name, "", str(error))]
-    return Planned(graph, lacking, problems, compiled)
-
-
-def _report(file: PteFile, plan: ExecutionPlan, planned: Planned) -> Report:
-    graph, lacking, problems, compiled = planned.graph, planned.lacking, planned.problems, planned.compiled
-    # Scalar arithmetic runs on the host for free; the rest are operators that the partitioner left out.
-    portable = [
-        (at, each.op)
-        for at, each in enumerate(plan.instructions)
-        if isinstance(each, KernelCall) and not each.op.startswith("executorch_prim::")
-    ]
-    calls = [at for at, each in enumerate(plan.instructions) if isinstance(each, DelegateCall)]
-    between = [name for at, name in portable if calls and calls[0] < at < calls[-1]]
-    named = [node.name for node in graph.nodes] + [problem.operator for problem in lacking if problem.operator]
-    signature = file.signatures.get(plan.name)
-    inputs, outputs = inputs_of(plan, signature), outputs_of(plan)
-    known = {} if compiled is None else dimensions(compiled, signature)
-    if compiled is not None:
-        if signature is None:
-            inputs = _with_dims(inputs, compiled.graph.inputs, known)
-        outputs = _with_dims(outputs, compiled.graph.outputs, known)
-    return Report(
-        name=plan.name,
-        inputs=inputs,
-        outputs=outputs,
-        dynamic={info.name: axes for info in (*inputs, *outputs) if (axes := _axes(info, DYNAMIC))},
-        baked={} if compiled is None else _baked(compiled, inputs),
-        signature=signature is not None,
-        delegates=len(plan.delegates),
-        nodes=len(graph.nodes),
-        operators=dict(Counter(named).most_common()),
-        portable=dict(Counter(name for _, name in portable).most_common()),
-        portable_between_delegates=dict(Counter(between).most_common()),
-        problems=problems,
-        host=_host(graph if compiled is None else compiled.graph),
-        constants=_constants(graph),
-        reads=_reads(graph),
-        memory=None if compiled is None else memory_of(compiled),
-        largest_buffer=0 if compiled is None else max(compiled.memory.blocks, default=0),
-        kernels=0 if compiled is None else len(compiled.kernels),
-        classes=0 if compiled is None else len(compiled.classes),
-        planned_nodes=0 if compiled is None else len(compiled.graph.nodes),
-        untried=0 if compiled is None else compiled.untried,
-        state=() if compiled is None else _state(compiled),
-    )
-
-
-def _with_dims(
-    infos: Sequence[TensorInfo], values: Sequence[Any], known: Mapping[Tensor, tuple[Dimension, ...]]
-) -> tuple[TensorInfo, ...]:
-    """Tensor infos with the status of each dimension as planning inferred it."""
-    found = []
-    for info, value in zip(infos, values, strict=True):
-        if isinstance(value, Tensor) and info.dynamic:
-            dims = zip(info.bounds, known[value], strict=True)
-            made = (Dim(each.status, most if each.status == STATIC else 0, most, each.multiple) for most, each in dims)
-            info = replace(info, dims=tuple(made))
-        found.append(info)
-    return tuple(found)
-
-
-def _axes(info: TensorInfo, status: str) -> tuple[int, ...]:
-    return tuple(axis for axis, dim in enumerate(info.dims) if dim.status == status)
-
-
-def _baked(plan: Plan, inputs: Sequence[TensorInfo]) -> dict[str, dict[int, str]]:
-    """Unknown dimensions whose bound is a constant of the program, so that the size may be baked in."""
-    names: dict[Any, str] = {}
-    for info, value in zip(inputs, plan.graph.inputs, strict=True):
-        names |= {(value, axis): info.name for axis in _axes(info, UNKNOWN)}
-    found: dict[str, dict[int, str]] = {}
-    for (tensor, axis), reason in literals_like(plan.graph, names).items():
-        found.setdefault(names[tensor, axis], {})[axis] = reason
-    return found
-
-
-def _host(graph: Graph) -> list[HostNode]:
-    found = [(node, find_on_host(node.name)) for node in graph.nodes if node.host]
-    return [HostNode(node.label, node.name, by.library) for node, by in found if not isinstance(by, str)]
-
-
-def _state(plan: Plan) -> tuple[str, ...]:
-    return tuple(
-        f"{state.tensor.name} ({state.tensor.dtype} {shape_text(state.tensor.max_shape)}), "
-        + ("opaque" if state.axis is None else f"a row per position along axis {state.axis}")
-        for state in states_of(plan.graph)
-    )
-
-
-def _constants(graph: Graph) -> ConstantData:
-    held = [tensor for tensor in graph.tensors if tensor.constant is not None]
-    largest = max(held, key=lambda tensor: len(tensor.constant or b""), default=None)
-    return ConstantData(
-        count=len(held),
-        nbytes=sum(len(tensor.constant or b"") for tensor in held),
-        largest="" if largest is None else f"{largest.name} ({largest.dtype} {shape_text(largest.max_shape)})",
-        largest_bytes=0 if largest is None else len(largest.constant or b""),
-    )
-
-
-def _reads(graph: Graph) -> list[DataRead]:
-    return [
-        DataRead(
-            node.label,
-            tensor.name,
-            # An output with a data-dependent size is counted by the node's own kernels.
-            not any(isinstance(value, Tensor) for value in node.written)
-            and not graph.writers[tensor]
-            and (tensor in graph.given or tensor.constant is not None),
-        )
-        for node in graph.nodes
-        if (node.reads_data or node.control)
-        and not node.host
-        and node.traits.role is not Role.DRAW
-        and isinstance(tensor := node.args[0], Tensor)
-    ]
+def _write_page(
+    path: Path,
+    program: str,
+    target: Target,
+    methods: Sequence[tuple[Planned, Signature | None]],
+    profile: str | None,
+    check: str | None,
+) -> None:
+    documents = []
+    with work_bar(len(methods) * _STEPS) as begin:
+        for planned, signature in methods:
+            documents.append(method_document(planned.graph, planned.compiled, planned.problems, signature, begin))
+    if profile is not None:
+        add_profile(documents, profile)
+    if check is not None:
+        add_check(documents, check)
+    about = {"program": Path(program).name, "bytes": os.path.getsize(program), "device": target.name}
+    with whole_file(path, "a page") as file:
+        file.write(page({**about, "methods": documents}))
 
 
 # Print
@@ -372,7 +206,7 @@ def _kind(info: TensorInfo) -> str:
     parts = [
         f"{status}: {', '.join(f'dimension {axis} {_sizes(info.dims[axis])}' for axis in axes)}"
         for status in (DYNAMIC, UNKNOWN)
-        if (axes := _axes(info, status))
+        if (axes := axes_of(info, status))
     ]
     return "; ".join(parts) or "static"
 
@@ -384,7 +218,7 @@ def _sizes(dim: Dim) -> str:
 
 
 def _print_unknown(report: Report) -> None:
-    if not any(_axes(info, UNKNOWN) for info in report.inputs):
+    if not any(axes_of(info, UNKNOWN) for info in report.inputs):
         return
     print_text(
         f"{report.name}: the file does not say whether unknown dimensions were dynamic when it was exported: below the "
@@ -439,4 +273,4 @@ def _print_reads(report: Report) -> None:
     print_table(f"\n{report.name}: the plan depends on values", ("node", "reads", "cost"), rows)
 
 
-__all__ = ["ConstantData", "DataRead", "HostNode", "Report", "inspect"]
+__all__ = ["inspect"]

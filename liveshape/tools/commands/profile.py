@@ -21,7 +21,7 @@ from liveshape.run.executor import Executor
 from liveshape.tools.commands.devices import rate_text
 from liveshape.tools.commands.run import make_inputs
 from liveshape.tools.console import check_writable, print_json, print_table, size_text, status, upload_bar, work_bar
-from liveshape.tools.measuring.profiling import AGREES, PHASES, Line, Profile, profiled
+from liveshape.tools.measuring.profiling import AGREES, PHASES, Executed, Line, Profile, profiled
 from liveshape.tools.measuring.rates import MEASURED, Rates, rates_of
 from liveshape.tools.measuring.subject import Subject, Work, call_name, check_calls, do, go_to_depth, is_program, works
 from liveshape.tools.measuring.trace import trace as trace_of
@@ -148,8 +148,7 @@ def _lines(found: Profile) -> dict[str, list[Line]]:
 
 
 def _document(found: Profile) -> dict[str, Any]:
-    sources = {each.label: each.sources for each in found.executed}
-    nodes = found.by(lambda each: each.label)
+    nodes = {str(each.node): each for each in found.executed}
     return {
         "name": found.name,
         "turns": found.turns,
@@ -163,9 +162,14 @@ def _document(found: Profile) -> dict[str, Any]:
         "device_seconds_whole": found.whole if found.executed else None,
         "tick_seconds": found.tick if found.executed else None,
         **{f"by_{name}": [asdict(line) for line in lines] for name, lines in _lines(found).items()},
-        # With the source nodes of each fused node.
-        "by_node": [{**asdict(line), "sources": sources[line.name]} for line in nodes],
+        # By number, since several nodes may stand for the same ones of the file; with the source nodes of each.
+        "by_node": [_of_node(nodes[line.name], line) for line in found.by(lambda each: str(each.node))],
     }
+
+
+def _of_node(node: Executed, line: Line) -> dict[str, Any]:
+    about = {"node": node.node, "operator": node.operator, "sources": node.sources}
+    return {**asdict(line), "name": node.label, **about}
 
 
 def _print(found: Profile, device: str, rates: Rates) -> None:

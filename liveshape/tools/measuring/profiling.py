@@ -29,6 +29,7 @@ class Executed:
     kernel: str
     operator: str
     label: str
+    node: int  # of the planned graph
     layer: str
     sources: tuple[str, ...]  # source nodes in the file of a fused node
     cost: Cost
@@ -195,7 +196,7 @@ def _executed(executor: Executor, watched: Watched, counted: Sequence[Sequence[C
             node = nodes[command.origin[0]]
             kernel = command.label.rpartition(" ")[2]
             layer, sources = layers[node.index] if layers else "", tuple(map(str, node.sources))
-            yield Executed(kernel, node.name, node.label, layer, sources, cost, begin, end)
+            yield Executed(kernel, node.name, node.label, node.index, layer, sources, cost, begin, end)
 
 
 @contextmanager

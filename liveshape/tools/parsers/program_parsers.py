@@ -52,6 +52,8 @@ examples:
   liveshape inspect model.pte
   liveshape inspect model.pte --data weights.ptd --method decode
   liveshape inspect model.pte --json | jq '.methods[].problems'
+  liveshape inspect model.pte --html model.html       a page to find your way in: graph, shapes, kernels, memory
+  liveshape profile model.pte --json > times.json && liveshape inspect model.pte --html model.html --profile times.json
   liveshape inspect model.pte --model-explorer graph.json && model-explorer graph.json"""
 
 _OPS = """\
@@ -126,6 +128,13 @@ def _add_devices(add: Add) -> None:
 def _add_inspect(add: Add) -> None:
     inspecting = add("inspect", "show what is in a program and what it needs", _INSPECT, _run_inspect)
     _add_program(inspecting)
+    inspecting.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write one self-contained page: the graph, and live shapes, kernels, costs and memory at sizes to choose",
+    )
+    inspecting.add_argument("--profile", metavar="FILE", help="for the page: times, as liveshape profile --json prints")
+    inspecting.add_argument("--check", metavar="FILE", help="for the page: errors, as liveshape check --json prints")
     inspecting.add_argument(
         "--model-explorer",
         metavar="FILE",
@@ -231,6 +240,9 @@ def _run_inspect(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         as_json=arguments.json,
         model_explorer=arguments.model_explorer,
+        html=arguments.html,
+        profile=arguments.profile,
+        check=arguments.check,
     )
 
 

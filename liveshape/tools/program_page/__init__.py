@@ -1,0 +1,1 @@
+"""`liveshape inspect --html`: a program as one self-contained page."""

@@ -1,0 +1,31 @@
+"""Chromium without a head, for the tests of pages: the system's, or the one that Playwright brought."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# Nothing that leaves the machine, nothing that needs a display or the kernel's namespaces.
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """An open browser."""
+    from playwright.sync_api import sync_playwright
+
+    named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        # Without one of the system's it is the one that Playwright brought, or its words about how to have it.
+        opened = playwright.chromium.launch(executable_path=named, args=FLAGS)
+        yield opened
+        opened.close()
