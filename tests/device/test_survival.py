@@ -173,8 +173,12 @@ def test_a_task_that_is_cancelled_leaves_the_results_to_be_read(raw: bool) -> No
         task = asyncio.create_task(transfer.wait_async())
         await asyncio.sleep(0)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        cancelled = not doubling.device.adapter.software  # a GPU may be done before
+        try:
             await task
+        except asyncio.CancelledError:
+            cancelled = True
+        assert cancelled
         return await transfer.wait_async()
 
     np.testing.assert_array_equal(asyncio.run(main())[0], 2 * X)

@@ -17,7 +17,8 @@ class Timer:
     """Interrupts actions, and counts what happened.
 
     `interrupted` came out of the action as a KeyboardInterrupt. `swallowed` came inside of a destructor or a callback,
-    where Python can only print it. `missed` came when the action was over: these do not count.
+    where Python can only print it. `missed` came when the action was over: these do not count, nor do those that were
+    on their way then and came later, as they do where another thread of the process took the signal.
     """
 
     def __init__(self, seed: int) -> None:
@@ -25,11 +26,13 @@ class Timer:
         self.seen = Counter[str]()
         self.latest = 0.0  # seconds between a signal and its exception
         self._usual: dict[str, float] = {}
-        self._fired = False
+        self._fired, self._armed = False, False
         signal.signal(signal.SIGALRM, self._interrupt)
         sys.unraisablehook = self._unraisable
 
     def _interrupt(self, *_: object) -> None:
+        if not self._armed:
+            return
         self._fired = True
         raise KeyboardInterrupt
 
@@ -56,10 +59,12 @@ class Timer:
         begin = time.perf_counter()
         try:
             try:
+                self._armed = True
                 signal.setitimer(signal.ITIMER_REAL, delay)
                 action()
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                self._armed = False
         except KeyboardInterrupt:
             raised = True
         took = time.perf_counter() - begin
