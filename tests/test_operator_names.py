@@ -19,6 +19,7 @@ ALLOWED = {
     "check/meanings/scalar_meanings.py": "what scalars and copies mean",
     "check/meanings/training_meanings.py": "what training operators mean",
     "check/meanings/weight_meanings.py": "what layers and embeddings of few bits mean",
+    "check/numpy_references/elementwise_references.py": "what numpy gives, by names without namespaces",
     "lower/pattern_operators.py": "the one table of the operators that patterns are of",
     "run/host.py": "the operators that numpy computes, by the names of files",
     "tools/measuring/random_llamas.py": "writes a program, as an exporter does",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from liveshape.check.meanings import ANY_WINS, MEANINGS
+from liveshape.check.numpy_references import NUMPY, base_name
 from liveshape.errors import LiveshapeError
 from liveshape.graph import Node, Tensor, Value
 from liveshape.run.arrays import numpy_dtype
@@ -93,6 +94,15 @@ def kept(array: Any, dtype: str) -> Any:
     return rounded(made) if dtype == "bfloat16" else made
 
 
+def _by_numpy(name: str, arguments: Sequence[Any], without: str) -> Sequence[Any]:
+    """What numpy gives where nothing else does; `without` says why not."""
+    if base_name(name) not in NUMPY:
+        raise NoReference(without)
+    with np.errstate(all="ignore"):
+        results = NUMPY[base_name(name)](*arguments)
+    return results if isinstance(results, tuple) else [results]
+
+
 def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
     name = node.name
     try:
@@ -104,7 +114,7 @@ def _computed(node: Node, arguments: list[Any]) -> Sequence[Any]:
             return [arguments[0]]  # a cast to the dtype of its output; tensors are contiguous
         operator = find_on_host(name)
         if isinstance(operator, str):
-            raise NoReference(operator)
+            return _by_numpy(name, arguments, operator)
         dtypes = [value.dtype if isinstance(value, Tensor) else None for value in node.outputs]
         results = operator.function(arguments[: operator.inputs], dtypes)
         if any(part in name for part in _ANY_INDEX):

@@ -22,7 +22,7 @@ BETWEEN = " between"  # layers on rows that a rewrite quantized: no file has the
 HAVE_ONE = [case for case in CASES if case.op in MEANINGS and not case.name.endswith(BETWEEN)]
 
 
-def compared(case: OpCase, size: int) -> int:
+def compared(case: OpCase, size: int, tolerance: float = TOLERANCE) -> int:
     """How many results agree with the golden ones."""
     graph = build(case, max(case.sizes))
     node, random = graph.nodes[0], np.random.default_rng(size)
@@ -38,7 +38,7 @@ def compared(case: OpCase, size: int) -> int:
     count = 0
     for value, want in zip(graph.outputs, golden, strict=True):
         if value in made and isinstance(value, Tensor):
-            found = difference(made[value], want.detach().numpy(), value.dtype, TOLERANCE)
+            found = difference(made[value], want.detach().numpy(), value.dtype, tolerance)
             assert found is None, (case.name, size, value.name, str(found))
             count += 1
     return count
