@@ -1,4 +1,4 @@
-"""The how-tos: thirty questions, each of which leads to an answer with code; tests/test_blocks.py runs that code."""
+"""The how-tos: questions of users, each of which leads to an answer with code; tests/test_blocks.py runs that code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent.parent / "docs" / "howto"
 INDEX = FOLDER / "index.md"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path != INDEX)
-QUESTIONS = 30
+QUESTIONS = 33
 _QUESTION = re.compile(r"^(\d+)\. \[(.+)\]\(([\w-]+\.md)#([\w-]+)\)$", re.MULTILINE)
 _ANSWER = re.compile(r"^## (How do I [^\n]+\?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -24,7 +24,7 @@ def answers() -> list[tuple[str, str]]:
     return [(page.name, anchor(found[1])) for page in PAGES for found in _ANSWER.finditer(page.read_text("utf-8"))]
 
 
-def test_thirty_questions_lead_to_thirty_answers() -> None:
+def test_every_question_leads_to_an_answer() -> None:
     questions = _QUESTION.findall(INDEX.read_text(encoding="utf-8"))
     assert [int(number) for number, *_ in questions] == list(range(1, QUESTIONS + 1))
     assert len({words for _, words, *_ in questions}) == QUESTIONS

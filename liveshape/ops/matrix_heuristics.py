@@ -36,10 +36,13 @@ def matrix_shape(limits: Limits, dtype: str = "float32") -> MatrixShape | None:
     fits = matrix_subgroups(limits) > 0 and limits.max_workgroup_bytes >= MATRIX_TILE_BYTES
     if limits.one_order or not fits:
         return None
-    taken = (each for each in limits.matrices_of(dtype) if each.input in ITEM_BYTES)
-    square = (each for each in taken if each.m == each.n in MATRIX_SIZES)
-    whole = (each for each in square if each.k * ITEM_BYTES[each.input] % VECTOR_BYTES == 0)
-    return max(whole, key=lambda each: (each.m, -each.k), default=None)
+    square = (each for each in limits.matrices_of(dtype) if each.m == each.n in MATRIX_SIZES)
+    return max(filter(_fills_tiles, square), key=lambda each: (each.m, -each.k), default=None)
+
+
+def _fills_tiles(shape: MatrixShape) -> bool:
+    """Whether tiles are made of such matrices: cubes of halves, or whole vectors of bytes."""
+    return shape.k == shape.m if shape.input == "float16" else shape.input == "int8" and shape.k % VECTOR_BYTES == 0
 
 
 def matrix_lanes(limits: Limits) -> int:

@@ -168,7 +168,7 @@ def test_every_kind_of_rule_is_proved() -> None:
 def test_patterns_are_proved_on_the_device() -> None:
     known = {case.op for case in CASES}
     ours = {name for name, entry in OPS.items() if name.startswith(INTERNAL) and entry.traits.rows is not None}
-    assert ours - known == set(PATTERNS)
+    assert ours - known <= set(PATTERNS) <= ours
 
 
 @pytest.mark.parametrize(
