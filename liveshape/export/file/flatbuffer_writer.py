@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from typing import Any, NewType
 
 import numpy as np
-from flatbuffers import Builder, number_types  # type: ignore[import-untyped]
+
+from liveshape.packages import need
 
 # The offset of an object, counted from the end of the buffer.
 Part = NewType("Part", int)
 
-# By `struct` format character.
-_NUMBERS: Mapping[str, Any] = {
-    "?": number_types.BoolFlags,
-    "b": number_types.Int8Flags,
-    "B": number_types.Uint8Flags,
-    "i": number_types.Int32Flags,
-    "I": number_types.Uint32Flags,
-    "q": number_types.Int64Flags,
-    "Q": number_types.Uint64Flags,
-    "d": number_types.Float64Flags,
+# By `struct` format character, what flatbuffers calls it.
+_NUMBERS = {
+    "?": "BoolFlags",
+    "b": "Int8Flags",
+    "B": "Uint8Flags",
+    "i": "Int32Flags",
+    "I": "Uint32Flags",
+    "q": "Int64Flags",
+    "Q": "Uint64Flags",
+    "d": "Float64Flags",
 }
 _OFFSET = 4  # bytes of a uoffset
 
@@ -44,7 +45,11 @@ class Flat:
     """
 
     def __init__(self) -> None:
-        self._builder = Builder(1 << 16)
+        need("flatbuffers", what="converting a checkpoint")
+        from flatbuffers import Builder, number_types  # type: ignore[import-untyped]
+
+        self._builder: Any = Builder(1 << 16)
+        self._numbers = {code: getattr(number_types, name) for code, name in _NUMBERS.items()}
 
     def string(self, text: str) -> Part:
         return Part(self._builder.CreateString(text))
@@ -66,7 +71,7 @@ class Flat:
         self._builder.StartObject(len(layout))
         for name, value in values.items():
             if isinstance(value, Number):
-                self._builder.Prepend(_NUMBERS[value.code], value.value)
+                self._builder.Prepend(self._numbers[value.code], value.value)
             else:
                 self._builder.PrependUOffsetTRelative(value)
             self._builder.Slot(layout[name])
