@@ -27,9 +27,9 @@ if _MANIFEST.is_file():
 # tests/graphs/conftest.py has more, tests/device/test_pipelines.py budgets of its own.
 pipelines.RECENT = 96
 
-# Megabytes of a worker from which on memory that was freed goes back to the system: of the kernels that software
+# Megabytes that a worker may grow by before memory that was freed goes back to the system: of the kernels that software
 # drivers compile and drop, the C library keeps gigabytes.
-TRIMMED_ABOVE = 800
+GROWTH = 300
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
 
 
@@ -39,13 +39,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         recorded.seed()
 
 
+def _resident() -> int:
+    """Megabytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+_after_trim = 0
+
+
 def pytest_runtest_logfinish() -> None:
     """After every test."""
-    if _TRIM is None:
-        return
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    if pages * os.sysconf("SC_PAGE_SIZE") >> 20 > TRIMMED_ABOVE:
+    global _after_trim
+    if _TRIM is not None and _resident() > _after_trim + GROWTH:
         _TRIM(0)
+        _after_trim = _resident()
 
 
 @pytest.fixture(autouse=True)

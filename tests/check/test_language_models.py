@@ -97,6 +97,7 @@ def checked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[i
     return code, method
 
 
+@pytest.mark.slow
 def test_a_gguf_file(gguf: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = checked([gguf, "--shapes", "tokens=7,1,3"], capsys)
     assert code == 0, found

@@ -89,7 +89,7 @@ def kernels_at(executor: Executor, rows: int, depth: int) -> set[str]:
     ("epilogue", "depth", "width", "bias"),
     [
         ("one", 64, 7, False),
-        ("qkv", 96, 36, False),
+        pytest.param("qkv", 96, 36, False, marks=pytest.mark.slow),
         pytest.param("gated", 64, 64, False, marks=pytest.mark.slow),
         pytest.param("gated", 1056, 32, False, marks=pytest.mark.slow),
         pytest.param("one", 576, 130, True, marks=pytest.mark.slow),

@@ -126,7 +126,10 @@ def operators(graph: Graph) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=name, marks=pytest.mark.slow if name == "odd" else ()) for name, case in CASES.items()],
+    [
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in ("odd", "deep") else ())
+        for name, case in CASES.items()
+    ],
 )
 def test_fused_linears_of_one_input_give_equal_bytes(case: Case) -> None:
     chain, other = quantized_block(case), quantized_block(case)

@@ -30,6 +30,7 @@ LARGE = {
     "et_vk.sdpa.default",
     "sdpa_with_kv_cache.default",
 }
+LARGE |= {case.op for case in FIRST if case.op.startswith("liveshape.") and "q4gsw" in case.op}
 QUICK = {case.op for case in {OPS[case.op].run: case for case in FIRST}.values()} - LARGE
 
 
