@@ -12,7 +12,6 @@ import argparse
 import faulthandler
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -87,7 +86,7 @@ def over_load(timer: Timer, count: int) -> None:
     _no_more_than(before, live_bytes(device), "loading")
 
 
-def over_long_prefill() -> bool:
+def over_long_prefill(timer: Timer) -> bool:
     """Whether an interrupt comes through while the device computes; the text is right afterwards.
 
     The prompts are longer and the signals earlier from turn to turn, so that at last one is there before the results.
@@ -103,12 +102,10 @@ def over_long_prefill() -> bool:
             model.prefill(ids)
             came = False
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.1 / (1 << turn))
-                model.logits()
+                with timer.armed(0.1 / (1 << turn)):
+                    model.logits()
             except KeyboardInterrupt:
                 came = at_work(model.device)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
             np.testing.assert_allclose(model.logits(), expected, 1e-3, 1e-4)
             if came:
                 return True
@@ -128,7 +125,7 @@ def one_way(count: int, seed: int) -> dict[str, Any]:
         over_load(timer, count // 5)
         over_text(timer, count // 5, tiny_model(open_device()), Path(folder))
         over_text(timer, count - timer.count, LanguageModel.load(STORY), Path(folder))
-    came = over_long_prefill()
+    came = over_long_prefill(timer)
     return {
         **timer.seen,
         "seconds": time.perf_counter() - begin,

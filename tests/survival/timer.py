@@ -9,7 +9,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -46,6 +47,17 @@ class Timer:
     def count(self) -> int:
         return self.seen["interrupted"] + self.seen["swallowed"]
 
+    @contextmanager
+    def armed(self, delay: float) -> Iterator[None]:
+        """Interrupts what is inside after so many seconds."""
+        try:
+            self._armed = True
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._armed = False
+
     def over(self, name: str, action: Callable[[], object]) -> None:
         """Do an action with an interrupt somewhere inside of it, or a little behind it."""
         soon, late = 1e-5, 1.2 * self._usual.get(name, 0.05)
@@ -58,13 +70,8 @@ class Timer:
         gc.collect()
         begin = time.perf_counter()
         try:
-            try:
-                self._armed = True
-                signal.setitimer(signal.ITIMER_REAL, delay)
+            with self.armed(delay):
                 action()
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                self._armed = False
         except KeyboardInterrupt:
             raised = True
         took = time.perf_counter() - begin
