@@ -80,7 +80,7 @@ CASES = {
 }
 
 
-QUICK = ("positions", "int8, normed")
+QUICK = ("positions",)
 
 
 @pytest.mark.parametrize(

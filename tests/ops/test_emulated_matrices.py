@@ -13,7 +13,7 @@ from tests.support.emulated_matrices import emulate
 from tests.support.graphs import OpCase, sweep
 
 # A compiler for CPUs takes half a minute over the text of a tile: one of each kind, the others are slow.
-QUICK = ("bmm rows", "convolution dilation", "q8ta_linear int8 (2,) 272")
+QUICK = ("convolution dilation", "q8ta_linear int8 (2,) 272")
 CASES = [
     *products.PRODUCTS,
     *products.SCALED,
