@@ -9,11 +9,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from liveshape.device import pipelines
 from tests.support import recorded
+from tests.support.browser import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Before anything asks for an adapter. Tests compile more than they run, and the driver of Debian's release compiles
 # sooner than the newest one that people get; tests/device/test_drivers.py runs operators on that one, too. Dawn takes
@@ -37,6 +42,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Before workers start: the process that starts them comes here first."""
     if not hasattr(session.config, "workerinput"):
         recorded.seed()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, for the tests of pages: one in a process, since a second one of Playwright's would find its loop."""
+    with chromium() as opened:
+        yield opened
 
 
 def _resident() -> int:

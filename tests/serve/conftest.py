@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.serve.stub_api import StubApi
-from tests.support.browser import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -24,12 +23,6 @@ def api() -> Iterator[StubApi]:
     stub = StubApi()
     yield stub
     stub.close()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture
