@@ -16,16 +16,7 @@ struct Params {
     group_out_channels: u32,
     scale_period: u32, // how many scales there are before they repeat
     pitch: u32, // bytes of a row of the weight
-    size: vec2<u32>, // height and width
-    out_size: vec2<u32>,
-    kernel: vec2<u32>,
-    stride: vec2<u32>,
-    padding: vec2<u32>,
-    dilation: vec2<u32>,
-    x_zero: i32,
-    x_scale: f32,
-    inverse: f32, // of the output's scale
-    zero: f32,
+#include int8/window_params
 }
 #include int8/store_four
 @group(0) @binding(1) var<storage, read> x: array<u32>;
