@@ -6,57 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from liveshape.check.numpy_references.reference_table import axes_of, reference, wide
+from liveshape.check.numpy_references.reference_table import NUMPY, axes_of, reference, wide
+
+# Over dimensions that a node names, or all; and the place of an extremum along one, or in all.
+_OVER_DIMS = {"all": np.all, "amax": np.max, "amin": np.min, "any": np.any, "mean": np.mean, "sum": np.sum}
+_PLACES = {"argmax": np.argmax, "argmin": np.argmin}
 
 
-def _over(function: Any, x: Any, dims: Any, keepdim: Any) -> Any:
-    x = wide(x)
-    return function(x, axis=axes_of(dims, x.ndim), keepdims=bool(keepdim)) if x.ndim else function(x)
+def _over_dims(function: Any) -> Any:
+    def reduced(x: Any, dims: Any = None, keepdim: Any = False, *_: Any) -> Any:
+        x = wide(x)
+        return function(x, axis=axes_of(dims, x.ndim), keepdims=bool(keepdim)) if x.ndim else function(x)
+
+    return reduced
 
 
-@reference("sum")
-def _sum(x: Any, dims: Any = None, keepdim: Any = False, *_: Any) -> Any:
-    return _over(np.sum, x, dims, keepdim)
+def _place(function: Any) -> Any:
+    def found(x: Any, dim: Any = None, keepdim: Any = False) -> Any:
+        axis = dim[0] if isinstance(dim, list) else dim
+        return function(x, axis=axis, keepdims=bool(keepdim) and axis is not None)
+
+    return found
 
 
-@reference("mean")
-def _mean(x: Any, dims: Any = None, keepdim: Any = False, *_: Any) -> Any:
-    return _over(np.mean, x, dims, keepdim)
-
-
-@reference("amax")
-def _amax(x: Any, dims: Any = None, keepdim: Any = False) -> Any:
-    return _over(np.max, x, dims, keepdim)
-
-
-@reference("amin")
-def _amin(x: Any, dims: Any = None, keepdim: Any = False) -> Any:
-    return _over(np.min, x, dims, keepdim)
-
-
-@reference("any")
-def _any(x: Any, dims: Any = None, keepdim: Any = False) -> Any:
-    return _over(np.any, x, dims, keepdim)
-
-
-@reference("all")
-def _all(x: Any, dims: Any = None, keepdim: Any = False) -> Any:
-    return _over(np.all, x, dims, keepdim)
-
-
-def _place(function: Any, x: Any, dim: Any, keepdim: Any) -> Any:
-    axis = dim[0] if isinstance(dim, list) else dim
-    return function(x, axis=axis, keepdims=bool(keepdim) and axis is not None)
-
-
-@reference("argmax")
-def _argmax(x: Any, dim: Any = None, keepdim: Any = False) -> Any:
-    return _place(np.argmax, x, dim, keepdim)
-
-
-@reference("argmin")
-def _argmin(x: Any, dim: Any = None, keepdim: Any = False) -> Any:
-    return _place(np.argmin, x, dim, keepdim)
+NUMPY.update({name: _over_dims(function) for name, function in _OVER_DIMS.items()})
+NUMPY.update({name: _place(function) for name, function in _PLACES.items()})
 
 
 @reference("cumsum")
