@@ -21,6 +21,7 @@ from liveshape.check.sweeps import Sweep, shipped_sweeps
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
+from liveshape.formats.whole_file import whole_file
 from liveshape.tools.console import check_writable, counted, print_json, print_table, print_text, work_bar
 
 FORMAT = 1  # of a report
@@ -44,7 +45,8 @@ def check_adapter(
     with work_bar(len(sweeps)) as begin:
         outcomes = selftest(sweeps, lambda: open_device(device), begin)
     document = report_of(outcomes, opened, time.perf_counter() - began, only)
-    Path(file).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with whole_file(Path(file), "a report") as written:
+        written.write((json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
     if as_json:
         print_json(document)
     else:
