@@ -226,7 +226,7 @@ def test_a_cache_of_halves_is_not_one_of_floats(model: LanguageModel, tmp_path: 
         half.restore(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("kind", ["int8", "float16"])
+@pytest.mark.parametrize("kind", [pytest.param("int8", marks=pytest.mark.slow), "float16"])
 def test_a_cache_of_other_activations_is_refused(tmp_path: Path, kind: str) -> None:
     """The numbers in it are others, by more than rounding."""
     with LanguageModel.load(SHIPPED, activations=kind) as rounded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,13 @@ def rows_at(size: int, depth: int) -> list[np.ndarray]:
     return [np.random.default_rng(size).standard_normal((1, size, depth)).astype(np.float32)]
 
 
-def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int, made: int) -> None:
+def same(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int, made: int, sizes: Sequence[int] = SIZES
+) -> None:
     before, after = unfused(graph, monkeypatch), with_activations(graph, "int8")
     assert (quantized_in(before), quantized_in(after)) == (0, made)
     executors = executor_of(before, device), executor_of(after, device)
-    for size in SIZES:
+    for size in sizes:
         found = []
         for executor in executors:
             executor.poison()
@@ -59,7 +62,7 @@ def same(graph: Graph, monkeypatch: pytest.MonkeyPatch, device: Any, depth: int,
 @pytest.mark.parametrize(
     ("invocations", "cooperating", "depth", "width", "bias", "made"),
     [
-        (256, 8, 64, 96, False, 2),  # the RMSNorm is a dispatch of its own
+        pytest.param(256, 8, 64, 96, False, 2, marks=pytest.mark.slow),  # the RMSNorm is a dispatch of its own
         pytest.param(256, 256, 512, 96, False, 1, marks=pytest.mark.slow),  # it is fused, and tiles have split-K
         pytest.param(256, 256, 96, 160, False, 1, marks=pytest.mark.slow),  # large tiles
         pytest.param(
@@ -75,6 +78,12 @@ def test_a_gated_unit(
     layers, outputs = unit(depth, width, bias)
     device = threads(invocations, cooperating)
     same(fuse(layers.chain.graph(*outputs), device.limits), monkeypatch, device, depth, made)
+
+
+def test_a_gated_unit_at_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, outputs = unit(64, 96, False)
+    device = threads(256, 8)
+    same(fuse(layers.chain.graph(*outputs), device.limits), monkeypatch, device, 64, made=2, sizes=(5, 1, 2, 0, 8))
 
 
 def test_rows_with_another_consumer_stay_float() -> None:

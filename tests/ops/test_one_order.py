@@ -62,6 +62,7 @@ MORE = [
     q4gsw(64, 16, 2, sizes=SIZES),
     q4gsw(1024, 68, 16, bias=True, minima=True, sizes=SIZES),
     int8_activations(576, 13, 576, between=True, sizes=SIZES),
+    dq8ca(320, 13, 64, bias=True, sizes=SIZES),
     dq8ca(1024, 130, 32, sizes=SIZES),
     qcs4w(32, 20, sizes=SIZES),
 ]
@@ -71,7 +72,6 @@ MORE = [
     (SPLIT, MANY),
     (int8_activations(1024, 70, 512, sizes=SIZES), MANY),
     (q4gsw(96, 70, 32, bits=8, minima=True, sizes=SIZES), FEW),
-    (dq8ca(320, 13, 64, bias=True, sizes=SIZES), FEW),
     others=MORE,
 )
 def test_four_bit_layers(subject: OpCase, threads: int) -> None:

@@ -61,12 +61,6 @@ def layers(draw: st.DrawFn) -> OpCase:
     return int8_activations(depth, columns, group, bias=bias, between=between, minima=minima, sizes=sizes)
 
 
-@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(layers())
-def test_some_layers(case: OpCase) -> None:
-    sweep(case, rounds=1)
-
-
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(layers())

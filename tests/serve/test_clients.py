@@ -238,6 +238,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Served]:
         yield server
 
 
+@pytest.mark.slow
 def test_sixteen_connections_with_cancels_slow_readers_and_broken_bodies(story: Served, alone: dict[str, str]) -> None:
     assert mixed_load(story, alone, requests=48, connections=16) > 12
     story.until_free()
