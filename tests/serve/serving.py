@@ -129,14 +129,15 @@ class Script:
         self._thinking = tokenizer.encode("<think>\n", add_special_tokens=False)
         self.gate = threading.Event()
         self.gate.set()
-        self.tokens, self.pause_at = 0, -1  # the gate closes before a token
+        self.tokens = 0
+        self._changed, self._pause_at = threading.Condition(), -1
         self._row = lru_cache(self._row_of)
 
     def __call__(self, cache: list[int]) -> int:
-        if self.tokens == self.pause_at:
-            self.gate.clear()
         assert self.gate.wait(PATIENCE)
-        self.tokens += 1
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.tokens != self._pause_at, PATIENCE)
+            self.tokens += 1
         # From the end: an opening is not far before the answer that it begins.
         size, begin = len(self._opening), len(cache)
         while cache[begin - size : begin] != self._opening:
@@ -147,6 +148,16 @@ class Script:
         if cache[begin : begin + len(thinking)] == thinking != row[: len(thinking)]:
             begin += len(thinking)
         return row[min(len(cache) - begin, len(row) - 1)]
+
+    def pause_at(self, tokens: int) -> None:
+        """Say so many tokens and wait, until `go_on`."""
+        self._pause_at = tokens
+
+    def go_on(self) -> None:
+        """Say the rest, whether the pause has begun or is still to come."""
+        with self._changed:
+            self._pause_at = -1
+            self._changed.notify_all()
 
     def _row_of(self, prompt: tuple[int, ...]) -> list[int]:
         text = self._tokenizer.decode(list(prompt))

@@ -62,12 +62,12 @@ def test_a_client_that_goes_away_frees_its_request_wherever_it_is(path: str, str
             with asked(server, path, body):
                 until(lambda: engine.status.waiting == 1)
             until(lambda: engine.status.waiting == 0)
-            script.pause_at = 10
+            script.pause_at(10)
             script.gate.set()
             until(lambda: script.tokens == 10)
             running.close()
             until(lambda: ended.total() == 2)
-        script.gate.set()
+        script.go_on()
         server.until_free()
         assert script.tokens <= 11
         assert server.told("/v1/chat/completions", chat("hi"))["choices"][0]["message"]["content"] == "Hello, you."

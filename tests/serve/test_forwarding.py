@@ -60,7 +60,7 @@ def test_an_app_answers_a_request_whose_body_is_there() -> None:
 def test_leaving_frees_the_request(how: str) -> None:
     script, engine = scripted({"hi": "a b c d e f g h " * 50})
     made = service((script, engine))
-    script.pause_at = 10
+    script.pause_at(10)
 
     async def main() -> None:
         stream = answered(app_of(made), scope(), json.dumps({**HI, "stream": True}).encode())
@@ -72,13 +72,13 @@ def test_leaving_frees_the_request(how: str) -> None:
 
         if how == "close":
             await anext(stream)
-            script.gate.set()
+            script.go_on()
             await stream.aclose()
         else:
             reading = asyncio.create_task(read())
             await got.wait()
             reading.cancel()
-            script.gate.set()
+            script.go_on()
             await asyncio.gather(reading, return_exceptions=True)
         async with asyncio.timeout(PATIENCE):
             while engine.status.requests:
