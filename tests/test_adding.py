@@ -22,7 +22,7 @@ from liveshape.ops import OPS, op
 from tests.support.chains import Chain, executor_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "adding.md"
-NAME = "mylib.scale_shift.default"
+NAME, OUTSIDE = "mylib.scale_shift.default", "mylib::scale_shift.out"  # inside of a delegate, and outside
 ROWS, WIDTH, WORDS = 16, 12, 20
 MOST_LINES = 50
 random = np.random.default_rng(5)
@@ -34,11 +34,13 @@ TABLE = random.standard_normal((30, WIDTH)).astype(np.float32)
 @pytest.fixture(scope="module", autouse=True)
 def _strangers() -> Any:
     """The lines of the page, run as a module of somebody else's would be."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)  # others export it: test_blocks.py
     assert len(code.splitlines()) <= MOST_LINES
+    known = {*OPS}
     exec(compile(code, str(PAGE), "exec"), {"__name__": "mylib"})
+    assert OPS.keys() - known == {NAME, OUTSIDE}
     yield
-    del OPS[NAME]
+    del OPS[NAME], OPS[OUTSIDE]
 
 
 def program() -> tuple[Graph, Tensor]:

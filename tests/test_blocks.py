@@ -3,7 +3,7 @@
 In place of the Hub and of `model.gguf` there is a small model with random weights; `pip`, `make`, `python -m venv` and
 Ray's commands (tests/serve/test_ray.py runs them) are not run: what they name must be there. A server that a page
 starts listens at a port that is free, in place of 8000, and ends with the page. Blocks of a page share names and files,
-those of docs/howto files alone.
+those of docs/howto files alone. Of a workflow of GitHub Actions the commands of ours are run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from liveshape.cli import main
 from liveshape.ops import OPS
@@ -37,6 +38,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *HOWTOS]
 _QUICK_HOWTOS = ("language-models.md", "programs.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("pip", "make", "python", "ray", "serve")
+_OF_A_WORKFLOW = ("sudo", "pytest")
 _PORT = 8000
 _VARIABLE = re.compile(r"([A-Z_]+)=(.*)")
 
@@ -65,7 +67,7 @@ def lines_of(block: Block) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_has_a_language(page: Path) -> None:
-    assert {block.language for block in blocks_of(page)} <= {"sh", "python"}, "what is not run cannot be told"
+    assert {block.language for block in blocks_of(page)} <= {"sh", "python", "yaml"}, "what is not run cannot be told"
 
 
 @pytest.fixture
@@ -100,6 +102,9 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                     names = {"__name__": "__main__"}  # who comes from the index copies one block
                 exec(compile(block.text, page.name, "exec"), names)
                 continue
+            if block.language == "yaml":
+                run_workflow(block, monkeypatch)
+                continue
             for words in lines_of(block):
                 if words[:2] == ["liveshape", "serve"] and words[-1] == "&":
                     servers.enter_context(server(words[1:-1], port))
@@ -131,6 +136,20 @@ def server(words: list[str], port: int) -> Iterator[None]:
         finally:
             running.terminate()
             running.communicate()
+
+
+def run_workflow(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a workflow that are ours, on the adapter that its job asks for."""
+    for job in yaml.safe_load(block.text)["jobs"].values():
+        ran = 0
+        for step in job["steps"]:
+            assert ("run" in step) is not ("uses" in step), step
+            for words in lines_of(Block("sh", step.get("run", ""))):
+                if words[0] in _OF_A_WORKFLOW:
+                    continue
+                ran += words[0] == "liveshape"
+                check_or_run([*(f"{name}={value}" for name, value in job["env"].items()), *words], monkeypatch)
+        assert ran, "no step of this job is ours"
 
 
 def check_or_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
