@@ -26,7 +26,7 @@ from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
 from liveshape.program.compile_target import CompileTarget
 from liveshape.progress import Progress
-from liveshape.shipped import shipped_model
+from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph, shape_of
 from liveshape.tools.model_argument import contexts_of, runnable_model
 
@@ -76,9 +76,11 @@ def works(prompts: Sequence[int], tokens: Sequence[int], depths: Sequence[int]) 
 def is_program(model: str) -> bool:
     """Whether a model is benchmarked per call: a `.pte` program, not a language model's folder or checkpoint.
 
-    Example: `is_program("model.pte")`.
+    >>> is_program("demo"), is_program("story")
+    (True, False)
     """
-    return Path(model).is_file() and runs_as_it_is(Path(model))
+    path = shipped(model) or Path(model)
+    return path.is_file() and runs_as_it_is(path)
 
 
 def check_calls(model: str, conversion: Conversion | None) -> None:
