@@ -90,7 +90,7 @@ def page(measured: dict[str, list[Row]]) -> str:
             "",
             "## Families",
             "",
-            "By `architectures` of config.json, and whether GGUF files of it are read; files of Mistral call themselves",
+            "By `architectures` of config.json, and whether GGUF files of it are read; those of Mistral are called",
             "llama, and are. Every family is tested with small random weights against transformers and against a",
             "reference decoder.",
             "",
