@@ -71,8 +71,15 @@ def with_activations(
     changed = _with_values(graph, nodes, retyped) if retyped else graph
     if activations == INT8:
         changed = _quantize_between_layers(applied(_DEFERRED_NORM, changed, limits or Limits()))
-    rounds = activations != FLOAT32 and limits is not None and limits.half and limits.has_many_threads
-    return _with_half_scales(changed, fit_halves) if rounds and fit_halves is not None else changed
+    if limits is None or fit_halves is None or not _rounds_scales(activations, limits):
+        return changed
+    return _with_half_scales(changed, fit_halves)
+
+
+def _rounds_scales(activations: str, limits: Limits) -> bool:
+    """Whether a kind of activations rounds scales on a device; float16 rounds nothing where it has no matrix units."""
+    rounded = activations == INT8 or (activations == FLOAT16 and bool(limits.matrices_of(FLOAT16)))
+    return rounded and limits.half and limits.has_many_threads
 
 
 def _with_half_scales(graph: Graph, fit_halves: Callable[[Tensor], bool]) -> Graph:

@@ -10,8 +10,10 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.graph import Graph, Tensor
+from liveshape.graph import Graph, Limits, Tensor
+from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
 from liveshape.graph.constants import Halves, all_bytes
+from liveshape.graph.limits import MatrixShape
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.lower.rewriting import renamed
@@ -29,6 +31,11 @@ MINIMA, SMALL = Weights("minima", 32), Weights("8", 16)
 def device() -> Device:
     limits = replace(open_device().limits, half=True, max_invocations=256, max_cooperating_threads=256)
     return open_device(limits=limits)
+
+
+def with_matrices(limits: Limits) -> Limits:
+    """Those of a device with matrix units, for lowering alone: its kernels are not compiled."""
+    return replace(limits, matrices=(MatrixShape(FLOAT16, FLOAT32, 16, 16, 16),))
 
 
 def scales_of(graph: Graph) -> list[Tensor]:
@@ -64,7 +71,7 @@ def test_products_are_those_of_rounded_scales(
 ) -> None:
     made, _, outputs = program(epilogue, normed=False, depth=128, width=36, weights=weights)
     fused = fuse(made.chain.graph(*outputs), device.limits)
-    rounded = with_activations(fused, activations, device.limits, lambda scales: True)
+    rounded = with_activations(fused, activations, with_matrices(device.limits), lambda scales: True)
     halves = [each for each in scales_of(rounded) if each.dtype == "float16"]
     assert halves
     exact = rounded_before(with_activations(fused, activations, device.limits), rounded)
@@ -86,11 +93,12 @@ def test_only_scales_that_take_many_bytes_are_rounded(device: Device) -> None:
         made, _, outputs = program("one", normed=False, depth=128, width=36, weights=weights)
         graph = fuse(made.chain.graph(*outputs), device.limits)
         for activations in ("float32", "float16", "int8"):
-            found = with_activations(graph, activations, device.limits, lambda scales: True)
+            found = with_activations(graph, activations, with_matrices(device.limits), lambda scales: True)
             dtypes = {each.dtype for each in scales_of(found)}
             assert dtypes == {"float16" if many and activations != "float32" else "float32"}, (weights, activations)
-            few = replace(device.limits, max_cooperating_threads=4)
-            for limits in (few, replace(device.limits, half=False), None):
+            able = with_matrices(device.limits)
+            others = [replace(able, max_cooperating_threads=4), replace(able, half=False), None]
+            for limits in others if activations == "int8" else [*others, device.limits]:
                 unchanged = with_activations(graph, activations, limits, lambda scales: True)
                 assert {each.dtype for each in scales_of(unchanged)} == {"float32"}
 
