@@ -128,6 +128,8 @@ def page(measured: dict[str, list[Row]]) -> str:
             "  float16 where the device has matrix units, a power of two per row keeping them in its range; sums are",
             "  float32. Without matrix units it is float32, to the bit.",
             "- `int8`: rows of 4- and 8-bit layers are quantized in groups of 32; integer sums are exact.",
+            "- With either, on a GPU, scales of weights that have minima or groups of 16 (the K-quants of GGUF files)",
+            "  are rounded to float16, where each column of a weight keeps its digits there.",
             "- `auto`, the default of `generate`, `chat`, `bench` and `profile`: float16 where the device has matrix",
             "  units, else float32. The line that names the device says which.",
             "",

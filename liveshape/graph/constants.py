@@ -1,10 +1,11 @@
-"""The data of a constant: bytes of the file, those of several constants interleaved into one, or in another order.
+"""The data of a constant: bytes of the file, those of several interleaved into one, in another order, or rounded.
 
 All but the bytes of the file are made as they are asked for, slice by slice, and of each other.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,26 @@ class Transposed:
 
 
 _ITEMS: dict[int, Any] = {1: "B", 2: "H", 4: "I"}
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A constant of float32 numbers, rounded to float16. Uploads round by numpy (run/arrays.py), which is faster.
+
+    >>> Halves(memoryview(struct.pack("<2f", 1.0, -2.5)))[2:4].tobytes() == struct.pack("<e", -2.5)
+    True
+    """
+
+    source: ConstantSource
+
+    def __len__(self) -> int:
+        return len(self.source) // 2
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(len(self))
+        numbers = memoryview(bytes(self.source[start // 2 * 4 : -(-stop // 2) * 4])).cast("f")
+        made = struct.pack(f"<{len(numbers)}e", *numbers)
+        return memoryview(made)[start % 2 : start % 2 + stop - start]
 
 
 @dataclass(frozen=True)
@@ -140,7 +161,7 @@ def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
     return result
 
 
-Constant = memoryview | Transposed | Interleaved
+Constant = memoryview | Transposed | Interleaved | Halves
 ConstantSource = Constant | Paired
 
 

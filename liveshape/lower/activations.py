@@ -1,14 +1,18 @@
-"""int8 activations for layers of 4 and 8 bits where the program says float32: faster, less exact, only if asked for."""
+"""int8 activations for layers of 4 and 8 bits where the program says float32: faster, less exact, only if asked for.
+
+With them, and with float16, many scales of weights become float16, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.activation_kinds import ACTIVATIONS, FLOAT16, FLOAT32, INT8, check_activations
+from liveshape.graph.constants import Halves
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
@@ -25,21 +29,28 @@ from liveshape.ops.quantized_rows import (
     FLOAT_ACTIVATIONS,
     INT8_ACTIVATIONS,
     SYMMETRIC_INT8,
+    WITH_MINIMA_RANK,
     can_quantize_rows,
     quantized_shape,
 )
 
 _GATED = (GATED_LAYERS, RMS_NORM_LAYERS[GATED_LAYERS])
+_SMALL_GROUP = 16  # of weights with one scale, which takes two bits of each in float32
 # The dtype of a weight says it.
 _WEIGHTS = {FLOAT32: FLOAT_ACTIVATIONS, FLOAT16: FLOAT_ACTIVATIONS, INT8: INT8_ACTIVATIONS}
 
 
-def with_activations(graph: Graph, activations: str, limits: Limits | None = None) -> Graph:
+def with_activations(
+    graph: Graph, activations: str, limits: Limits | None = None, fit_halves: Callable[[Tensor], bool] | None = None
+) -> Graph:
     """The same program with the activations of its quantized layers as the caller wants them: float32, or int8.
 
     float16 is the graph of float32: `Limits.half_inputs` tells operators where kernels are chosen. For int8 rows are
     quantized by groups of 32, each with a scale; sums stay float32. Layers whose groups of weights do not
     align with these keep float activations; 8-bit weights without minima may have groups of 16.
+
+    With either of them scales that take more than a bit of every weight are rounded to float16, if `fit_halves` says
+    that they may be, and the device has float16 and is bound by their bandwidth.
 
     Example: `with_activations(lower(program.file, "forward", program.data), "int8", device.limits)`.
     """
@@ -58,9 +69,43 @@ def with_activations(graph: Graph, activations: str, limits: Limits | None = Non
             "rows, and groups of a multiple of 32 weights (`liveshape export --quant 4w`), or of 16 with 8 bits"
         )
     changed = _with_values(graph, nodes, retyped) if retyped else graph
-    if activations != INT8:
+    if activations == INT8:
+        changed = _quantize_between_layers(applied(_DEFERRED_NORM, changed, limits or Limits()))
+    if limits is None or fit_halves is None or not _rounds_scales(activations, limits):
         return changed
-    return _quantize_between_layers(applied(_DEFERRED_NORM, changed, limits or Limits()))
+    return _with_half_scales(changed, fit_halves)
+
+
+def _rounds_scales(activations: str, limits: Limits) -> bool:
+    """Whether a kind of activations rounds scales on a device; float16 rounds nothing where it has no matrix units."""
+    rounded = activations == INT8 or (activations == FLOAT16 and bool(limits.matrices_of(FLOAT16)))
+    return rounded and limits.half and limits.has_many_threads
+
+
+def _with_half_scales(graph: Graph, fit_halves: Callable[[Tensor], bool]) -> Graph:
+    """Scales of small groups, or with minima, as float16: half of a quarter of all bytes that a layer reads."""
+    rounded: dict[Value, Tensor | None] = {}
+    nodes = []
+    for node in graph.nodes:
+        for _, scales, group in _formats(node):
+            many = scales.rank == WITH_MINIMA_RANK or group <= _SMALL_GROUP
+            if scales not in rounded:
+                rounded[scales] = _rounded(scales) if many and _is_rounded(scales, graph, fit_halves) else None
+        made = {scales: rounded.get(scales) for _, scales, _ in _formats(node)}
+        known = {scales: halves for scales, halves in made.items() if halves is not None}
+        nodes.append(replace(node, args=renamed(node.args, known)) if known else node)
+    made = {scales: halves for scales, halves in rounded.items() if halves is not None}
+    return _with_values(graph, nodes, made) if made else graph
+
+
+def _is_rounded(scales: Tensor, graph: Graph, fit_halves: Callable[[Tensor], bool]) -> bool:
+    known = scales.dtype == FLOAT32 and scales.constant is not None and not graph.writers[scales]
+    return known and fit_halves(scales)
+
+
+def _rounded(scales: Tensor) -> Tensor:
+    assert scales.constant is not None
+    return replace(scales, name=f"{scales.name} in float16", dtype=FLOAT16, constant=Halves(scales.constant))
 
 
 def _quantize_between_layers(graph: Graph) -> Graph:

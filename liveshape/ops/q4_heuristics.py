@@ -33,6 +33,7 @@ GEMV_BYTES = 5120  # of workgroup memory that a GEMV needs beside a row that is 
 PREFETCH_WORDS = 4  # of the weight that a thread of a GEMV has in flight
 MAX_UNIT_THREADS = 256  # that reduce the depth of four columns of one row
 MIN_VECTOR_THREADS = 32  # and at least, where they load vectors and columns are many
+BYTE_UNIT_THREADS = 64  # and at most, of bytes: with 32 a token takes a quarter longer, with 256 4%
 MIN_UNIT_THREADS, ROW_UNIT_THREADS = 16, 128  # and of several
 ENOUGH_THREADS = 1 << 17  # to fill a device
 # Units whose threads alternate: neighbours read the scales of neighbouring columns, and the row from fewer lines.
@@ -214,11 +215,13 @@ def partial_sums_bound(rows: int, columns: int, depth: int, int8: bool, limits: 
     return (most,)
 
 
-def gemv_config(columns: int, depth: int, group: int, vectors: bool = False, nibbles: bool = False) -> dict[str, Any]:
+def gemv_config(
+    columns: int, depth: int, group: int, vectors: bool = False, bits: int = 4, many_threads: bool = False
+) -> dict[str, Any]:
     """How threads reduce the depth of four columns of a row; `vectors` load 32 neighbours, with a scale or two.
 
-    Units alternate where these are `nibbles` of many threads, and have no more of them than fill a device; with bytes
-    that was measured to be slower.
+    Where threads are many, units alternate and have no more of them than fill a device. Not so with bytes that have two
+    scales to a vector, where that was measured to be slower.
     """
     words = ceil_div(depth, 8)
     unit_threads = 1
@@ -227,8 +230,12 @@ def gemv_config(columns: int, depth: int, group: int, vectors: bool = False, nib
     scaled, units = 8 if group % 8 == 0 else 1, ceil_div(columns, 4)
     prefetched = PREFETCH_WORDS if scaled == 8 and words % (unit_threads * PREFETCH_WORDS) == 0 else 1
     vectors = vectors and prefetched == PREFETCH_WORDS and group % (4 * PREFETCH_WORDS) == 0
-    alternating = vectors and nibbles
-    while alternating and unit_threads > MIN_VECTOR_THREADS and unit_threads // 2 * units >= ENOUGH_THREADS:
+    alternating = vectors and many_threads and (bits == 4 or group % QUANT_GROUP == 0)
+    if alternating and bits == 8:
+        unit_threads = min(unit_threads, BYTE_UNIT_THREADS)
+    while alternating and bits == 4 and unit_threads > MIN_VECTOR_THREADS:
+        if unit_threads // 2 * units < ENOUGH_THREADS:
+            break
         unit_threads = unit_threads // 2
     return {
         "PREFETCHED": prefetched,

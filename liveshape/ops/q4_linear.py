@@ -347,8 +347,8 @@ def _few_rows(product: Q4Product) -> Dispatch:
     vectors = layer["column_bytes"] % 16 == 0 and (
         layer["BITS"] == 8 or layer["MINIMA"] or not product.limits.has_many_threads
     )
-    nibbles = layer["BITS"] == 4 and product.limits.has_many_threads
-    config = gemv_config(columns, depth, layer["GROUP"], vectors, nibbles)
+    many_threads = product.limits.has_many_threads
+    config = gemv_config(columns, depth, layer["GROUP"], vectors, layer["BITS"], many_threads)
     if product.norm is not None:
         row = staged_row_config(config, depth, product.limits)
         return product.dispatch(product.kernels.normed_gemv, **loads, **config, **row, EPS=product.norm.eps)

@@ -86,11 +86,12 @@ class Program:
         """
         from liveshape.lower.activations import with_activations
         from liveshape.lower.lowering import lower
+        from liveshape.run.half_scales import fit_halves
         from liveshape.run.host import find_on_host
 
         target = self._target
         made = lower(self.file, method_name, self.data, target.limits, find_on_host, target.strict, rewrite)
-        return with_activations(made, target.activations, target.limits)
+        return with_activations(made, target.activations, target.limits, fit_halves)
 
     def write_etdump_result_to_file(self, etdump_path: Path, debug_buffer_path: Path | None = None) -> None:
         """Not available: liveshape records no ETDump."""

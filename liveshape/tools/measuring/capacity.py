@@ -40,6 +40,7 @@ from liveshape.plan.plan_state import PlanState
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.memory_use import memory_of
 from liveshape.program.program import load_program
+from liveshape.run.half_scales import fit_halves
 from liveshape.tools.measuring.random_llamas import Llama, shape_of
 
 
@@ -186,7 +187,8 @@ def random_batch(
     found = bounds_of([state.tensor for state in states], tokens, description, target.device, half, sequences, None)
     found = found if pages is None else replace(found, pages=pages)
     tables = BatchTables.of(tokens, found)
-    fused = with_activations(fuse(batched(graph, position, tokens, found, tables), limits), target.activations, limits)
+    fused = fuse(batched(graph, position, tokens, found, tables), limits)
+    fused = with_activations(fused, target.activations, limits, fit_halves)
     if half:
         fused = halve_caches(fused, pools_of(fused))
     return batch_graph(fused, tables, found, Tensor("history", "int32", (1, found.slots))), description

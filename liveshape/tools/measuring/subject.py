@@ -26,6 +26,7 @@ from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
 from liveshape.program.compile_target import CompileTarget
 from liveshape.progress import Progress
+from liveshape.run.half_scales import fit_halves
 from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES, llama_graph, shape_of
 from liveshape.tools.model_argument import contexts_of, runnable_model
@@ -191,7 +192,7 @@ class Subject:
         shape = shape_of(self.shape, context or longest.context)
         chunk = min(max(shape.max_seq_len, prefill_chunk(target.limits)), shape.max_context)
         made = llama_graph(replace(shape, max_seq_len=chunk), target.limits)
-        graph = with_activations(made, target.activations, target.limits)
+        graph = with_activations(made, target.activations, target.limits, fit_halves)
         whole = token_graph(halve_caches(graph, limits=target.limits) if self.half_cache else graph, {})
         engine = Engine(whole, device, progress, target.limits)
         return LanguageModel(engine, Origin(self.shape, activations=target.activations))
