@@ -64,10 +64,10 @@ _ITEMS: dict[int, Any] = {1: "B", 2: "H", 4: "I"}
 
 
 @dataclass(frozen=True)
-class Halves:
+class RoundedConstant:
     """A constant of float32 numbers, rounded to float16. Uploads round by numpy (run/arrays.py), which is faster.
 
-    >>> Halves(memoryview(struct.pack("<2f", 1.0, -2.5)))[2:4].tobytes() == struct.pack("<e", -2.5)
+    >>> RoundedConstant(memoryview(struct.pack("<2f", 1.0, -2.5)))[2:4].tobytes() == struct.pack("<e", -2.5)
     True
     """
 
@@ -161,7 +161,7 @@ def _pair(blocks: memoryview, block: int, run: int) -> bytes | bytearray:
     return result
 
 
-Constant = memoryview | Transposed | Interleaved | Halves
+Constant = memoryview | Transposed | Interleaved | RoundedConstant
 ConstantSource = Constant | Paired
 
 
@@ -182,7 +182,8 @@ def view_identity(view: memoryview) -> int:
     >>> data = b"abcd"
     >>> view_identity(memoryview(data)) == view_identity(memoryview(data))
     True
-    >>> view_identity(memoryview(data)[:2]) == view_identity(memoryview(data)[2:])
+    >>> first, second = memoryview(data)[:2], memoryview(data)[2:]
+    >>> view_identity(first) == view_identity(second)
     False
     """
     whole = memoryview(view.obj)

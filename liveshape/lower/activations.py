@@ -12,7 +12,7 @@ from typing import Any
 from liveshape.errors import UnsupportedError
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.activation_kinds import ACTIVATIONS, FLOAT16, FLOAT32, INT8, check_activations
-from liveshape.graph.constants import Halves
+from liveshape.graph.constants import RoundedConstant
 from liveshape.lower.def_use import DefUse
 from liveshape.lower.fusion import applied
 from liveshape.lower.pattern import Fusion, Replacement, exact, fit
@@ -84,28 +84,19 @@ def _rounds_scales(activations: str, limits: Limits) -> bool:
 
 def _with_half_scales(graph: Graph, fit_halves: Callable[[Tensor], bool]) -> Graph:
     """Scales of small groups, or with minima, as float16: half of a quarter of all bytes that a layer reads."""
-    rounded: dict[Value, Tensor | None] = {}
+    rounded: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:
-        for _, scales, group in _formats(node):
+        found = {scales: group for _, scales, group in _formats(node)}
+        for scales, group in found.items():
             many = scales.rank == WITH_MINIMA_RANK or group <= _SMALL_GROUP
-            if scales not in rounded:
-                rounded[scales] = _rounded(scales) if many and _is_rounded(scales, graph, fit_halves) else None
-        made = {scales: rounded.get(scales) for _, scales, _ in _formats(node)}
-        known = {scales: halves for scales, halves in made.items() if halves is not None}
+            data = None if graph.writers[scales] else scales.constant
+            if many and data is not None and scales not in rounded and scales.dtype == FLOAT32 and fit_halves(scales):
+                name = f"{scales.name} in float16"
+                rounded[scales] = replace(scales, name=name, dtype=FLOAT16, constant=RoundedConstant(data))
+        known = {scales: rounded[scales] for scales in found if scales in rounded}
         nodes.append(replace(node, args=renamed(node.args, known)) if known else node)
-    made = {scales: halves for scales, halves in rounded.items() if halves is not None}
-    return _with_values(graph, nodes, made) if made else graph
-
-
-def _is_rounded(scales: Tensor, graph: Graph, fit_halves: Callable[[Tensor], bool]) -> bool:
-    known = scales.dtype == FLOAT32 and scales.constant is not None and not graph.writers[scales]
-    return known and fit_halves(scales)
-
-
-def _rounded(scales: Tensor) -> Tensor:
-    assert scales.constant is not None
-    return replace(scales, name=f"{scales.name} in float16", dtype=FLOAT16, constant=Halves(scales.constant))
+    return _with_values(graph, nodes, rounded) if rounded else graph
 
 
 def _quantize_between_layers(graph: Graph) -> Graph:

@@ -10,7 +10,7 @@ import numpy as np
 
 from liveshape.errors import InputError, ShapeError
 from liveshape.graph import Shape, SymInt, Tensor
-from liveshape.graph.constants import Halves, all_bytes, pieces
+from liveshape.graph.constants import RoundedConstant, all_bytes, pieces
 from liveshape.graph.elements import is_complex, is_packed, prod, storage_type
 from liveshape.run.bfloat16 import rounded, to_float32
 
@@ -281,7 +281,7 @@ def _stored_dtype(dtype: str, half: bool) -> np.dtype[Any]:
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
     """A constant in the device's storage dtype, converted chunk by chunk to bound host memory."""
     assert tensor.constant is not None
-    if isinstance(tensor.constant, Halves):
+    if isinstance(tensor.constant, RoundedConstant):
         for piece in pieces(tensor.constant.source, _CHUNK * 4):
             yield stored(np.frombuffer(piece, "<f4").astype(np.float16), tensor, half)
         return

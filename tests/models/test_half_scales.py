@@ -12,7 +12,7 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
-from liveshape.graph.constants import Halves, all_bytes
+from liveshape.graph.constants import RoundedConstant, all_bytes
 from liveshape.graph.limits import MatrixShape
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
@@ -29,13 +29,13 @@ MINIMA, SMALL = Weights("minima", 32), Weights("8", 16)
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    limits = replace(open_device().limits, half=True, max_invocations=256, max_cooperating_threads=256)
+    limits = replace(open_device().limits, max_invocations=256, max_cooperating_threads=256)
     return open_device(limits=limits)
 
 
 def with_matrices(limits: Limits) -> Limits:
-    """Those of a device with matrix units, for lowering alone: its kernels are not compiled."""
-    return replace(limits, matrices=(MatrixShape(FLOAT16, FLOAT32, 16, 16, 16),))
+    """Those of a device with float16 and matrix units, for lowering alone: where halves are stored is the device's."""
+    return replace(limits, half=True, matrices=(MatrixShape(FLOAT16, FLOAT32, 16, 16, 16),))
 
 
 def scales_of(graph: Graph) -> list[Tensor]:
@@ -47,7 +47,7 @@ def rounded_before(graph: Graph, rounded: Graph) -> Graph:
     """The graph with float32 scales that have the values of the rounded ones."""
     made: dict[Any, Any] = {}
     for before, after in zip(scales_of(graph), scales_of(rounded), strict=True):
-        if isinstance(after.constant, Halves):
+        if isinstance(after.constant, RoundedConstant):
             numbers = np.frombuffer(all_bytes(after.constant), "<f2").astype("<f4")
             made[before] = replace(before, constant=memoryview(numbers.tobytes()))
     assert made
@@ -98,7 +98,7 @@ def test_only_scales_that_take_many_bytes_are_rounded(device: Device) -> None:
             assert dtypes == {"float16" if many and activations != "float32" else "float32"}, (weights, activations)
             able = with_matrices(device.limits)
             others = [replace(able, max_cooperating_threads=4), replace(able, half=False), None]
-            for limits in others if activations == "int8" else [*others, device.limits]:
+            for limits in others if activations == "int8" else [*others, replace(able, matrices=())]:
                 unchanged = with_activations(graph, activations, limits, lambda scales: True)
                 assert {each.dtype for each in scales_of(unchanged)} == {"float32"}
 
@@ -124,7 +124,7 @@ def test_numbers_that_float16_has_not_stay_as_they_are() -> None:
 
 def test_halves_are_the_nearest() -> None:
     numbers = np.random.default_rng(2).standard_normal(1000).astype("<f4")
-    halves = Halves(memoryview(numbers.tobytes()))
+    halves = RoundedConstant(memoryview(numbers.tobytes()))
     wanted = numbers.astype("<f2").tobytes()
     assert len(halves) == len(wanted)
     assert all_bytes(halves).tobytes() == wanted
