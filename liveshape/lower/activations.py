@@ -83,7 +83,7 @@ def _rounds_scales(activations: str, limits: Limits) -> bool:
 
 
 def _with_half_scales(graph: Graph, fit_halves: Callable[[Tensor], bool]) -> Graph:
-    """Scales of small groups, or with minima, as float16: half of a quarter of all bytes that a layer reads."""
+    """Scales of small groups, or with minima, as float16: half of what is up to a third of a layer's bytes."""
     rounded: dict[Value, Tensor] = {}
     nodes = []
     for node in graph.nodes:

@@ -14,14 +14,18 @@ WORDS = 99
 
 
 class Decoder(nn.Module):
-    """A causal language model without its cache: logits of all positions."""
+    """A causal language model without its cache: logits of all positions.
 
-    def __init__(self, model: nn.Module) -> None:
+    Without a mask attention of transformers 5.23 looks for packed sequences, and a delegate returns a value twice.
+    """
+
+    def __init__(self, model: nn.Module, masked: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.masked = model, masked
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
+        mask = {"attention_mask": torch.ones_like(ids)} if self.masked else {}
+        found: torch.Tensor = self.model(input_ids=ids, **mask, use_cache=False).logits
         return found
 
 
@@ -33,7 +37,8 @@ class Attending(nn.Module):
         self.model = model
 
     def forward(self, ids: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.model(input_ids=ids, encoder_hidden_states=states, use_cache=False).last_hidden_state
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "encoder_hidden_states": states}
+        found: torch.Tensor = self.model(**given, use_cache=False).last_hidden_state
         return found
 
 
@@ -44,7 +49,7 @@ def causal(name: str, **options: Any) -> nn.Module:
         vocab_size=WORDS, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         max_position_embeddings=64, attn_implementation="eager", **options,
     )  # fmt: skip
-    return Decoder(getattr(transformers, f"{name}ForCausalLM")(config))
+    return Decoder(getattr(transformers, f"{name}ForCausalLM")(config), masked=True)
 
 
 def phi3() -> nn.Module:
