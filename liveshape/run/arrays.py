@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -279,14 +279,39 @@ def _stored_dtype(dtype: str, half: bool) -> np.dtype[Any]:
 
 
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
-    """A constant in the device's storage dtype, converted chunk by chunk to bound host memory."""
-    assert tensor.constant is not None
-    if isinstance(tensor.constant, RoundedConstant):
-        for piece in pieces(tensor.constant.source, _CHUNK * 4):
+    """A constant in the device's storage dtype, converted chunk by chunk to bound host memory.
+
+    Each chunk but the last is whole words on the device, where the next one begins.
+    """
+    constant = tensor.constant
+    assert constant is not None
+    if isinstance(constant, RoundedConstant):
+        for piece in _in_fours(pieces(constant.source, _CHUNK * 4), 4):
             yield stored(np.frombuffer(piece, "<f4").astype(np.float16), tensor, half)
         return
-    for piece in pieces(tensor.constant, _CHUNK * file_dtype(tensor.dtype).itemsize):
+    size = file_dtype(tensor.dtype).itemsize
+    for piece in _in_fours(pieces(constant, _CHUNK * size), size):
         yield stored(from_file(piece, tensor.dtype), tensor, half)
+
+
+def _in_fours(parts: Iterable[Any], size: int) -> Iterator[Any]:
+    """The same bytes in parts of whole fours of elements, but for the last.
+
+    >>> [bytes(part) for part in _in_fours([b"abcdef", b"ghi", b"jk"], 1)]
+    [b'abcd', b'efgh', b'ijk']
+    """
+    left = b""
+    for part in parts:
+        whole = (len(left) + len(part)) // (4 * size) * (4 * size)
+        if not left and whole == len(part):
+            yield part
+            continue
+        joined = memoryview(b"".join((left, part)))
+        if whole:
+            yield joined[:whole]
+        left = joined[whole:].tobytes()
+    if left:
+        yield left
 
 
 def as_array(tensor: Tensor) -> Any:

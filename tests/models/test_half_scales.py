@@ -12,12 +12,12 @@ from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
-from liveshape.graph.constants import RoundedConstant, all_bytes
+from liveshape.graph.constants import Interleaved, RoundedConstant, all_bytes
 from liveshape.graph.limits import MatrixShape
 from liveshape.lower.activations import with_activations
 from liveshape.lower.fusion import fuse
 from liveshape.lower.rewriting import renamed
-from liveshape.run.arrays import as_array
+from liveshape.run.arrays import as_array, stored_pieces
 from liveshape.run.half_scales import fit_halves
 from tests.models.test_int8_activations import Weights, program
 from tests.models.test_layers import ROWS
@@ -132,3 +132,15 @@ def test_halves_are_the_nearest() -> None:
         assert halves[part].tobytes() == wanted[part]
     tensor = replace(scales(numbers), dtype="float16", constant=halves)
     assert as_array(tensor).tobytes() == wanted
+
+
+def test_odd_columns_of_one_group() -> None:
+    """Scales and minima are then a row each, which ends inside of a word of float16."""
+    made, _, outputs = program("one", normed=False, depth=32, width=77, weights=MINIMA)
+    graph = made.chain.graph(*outputs)
+    plain = np.concatenate([as_array(each).reshape(-1) for each in scales_of(graph)])
+    halves = memoryview(plain.astype("<f2").tobytes())
+    rows = Interleaved((memoryview(plain[:77].tobytes()), memoryview(plain[77:].tobytes())), (77 * 4, 77 * 4))
+    apart = replace(scales_of(graph)[0], dtype="float16", constant=RoundedConstant(rows))
+    found = b"".join(bytes(piece) for piece in stored_pieces(apart, half=True))
+    assert found[: len(halves)] == bytes(halves)
