@@ -60,7 +60,9 @@ class Step(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.randn(24, 32) / 4)
+        # torch's normal numbers differ between processors in their last bits
+        weight = np.random.default_rng(0).standard_normal((24, 32), np.float32) / np.float32(4)
+        self.register_buffer("weight", torch.from_numpy(weight))
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
         loss, slope = torch.ops.et_vk.fused_ce(torch.nn.functional.linear(x, self.weight), labels, 4.0)
