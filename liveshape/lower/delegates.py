@@ -53,7 +53,8 @@ class InlinedDelegate:
             reason = (
                 f"it is called with {len(args)} arguments, its graph has {len(graph.input_ids)} inputs and "
                 f"{len(graph.output_ids)} outputs; return no value twice, pass none that nothing reads, and export "
-                "buffers that change with VulkanPartitioner({'alias_buffer_mutations': True})"
+                "buffers that change with VulkanPartitioner({'alias_buffer_mutations': True}). A decoder of "
+                "transformers does it where it is given no attention_mask: export it with one"
             )
             self.builder.refuse(f"delegate ({label})", BACKEND, reason)
             return

@@ -158,7 +158,7 @@ def kernels(plans: Iterable[Callable[[], Planned]]) -> Iterator[Variant]:
 
 @pytest.mark.parametrize("quick", [True, pytest.param(False, marks=slow)], ids=["quick", "others"])
 @pytest.mark.parametrize(
-    "limits", [pytest.param(LIMITS[name], id=name, marks=() if name in ("gpu", "least") else slow) for name in LIMITS]
+    "limits", [pytest.param(LIMITS[name], id=name, marks=() if name == "gpu" else slow) for name in LIMITS]
 )
 def test_tint_takes_every_variant_of_every_operator_case(limits: Limits, quick: bool) -> None:
     cases = [case for case in CASES if (case.name in QUICK) is quick]

@@ -109,8 +109,8 @@ def test_the_text_of_a_model_that_sees_pictures(prefix: str, tmp_path: Path) -> 
         ("phi4_mini", "auto"),
         ("qwen3moe", "auto"),
         ("gpt2", "4w"),
-        ("starcoder2", "4w"),
-        ("gpt_oss", "auto"),
+        pytest.param("starcoder2", "4w", marks=pytest.mark.slow),
+        pytest.param("gpt_oss", "auto", marks=pytest.mark.slow),
     ],
 )
 def test_with_weights_of_few_bits(name: str, mode: Mode, tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ FORMS: Mapping[str, tuple[dict[str, Any], Layout]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "8_bits" else ()) for name in FORMS]
+)
 def test_every_form_of_storage_on_the_device(name: str, tmp_path: Path) -> None:
     settings, form = FORMS[name]
     checkpoint = checkpoint_of(settings)

@@ -127,7 +127,7 @@ def operators(graph: Graph) -> Counter[str]:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=name, marks=pytest.mark.slow if name in ("odd", "deep") else ())
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in ("odd", "deep", "viewed") else ())
         for name, case in CASES.items()
     ],
 )

@@ -59,7 +59,7 @@ def rounded_before(graph: Graph, rounded: Graph) -> Graph:
     ("epilogue", "weights", "activations"),
     [
         ("one", MINIMA, "int8"),
-        ("gated", MINIMA, "float16"),
+        pytest.param("gated", MINIMA, "float16", marks=pytest.mark.slow),
         pytest.param("one", SMALL, "int8", marks=pytest.mark.slow),
         pytest.param("residual", MINIMA, "int8", marks=pytest.mark.slow),
         pytest.param("qkv", Weights("minima", 32, ("8", 16)), "int8", marks=pytest.mark.slow),

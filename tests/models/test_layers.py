@@ -144,7 +144,7 @@ def same_bytes(
                 assert one.tobytes() == other.tobytes(), f"at {size}"
 
 
-LARGE = {"normed_values_of_bytes", "odd", "rows", "three"}
+LARGE = {"deep", "normed_values_of_bytes", "odd", "rows", "three"}
 
 
 def in_turn(cases: dict[str, Any]) -> list[Any]:

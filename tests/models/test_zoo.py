@@ -10,15 +10,11 @@ from tests.models.zoo import sequences, vision
 from tests.support.programs import TestProgram
 from tests.support.sweeping import live_rows, loaded, sweep_program
 
-# Written here and exported in seconds; most others come from packages that only `make test-all` installs.
-TINY = {"recommender"}
-MODELS = [
-    pytest.param(program, marks=[] if program.name in TINY else [pytest.mark.slow], id=program.name)
-    for program in (*vision.PROGRAMS, *sequences.PROGRAMS)
-]
+MODELS = (*vision.PROGRAMS, *sequences.PROGRAMS)
 
 
-@pytest.mark.parametrize("program", MODELS)
+@pytest.mark.slow  # most come from packages that only `make test-all` installs
+@pytest.mark.parametrize("program", MODELS, ids=lambda program: program.name)
 def test_model(program: TestProgram) -> None:
     rows = live_rows(program, np.random.default_rng(1))
     sweep_program(program, loaded(program, open_device()), [*rows, *reversed(rows)])

@@ -65,12 +65,12 @@ MORE = [
     dq8ca(320, 13, 64, bias=True, sizes=SIZES),
     dq8ca(1024, 130, 32, sizes=SIZES),
     qcs4w(32, 20, sizes=SIZES),
+    int8_activations(1024, 70, 512, sizes=SIZES),
 ]
 
 
 @either(
     (SPLIT, MANY),
-    (int8_activations(1024, 70, 512, sizes=SIZES), MANY),
     (q4gsw(96, 70, 32, bits=8, minima=True, sizes=SIZES), FEW),
     others=MORE,
 )

@@ -241,7 +241,7 @@ def device_of(threads: int, subgroup: int) -> Device:
     return open_device(limits=limits)
 
 
-@pytest.mark.parametrize("form", quick(2), ids=lambda form: form.name)
+@pytest.mark.parametrize("form", quick(1), ids=lambda form: form.name)
 def test_many_threads(form: Form) -> None:
     """Splits of few rows and of tiles, and lines of several queries."""
     kernels = check(form, device_of(128, 0))

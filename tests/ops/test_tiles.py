@@ -66,7 +66,7 @@ def many() -> Device:
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *SMALL[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[3:], *MORE))],
+    [*QUICK, *SMALL[:2], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[2:], *MORE))],
     ids=lambda case: case.name,
 )
 def test_tiles(case: OpCase, many: Device) -> None:

@@ -71,12 +71,12 @@ def run(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_texts_are_those_that_each_has_alone(engines: Callable[..., BatchEngine], prompts: int) -> None:
     engine = engines()
     options: list[dict[str, Any]] = [
-        {"max_tokens": 24, "temperature": 0},
+        {"max_tokens": 12, "temperature": 0},
         {"max_tokens": 9, "temperature": 0.8, "seed": 3},
-        {"max_tokens": 30, "temperature": 1.1, "top_k": 20, "top_p": 0.9, "seed": 5},
+        {"max_tokens": 16, "temperature": 1.1, "top_k": 20, "top_p": 0.9, "seed": 5},
         {"max_tokens": 12, "repetition_penalty": 1.3, "temperature": 0},
         {"max_tokens": 40, "stop": ["."], "temperature": 0},
-        {"max_tokens": 30, "temperature": 0, "lookahead": "ngram"},
+        {"max_tokens": 16, "temperature": 0, "lookahead": "ngram"},
     ]
     pairs = [(prompt, each) for prompt in PROMPTS[:prompts] for each in options]
     wanted = [generate(*alone(), prompt, **each) for prompt, each in pairs]

@@ -38,7 +38,7 @@ EVERY = {
     "ministral": settings_of("MinistralForCausalLM", "ministral", **WINDOWS),
     "qwen3": settings_of("Qwen3ForCausalLM", "qwen3", head_dim=20, use_sliding_window=True, **WINDOWS),
 }
-QUICK = ("mistral", "gemma2", "gpt2", "gpt_oss")
+QUICK = ("mistral", "gemma2", "gpt2")
 
 
 def exported(name: str, path: Path, mode: Mode = "none", **settings: Any) -> Path:
