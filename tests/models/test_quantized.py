@@ -189,7 +189,9 @@ FORMS = {
 @pytest.mark.parametrize(
     "form",
     [
-        pytest.param(form, marks=[pytest.mark.slow] if form in ("4w_f16", "8da4w_f16", "4w_by_axis", "4w_padded") else [])
+        pytest.param(
+            form, marks=[pytest.mark.slow] if form in ("4w_f16", "8da4w_f16", "4w_by_axis", "4w_padded") else []
+        )
         for form in FORMS
     ],
 )
