@@ -39,6 +39,7 @@ FLOATS = Products.of_weight("floats")
 
 FEW_ROWS = 4  # up to here a product is bound by reading the right factor, not by arithmetic
 TILE_COLUMNS = 64
+FEW_UNITS = 1024  # of four columns, up to which 16 threads each leave a device idle
 ENOUGH_TILES = 256  # below this a device is better filled with smaller tiles
 
 
@@ -119,7 +120,7 @@ def routed_product(
     # Tiles of every height sum alike, so that they serve all rows where sums have one order.
     if rows <= FEW_ROWS and not limits.one_order:
         units = batch * ceil_div(columns, 4) if rows else 0
-        unit_threads = (64 if depth >= 1024 else 16) if transposed else 16
+        unit_threads = _unit_threads(units, depth, transposed, limits)
         vector = 4 if (depth if transposed else columns) % 4 == 0 else 1
         yield kernels.rows(
             *tensors, **values, ROWS=1 if rows == 1 else FEW_ROWS, UNIT_THREADS=unit_threads,
@@ -129,6 +130,17 @@ def routed_product(
     vector = 4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1
     tile, tiles = tiling(batch, rows, columns, enough)
     yield kernels.tiled(*tensors, **values, TILE_ROWS=tile, VEC=vector, groups=tiles)
+
+
+def _unit_threads(units: int, depth: int, transposed: bool, limits: Limits) -> int:
+    """Threads that split the depth of four columns: the more, the fewer units there are to fill a device with.
+
+    >>> _unit_threads(250, 512, False, Limits()), _unit_threads(9999, 512, False, Limits())
+    (64, 16)
+    """
+    steps = depth // 4 if transposed else depth
+    idle = limits.has_many_threads and units <= FEW_UNITS and steps >= 64
+    return 64 if idle or (transposed and depth >= 1024) else 16
 
 
 def tiling(batch: int, rows: int, columns: int, enough: int = ENOUGH_TILES) -> tuple[int, int]:

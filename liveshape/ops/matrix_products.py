@@ -29,7 +29,7 @@ HALVES = Kernel.load("matmul/halves")
 MATRIX_TILES = Kernel.load("matmul/matrix_tiles")
 COMBINE = Kernel.load("matmul/combine_splits")
 
-COLUMN_FOURS = 8  # fours of columns that a workgroup makes halves of
+FOUR_THREADS = (2, 8, 32, 128)  # of four columns, each with one vector of the depth where there are enough
 LINE_THREADS = (8, 32, 128)  # of a line of the depth, each with up to LINE_EIGHTS vectors of it
 LINE_EIGHTS = 4
 
@@ -109,14 +109,16 @@ def _half_factors(
     threads = halving_threads(limits)
     wanted = next((count for count in LINE_THREADS if 8 * LINE_EIGHTS * count >= depth), LINE_THREADS[-1])
     line_threads = min(wanted, threads)
+    wanted = next((count for count in FOUR_THREADS if 8 * count >= depth), FOUR_THREADS[-1])
+    four_threads = min(wanted, threads)
     left, right = x.numel // depth, weight.numel // depth
     groups = ceil_div(left, threads // line_threads)
     if transposed:
         groups = groups + ceil_div(right, threads // line_threads)
     else:
-        groups = groups + ceil_div(right // columns * ceil_div(columns, 4), COLUMN_FOURS)
+        groups = groups + ceil_div(right // columns * ceil_div(columns, 4), threads // four_threads)
     return HALVES(
         halves.left, halves.right, halves.factors, x, weight, left_lines=left, right_lines=right, columns=columns,
-        depth=depth, WG=threads, LINE_THREADS=line_threads, TRANSPOSED=transposed, SCALED=x.dtype != "float16",
-        VEC=4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1, groups=groups,
+        depth=depth, WG=threads, LINE_THREADS=line_threads, FOUR_THREADS=four_threads, TRANSPOSED=transposed,
+        SCALED=x.dtype != "float16", VEC=4 if depth % 4 == 0 and (transposed or columns % 4 == 0) else 1, groups=groups,
     )  # fmt: skip

@@ -2,19 +2,19 @@
 // of the depth, in vectors of eight whose last is filled with zeros. Each is divided by a power of two that keeps its
 // largest number in the range of halves; numbers that are halves stay as they are (not SCALED).
 //
-// A workgroup takes several lines that lie along the depth, LINE_THREADS threads each, or 32 columns of a right factor
-// [K, N], four to a thread.
+// A workgroup takes several lines that lie along the depth, LINE_THREADS threads each, or columns of a right factor
+// [K, N], four to a thread and FOUR_THREADS threads along the depth.
 // scratch left, right, factors
 // unchecked: lines, columns and depth are those of the tensors, which planning checked.
 // T: f32, f16
 override WG: u32 = 256;
 override LINE_THREADS: u32 = 32;
+override FOUR_THREADS: u32 = 32;
 override TRANSPOSED: bool = true; // whether the right factor is [N, K]
 override SCALED: bool = true;
 
 const LINES: u32 = WG / LINE_THREADS; // of a workgroup
-const FOURS: u32 = 8; // of columns, of a workgroup
-const FOUR_THREADS: u32 = WG / FOURS;
+const FOURS: u32 = WG / FOUR_THREADS; // of columns, of a workgroup
 
 struct Params {
     left_lines: u32, // rows of all left factors
