@@ -20,7 +20,7 @@ from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
 from liveshape.kernels.requests import GetLimits, Scratch
 from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, routed_product, tiling
-from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, image_halves_of, matrix_convolution, padded_depth
+from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, gemm_of, image_halves_of, matrix_convolution
 from liveshape.ops.matrix_heuristics import gains_by_matrices
 from liveshape.ops.matrix_products import Halves, halves_of
 from liveshape.ops.operations import convolved
@@ -110,10 +110,26 @@ class Layer(NamedTuple):
         return prod(self.window.kernel) == prod(self.window.stride) == 1
 
     @property
+    def block(self) -> Shape | None:
+        """What each pixel becomes where the convolution is transposed and its windows fill the output side by side."""
+        window = self.window
+        side_by_side = window.transposed and window.kernel == window.stride and not any(window.padding)
+        sizes = tuple(size * step for size, step in zip(self.extents, window.stride, strict=True))
+        return window.stride if side_by_side and self.outputs == sizes else None
+
+    @property
     def gains_by_matrices(self) -> bool:
         """Whether implicit GEMM is large enough for matrix units."""
-        columns = self.out.shape[0] * prod(self.outputs)
-        return gains_by_matrices(1, self.rows, columns, padded_depth(self.x.shape[1], prod(self.window.kernel)))
+        return gemm_of(self.x.shape, self.weight.shape, self.out.shape, self.block).gains_by_matrices
+
+    @property
+    def matrix_windows(self) -> dict[str, Any]:
+        """Params of the im2col indices for matrix units; columns are pixels of the input where these become blocks."""
+        if self.block is None:
+            return self.implicit_gemm
+        pixels = (*self.extents, prod(self.extents))
+        single = {"kernel": (1, 1, 1, 1), "stride": (1, 1, 1), "padding": (0, 0, 0), "dilation": (1, 1, 1)}
+        return {"extents": pixels, "outputs": pixels, **single}
 
     @property
     def implicit_gemm(self) -> dict[str, Any]:
@@ -198,7 +214,8 @@ def conv_with_clamp(
         sums = yield Scratch("float32", (min(most, MAX_SPLITS * prod(out.max_shape)),))
     halves = yield from _halves(layer, limits)
     if isinstance(halves, ImageHalves) and layer.gains_by_matrices:
-        yield from matrix_convolution(x, weight, bias, out, halves, layer.implicit_gemm, end, limits)
+        windows, block = layer.matrix_windows, layer.block
+        yield from matrix_convolution(x, weight, bias, out, halves, windows, block, end, limits)
     else:
         yield from _planned(layer, sums, None if isinstance(halves, ImageHalves) else halves, limits)
 
@@ -206,13 +223,13 @@ def conv_with_clamp(
 def _halves(layer: Layer, limits: Limits) -> Generator[Scratch, Any, Halves | ImageHalves | None]:
     """Scratch for matrix units, where the layer may take them: as the product that it is, or by implicit GEMM."""
     x, weight, out = layer.x, layer.weight, layer.out
-    if layer.groups > 1 or layer.window.transposed:
+    if layer.groups > 1 or (layer.window.transposed and layer.block is None):
         return None
     if layer.plain and layer.window.kernel == in_three(x.max_shape[2:]):
         return (yield from halves_of(x, weight, out, limits))
     if layer.plain and layer.pointwise:
         return (yield from halves_of(weight, x, out, limits))
-    return (yield from image_halves_of(x, weight, out, limits))
+    return (yield from image_halves_of(x, weight, out, layer.block, limits))
 
 
 def _planned(layer: Layer, sums: LiveTensor | None, halves: Halves | None, limits: Limits) -> Iterator[Dispatch]:

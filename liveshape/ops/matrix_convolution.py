@@ -2,6 +2,9 @@
 
 Each output channel of the weight is divided by a power of two first, and all images by another one, since the sums of a
 pixel are of its neighbours, too. Numbers that are float16 stay as they are.
+
+A transposed convolution whose windows do not overlap is a product, too: its rows are the taps of all output channels,
+and each pixel of the input becomes a block of the output.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
-from liveshape.graph import Limits
+from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
@@ -33,7 +36,45 @@ COMBINE = Kernel.load("convolution/combine_splits")
 MIN_CHANNELS = 3  # of the input: fewer leave most of a vector of eight empty
 MAX_PARTS = 256  # of the input, whose largest numbers every workgroup reads that needs that of all
 PART_VECTORS = 8 * HALVES_THREADS  # of a part, at least
+MAX_DEPTH = 8 << 20  # vectors of eight are divided as floats
 MAX_DEEP = 8  # vectors of channels that a workgroup turns
+
+
+class Gemm(NamedTuple):
+    """The product that a convolution of one group is."""
+
+    rows: int
+    columns: int
+    channels: int  # of the input
+    taps: int  # each with all channels in the depth
+    row_stride: int  # of the weight, in which taps are neighbours
+    channel_stride: int
+
+    @property
+    def depth(self) -> int:
+        """With channels in whole vectors."""
+        return 8 * ceil_div(self.channels, 8) * self.taps
+
+    @property
+    def gains_by_matrices(self) -> bool:
+        """Whether it is large enough for matrix units."""
+        return gains_by_matrices(1, self.rows, self.columns, self.depth)
+
+
+def gemm_of(x: Shape, weight: Shape, out: Shape, block: Shape | None) -> Gemm:
+    """Of an input, a weight and an output; `block` is what a pixel becomes where the convolution is transposed.
+
+    >>> gemm_of((1, 3, 8, 8), (64, 3, 7, 7), (1, 64, 4, 4), None).depth
+    392
+    >>> gemm_of((1, 16, 8, 8), (16, 5, 2, 2), (1, 5, 16, 16), (1, 2, 2))
+    Gemm(rows=20, columns=64, channels=16, taps=1, row_stride=1, channel_stride=20)
+    """
+    channels = x[1]
+    if block is not None:
+        rows = prod(weight[1:])
+        return Gemm(rows, x[0] * prod(x[2:]), channels, 1, 1, rows)
+    taps = prod(weight[2:])
+    return Gemm(weight[0], out[0] * prod(out[2:]), channels, taps, channels * taps, taps)
 
 
 class ImageHalves(NamedTuple):
@@ -47,34 +88,25 @@ class ImageHalves(NamedTuple):
 
 
 def image_halves_of(
-    x: LiveTensor, weight: LiveTensor, out: LiveTensor, limits: Limits
+    x: LiveTensor, weight: LiveTensor, out: LiveTensor, block: Shape | None, limits: Limits
 ) -> Generator[Scratch, Any, ImageHalves | None]:
     """Scratch for a convolution that takes matrix units at some of its live sizes; None where it never does."""
     if x.dtype != weight.dtype or x.dtype != out.dtype or matrix_shape(limits, x.dtype) is None:
         return None
-    (images, channels, *extents), (rows, _, *kernel) = x.max_shape, weight.max_shape
-    outputs = out.max_shape[0] * prod(out.max_shape[2:])
-    if channels < MIN_CHANNELS or not gains_by_matrices(1, rows, outputs, padded_depth(channels, prod(kernel))):
+    gemm = gemm_of(x.max_shape, weight.max_shape, out.max_shape, block)
+    if gemm.channels < MIN_CHANNELS or gemm.depth > MAX_DEPTH or not gemm.gains_by_matrices:
         return None
-    halves = [16 * count * ceil_div(channels, 8) for count in (images * prod(extents), rows * prod(kernel))]
+    pixels = x.max_shape[0] * prod(x.max_shape[2:])
+    halves = [16 * count * ceil_div(gemm.channels, 8) for count in (pixels, gemm.rows * gemm.taps)]
     if max(halves) > limits.max_binding_bytes:
         return None
     return ImageHalves(
         (yield Scratch("int8", (halves[0],))),
         (yield Scratch("int8", (halves[1],))),
-        (yield Scratch("float32", (rows + MAX_PARTS,))),
+        (yield Scratch("float32", (gemm.rows + MAX_PARTS,))),
         (yield Scratch("float32", (1,))),
         (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
     )
-
-
-def padded_depth(channels: int, taps: int) -> int:
-    """The depth of the product, with channels in whole vectors.
-
-    >>> padded_depth(3, 49)
-    392
-    """
-    return 8 * ceil_div(channels, 8) * taps
 
 
 def matrix_convolution(
@@ -83,36 +115,40 @@ def matrix_convolution(
     bias: LiveTensor | None,
     out: LiveTensor,
     halves: ImageHalves,
-    implicit_gemm: dict[str, Any],
+    windows: dict[str, Any],
+    block: Shape | None,
     end: dict[str, Any],
     limits: Limits,
 ) -> Iterator[Dispatch]:
-    """A convolution of one group; `implicit_gemm` has its sizes, `end` the clamp that follows."""
-    images, channels, *extents = x.shape
-    rows, taps, pixels = weight.shape[0], prod(weight.shape[2:]), prod(out.shape[2:])
+    """A convolution of one group; `windows` has the params of its columns, `end` the clamp that follows."""
+    gemm = gemm_of(x.shape, weight.shape, out.shape, block)
+    rows, channels, pixels = gemm.rows, gemm.channels, prod(x.shape[2:])
     scaled, threads = x.dtype != "float16", halving_threads(limits)
     lanes = 4 if x.numel % 4 == 0 else 1
     parts = min(MAX_PARTS, ceil_div(x.numel // lanes, PART_VECTORS)) if scaled else 0
     yield HALF_WEIGHT(
-        halves.weight, halves.factors, weight, x, rows=rows, channels=channels, taps=taps, vectors=x.numel // lanes,
-        parts=parts, VEC=lanes, WG=threads, SCALED=scaled, groups=rows + parts,
+        halves.weight, halves.factors, weight, x, rows=rows, channels=channels, taps=gemm.taps,
+        row_stride=gemm.row_stride, channel_stride=gemm.channel_stride, vectors=x.numel // lanes, parts=parts,
+        VEC=lanes, WG=threads, SCALED=scaled, groups=rows + parts,
     )  # fmt: skip
     eights = ceil_div(channels, 8)
     deep = min(MAX_DEEP, 1 << (eights - 1).bit_length())
-    bands = ceil_div(images * prod(extents), threads // deep) * ceil_div(eights, deep)
+    bands = ceil_div(x.shape[0] * pixels, threads // deep) * ceil_div(eights, deep)
     yield HALF_IMAGE(
-        halves.image, halves.image_factor, x, halves.factors, images=images, channels=channels, pixels=prod(extents),
+        halves.image, halves.image_factor, x, halves.factors, images=x.shape[0], channels=channels, pixels=pixels,
         first_part=rows, parts=parts, DEEP=deep, WG=threads, SCALED=scaled, groups=bands,
     )  # fmt: skip
-    tiles, splits = float_matrix_tiles(1, rows, images * pixels, padded_depth(channels, taps), limits)
+    tiles, splits = float_matrix_tiles(1, rows, gemm.columns, gemm.depth, limits)
     values = {
         "batch": 1,
         "rows": rows,
-        "columns": images * pixels,
+        "columns": gemm.columns,
         "channels": channels,
         "splits": splits,
         "split_stride": out.numel,
-        **implicit_gemm,
+        "block": (1, 1, 1, 1) if block is None else (*block, prod(block)),
+        "SPREAD": block is not None,
+        **windows,
         **tiles,
     }
     # An absent bias still needs a buffer in its place; the weight is there and only read.
@@ -123,6 +159,6 @@ def matrix_convolution(
         return
     yield MATRIX_TILES(halves.sums, *read, **values, low=0.0, high=0.0)
     yield COMBINE(
-        out, halves.sums, addend, count=out.numel, splits=splits, channels=rows, pixels=pixels, **end,
-        BIAS=bias is not None, threads=out.numel,
+        out, halves.sums, addend, count=out.numel, splits=splits, channels=out.shape[1], pixels=prod(out.shape[2:]),
+        **end, BIAS=bias is not None, threads=out.numel,
     )  # fmt: skip

@@ -31,6 +31,11 @@ def layer(name: str, x: Callable[[int], tuple[int, ...]], weight: tuple[int, ...
     return halved(conv(name, x, weight, **others), depth=math.prod(weight[1:]) if others.get("computed") else 1)
 
 
+def spread(name: str, x: Callable[[int], tuple[int, ...]], weight: tuple[int, ...], **others: Any) -> OpCase:
+    """A transposed one whose windows do not overlap."""
+    return layer(name, x, weight, transposed=True, stride=weight[-1], **others)
+
+
 CONVOLUTIONS = [
     layer("height", lambda s: (1, 19, s, 23), (67, 19, 3, 3), padding=1, sizes=(29, 3, 17, 5)),
     layer("batch", lambda s: (s, 16, 11, 13), (65, 16, 3, 3), padding=1, sizes=(7, 1, 2, 5), clamp=(0.0, 1.0)),
@@ -45,6 +50,11 @@ CONVOLUTIONS = [
     layer("line", lambda s: (2, 37, s), (130, 37, 5), padding=2, sizes=(257, 5, 129)),
     layer("volume", lambda s: (1, 16, 5, s, 9), (33, 16, 2, 3, 3), padding=1, sizes=(19, 3, 8)),
     layer("halves", lambda s: (1, 40, s, 21), (64, 40, 3, 3), padding=1, sizes=(23, 9), dtype="float16"),
+    spread("spread", lambda s: (2, 70, s, 13), (70, 19, 2, 2), sizes=(29, 3, 17), clamp=(0.0, 1.0)),
+    spread("spread line", lambda s: (1, 96, s), (96, 33, 4), sizes=(257, 5, 129)),
+    spread("spread volume", lambda s: (1, 40, 3, s, 7), (40, 11, 2, 2, 2), sizes=(41, 3, 19), bias=False),
+    spread("spread deep", lambda s: (1, 512, s, 5), (512, 128, 2, 2), sizes=(13, 1, 7)),
+    spread("spread halves", lambda s: (s, 64, 9, 11), (64, 40, 2, 2), sizes=(5, 1, 3), dtype="float16"),
     layer("given weight", lambda s: (1, 24, s, 24), (64, 24, 3, 3), padding=1, sizes=(24, 7), computed=True),
 ]
 PADDED = conv("scale", lambda s: (1, 24, s, 23), (48, 24, 3, 3), padding=1, bias=False, sizes=(24, 13))

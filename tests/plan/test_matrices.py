@@ -89,14 +89,17 @@ def matmul(dtype: str = "float32") -> Graph:
     return Graph("matmul", (node,), (x, other, out), (x, other), (out,))
 
 
-def convolution(side: int, stride: int = 1, groups: int = 1, transposed: bool = False) -> Graph:
-    """Of 64 channels of 64 by 64 pixels, padded by half of the kernel."""
+def convolution(
+    side: int, stride: int = 1, groups: int = 1, transposed: bool = False, padding: int | None = None
+) -> Graph:
+    """Of 64 channels of 64 by 64 pixels, padded by half of the kernel if not said otherwise."""
     array = np.zeros((64, 64 // groups, side, side), np.float32)
-    less = side - 2 * (side // 2)
+    padding = side // 2 if padding is None else padding
+    less = side - 2 * padding
     size = 63 * stride + less if transposed else (64 - less) // stride + 1
     x, out = Tensor("x", "float32", (1, 64, 64, 64)), Tensor("out", "float32", (1, 64, size, size))
     weight = Tensor("weight", "float32", array.shape, memoryview(array).cast("B"))
-    numbers = (stride, stride), (side // 2, side // 2), (1, 1), transposed, (0, 0), groups
+    numbers = (stride, stride), (padding, padding), (1, 1), transposed, (0, 0), groups
     node = OPS["aten.convolution.default"].bind(0, "convolution", (x, weight, None, *numbers, out))
     return Graph("convolution", (node,), (x, weight, out), (x,), (out,))
 
@@ -153,6 +156,8 @@ IMPLICIT_GEMM = {f"convolution/{name}" for name in ("half_weight", "half_image",
         (convolution(3, groups=2), {"matmul/tiled+convolution"}),
         (convolution(3, groups=64), {"convolution/depthwise"}),
         (convolution(2, stride=2, transposed=True), {"matmul/tiled+convolution"}),
+        (convolution(2, stride=2, transposed=True, padding=0), IMPLICIT_GEMM - {"convolution/combine_splits"}),
+        (convolution(3, stride=2, transposed=True, padding=0), {"matmul/tiled+convolution"}),
     ],
 )
 def test_convolutions_of_one_group_take_them(graph: Graph, wanted: set[str]) -> None:

@@ -13,6 +13,8 @@ struct Params {
     rows: u32, // output channels
     channels: u32, // input channels
     taps: u32,
+    row_stride: u32, // of the weight; its taps are neighbours
+    channel_stride: u32,
     vectors: u32, // of the input
     parts: u32, // that it is taken in
 }
@@ -29,18 +31,20 @@ struct Params {
 fn four_channels(start: u32, tap: u32, channel: u32) -> vec4<f32> {
     var four = vec4<f32>();
     for (var i = 0u; i < min(4u, max(params.channels, channel) - channel); i++) {
-        four[i] = f32(weight[start + (channel + i) * params.taps + tap]);
+        four[i] = f32(weight[start + (channel + i) * params.channel_stride + tap]);
     }
     return four;
 }
 
 fn half_row(thread: u32, row: u32) {
-    let depth = params.channels * params.taps;
+    let start = row * params.row_stride;
     var scale = HalfScale(1.0, 1.0);
     if (SCALED) {
         var most = 0.0;
-        for (var k = thread; k < depth; k += WG) {
-            most = max(most, abs(f32(weight[row * depth + k])));
+        // A row is contiguous, or it has one tap.
+        let stride = select(params.channel_stride, 1u, params.channel_stride == params.taps);
+        for (var k = thread; k < params.channels * params.taps; k += WG) {
+            most = max(most, abs(f32(weight[start + k * stride])));
         }
         scale = half_scale(largest_of_four(largest(thread, thread, WG, 1u, vec4<f32>(most))));
     }
@@ -48,11 +52,13 @@ fn half_row(thread: u32, row: u32) {
         factors[row] = scale.factor;
     }
     let per_tap = (params.channels + 7u) / 8u;
+    // Neighbouring threads have neighbouring taps, which lie beside each other in the weight.
     for (var i = thread; i < per_tap * params.taps; i += WG) {
-        let channel = i % per_tap * 8u;
-        halves[row * per_tap * params.taps + i] = eight_halves(
-            four_channels(row * depth, i / per_tap, channel) * scale.inverse,
-            four_channels(row * depth, i / per_tap, channel + 4u) * scale.inverse,
+        let eight = i / params.taps;
+        let tap = i % params.taps;
+        halves[(row * params.taps + tap) * per_tap + eight] = eight_halves(
+            four_channels(start, tap, eight * 8u) * scale.inverse,
+            four_channels(start, tap, eight * 8u + 4u) * scale.inverse,
         );
     }
 }

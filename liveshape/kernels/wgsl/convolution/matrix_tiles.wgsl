@@ -1,22 +1,25 @@
 // A convolution by matrix units as implicit GEMM, from halves as convolution/half_weight.wgsl and half_image.wgsl write
 // them: see common/matrix_tiles.wgsl. Rows are output channels, columns the pixels of the batch, and the depth goes
 // through the taps of the kernel, eight input channels of one tap at a time, so that a vector of the image is where a
-// window and a tap meet.
+// window and a tap meet. Of a transposed convolution whose windows do not overlap (SPREAD) a row is one tap of an output
+// channel, and a column, a pixel of the input, becomes a block of the output.
 // scratch image, weight, factors, image_factor
 // unchecked: places in the tile follow from constants, those in memory are held below the sizes that planning checked.
 // TOut: f32, f16
 // T: f32, f16
 override WG: u32 = 128;
 override BIAS: bool = false;
+override SPREAD: bool = false;
 
 struct Params {
     batch: u32, // one: columns are of all images
-    rows: u32, // output channels
+    rows: u32, // output channels, times their taps where it is SPREAD
     columns: u32, // pixels of all images
     channels: u32, // input channels
     splits: u32, // of the depth (split-K), each with partial sums of its own
     split_stride: u32, // elements between the sums of one and of the next
 #include convolution/window_params
+    block: vec4<u32>, // of the output, that a column is SPREAD to: depth, height, width, and all of them
     low: f32,
     high: f32,
 }
@@ -54,11 +57,18 @@ fn depth_vectors() -> u32 {
     return params.kernel.w * tap_eights();
 }
 
+// a / b by floats, which takes half of the time: exact below 2^20, where the middle of a step is further from its ends
+// than rounding reaches. What is divided so is a place of the depth, which planning holds below that.
+fn quotient(a: u32, b: u32) -> u32 {
+    return u32((f32(a) + 0.5) / f32(b));
+}
+
 fn depth_at(eight: u32) -> Depth {
-    let tap = eight / tap_eights();
-    let across = tap / params.kernel.z;
-    let place = vec3<u32>(across / params.kernel.y, across % params.kernel.y, tap % params.kernel.z);
-    return Depth(eight, vec3<i32>(place * params.dilation.xyz), eight % tap_eights());
+    let tap = quotient(eight, tap_eights());
+    let across = quotient(tap, params.kernel.z);
+    let along = quotient(across, params.kernel.y);
+    let place = vec3<u32>(along, across - along * params.kernel.y, tap - across * params.kernel.z);
+    return Depth(eight, vec3<i32>(place * params.dilation.xyz), eight - tap * tap_eights());
 }
 
 fn row_start(row: u32) -> u32 {
@@ -89,14 +99,38 @@ fn column_vector(window: Window, depth: Depth) -> vec4<u32> {
     return image[pixel * tap_eights() + depth.channels];
 }
 
+// Where a pixel of a row lies in its plane of the output.
+fn place_in_plane(row: u32, pixel: u32) -> u32 {
+    if (!SPREAD) {
+        return pixel;
+    }
+    let tap = row % params.block.w;
+    let across = tap / params.block.z;
+    let in_block = vec3<u32>(across / params.block.y, across % params.block.y, tap % params.block.z);
+    let line = pixel / params.outputs.z;
+    let block = vec3<u32>(line / params.outputs.y, line % params.outputs.y, pixel % params.outputs.z);
+    let at = block * params.block.xyz + in_block;
+    return (at.x * params.outputs.y * params.block.y + at.y) * params.outputs.z * params.block.z + at.z;
+}
+
 fn store_sums(row: u32, column: u32, four: vec4<f32>) {
+    let taps = select(1u, params.block.w, SPREAD);
+    let channel = row / taps;
+    var addend = 0.0;
+    if (BIAS) {
+        addend = f32(bias[channel]);
+    }
+    var image = column / params.outputs.w;
+    var pixel = column - image * params.outputs.w;
     for (var i = 0u; i < min(4u, params.columns - column); i++) {
-        var value = given_back(four[i], factors[row], image_factor[0]);
-        if (BIAS) {
-            value += f32(bias[row]);
+        let value = given_back(four[i], factors[row], image_factor[0]) + addend;
+        let plane = image * (params.rows / taps) + channel;
+        let place = place_in_plane(row, pixel);
+        out[split * params.split_stride + plane * params.outputs.w * taps + place] = TOut(clamped(value));
+        pixel++;
+        if (pixel == params.outputs.w) {
+            pixel = 0u;
+            image++;
         }
-        let plane = (column + i) / params.outputs.w * params.rows + row;
-        out[split * params.split_stride + plane * params.outputs.w + (column + i) % params.outputs.w] =
-            TOut(clamped(value));
     }
 }
