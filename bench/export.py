@@ -81,10 +81,10 @@ def write_1b(folder: Path) -> None:
 
 @contextmanager
 def source_of(model: str) -> Iterator[Path]:
-    from tests.export.real_models import smollm2, stories15m
+    from tests.export.real_models import smollm2, smollm2_q4_k_m, stories15m
 
     if model != "1b":
-        yield smollm2() if model == "smollm2" else stories15m()
+        yield {"smollm2": smollm2, "smollm2-q4_k_m": smollm2_q4_k_m, "stories15M": stories15m}[model]()
         return
     with tempfile.TemporaryDirectory() as folder:
         write_1b(Path(folder))

