@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from liveshape.graph.constants import Constant
 from liveshape.graph.limits import Limits, MatrixShape
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
@@ -161,6 +162,14 @@ class Device(Protocol):
         `note` is called with the commands of a submit before they are encoded. Without `has_clock` there are no GPU
         timestamps.
         """
+
+
+@runtime_checkable
+class UploadsFiles(Protocol):
+    """A device that uploads constants from their files by itself."""
+
+    def upload(self, buffer: Buffer, constant: Constant) -> bool:
+        """Upload a constant that lies in its file as on the device; False where its bytes are not those of files."""
 
 
 @dataclass(frozen=True)

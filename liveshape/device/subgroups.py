@@ -16,7 +16,7 @@ from liveshape.kernels import Kernel
 LEAST_SUBGROUP = 8  # smaller ones would read an attention key in too many steps
 LEAST_LANES = 4  # of a software adapter: a vector of 128 bits
 _UNKNOWN = 4  # wgpu's minimum size where the driver does not report one
-_LANES = Kernel.load("measure/subgroups")
+LANES = Kernel.load("measure/subgroups")
 
 
 def subgroup_size(library: Library, device: Any, info: Mapping[str, Any], least: int = LEAST_SUBGROUP) -> int:
@@ -36,7 +36,7 @@ def subgroup_size(library: Library, device: Any, info: Mapping[str, Any], least:
 
 def _places(library: Library, device: Any) -> tuple[Sequence[int], Sequence[int]]:
     """Subgroup lane and subgroup size of each thread of a workgroup."""
-    numbers = run_probe(library, device, _LANES, (0,) * (2 * _LANES.group_size))
+    numbers = run_probe(library, device, LANES, (0,) * (2 * LANES.group_size))
     return numbers[::2], numbers[1::2]
 
 

@@ -13,7 +13,7 @@ from liveshape.formats.execution_plan import PLAN, ExecutionPlan, TensorSpec, re
 from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
 from liveshape.formats.segments import SUBSEGMENT, Constants, NamedData, Segments, read_named_data, read_segments
 from liveshape.formats.signature import Signature, read_signatures
-from liveshape.formats.source import FileSource, Source
+from liveshape.formats.source import FileSource, Source, in_memory
 
 PROGRAM = fields(
     "version",
@@ -124,7 +124,7 @@ def _read_program(source: Source) -> PteFile:
             "or talk to it at once: liveshape chat FILE"
         )
     flatbuffer, data = _split(source.view)
-    root = FlatbufferReader(flatbuffer).root(b"ET12", "Program", PROGRAM)
+    root = FlatbufferReader(in_memory(flatbuffer)).root(b"ET12", "Program", PROGRAM)
     version = root.u32("version")
     if version != 0:
         raise UnsupportedError(f"Program.version: {version}, this version of liveshape reads 0; update liveshape")
@@ -150,10 +150,11 @@ def _split(view: memoryview) -> tuple[memoryview, memoryview]:
         return view, view[:0]
     if len(view) < 8 + _HEADER.size:
         raise damaged("extended header", f"{len(view)} bytes end before its {_HEADER.size} bytes at byte 8 do")
-    _, length, program_size, segment_base = _HEADER.unpack_from(view, 8)
+    header = in_memory(view[: 8 + _HEADER_WITH_SIZE.size])
+    _, length, program_size, segment_base = _HEADER.unpack_from(header, 8)
     segment_size = 0
     if length >= _HEADER_WITH_SIZE.size and len(view) >= 8 + _HEADER_WITH_SIZE.size:
-        segment_size = _HEADER_WITH_SIZE.unpack_from(view, 8)[4]
+        segment_size = _HEADER_WITH_SIZE.unpack_from(header, 8)[4]
     elif length != _HEADER.size:
         raise damaged("extended header.length", f"{length}, {_HEADER.size} or {_HEADER_WITH_SIZE.size} is allowed")
     if not 8 + length <= program_size <= len(view):

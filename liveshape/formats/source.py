@@ -1,25 +1,25 @@
 """File sources: a path is memory-mapped (mmap), so that weights cost no memory until they are used.
 
 A mapping shows the file as it is now, so check that the file is unchanged before reading: reading past the end of a
-truncated file is a SIGBUS. Where a platform has no mmap, a file is read whole.
+truncated file is a SIGBUS. A browser maps nothing and has little memory: there a file is ranges, read when asked for.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
 from liveshape.disk import open_file
 from liveshape.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     import mmap
+elif sys.platform == "emscripten":  # what it calls a mapping is a copy in memory
+    mmap = None
 else:
-    try:
-        import mmap
-    except ImportError:  # as in a browser
-        mmap = None
+    import mmap
 
 FileSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 
@@ -33,8 +33,10 @@ class Source:
     __slots__ = ("_view",)
 
     def __init__(self, source: FileSource) -> None:
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            self._view: memoryview | None = _flat(memoryview(source))
+        if isinstance(source, FileRange):
+            self._view: memoryview | None = source
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            self._view = _flat(memoryview(source))
         elif isinstance(source, (str, os.PathLike)):
             self._view = _open_view(os.fsdecode(source))
         elif hasattr(source, "read"):
@@ -59,11 +61,74 @@ class Source:
     def close(self) -> None:
         """Close the source. Existing views stay valid and keep the mapping alive."""
         held, self._view = self._view, None
+        if isinstance(held, FileRange):
+            return  # ranges of it may still be read, and a page has files enough
         if held is not None and mmap is not None and isinstance(held.obj, mmap.mmap):
             mapped = held.obj
             del held  # a reference would keep the mapping open
             with suppress(BufferError):
                 mapped.close()
+
+
+class FileRange:
+    """Bytes of a file that are read when they are asked for, each time anew: a memoryview that holds none of them.
+
+    Example: `bytes(FileRange("model.pte", os.open("model.pte", os.O_RDONLY), 0, 64)[8:12])`.
+    """
+
+    __slots__ = ("file", "nbytes", "path", "start")
+
+    def __init__(self, path: str, file: int, start: int, nbytes: int) -> None:
+        self.path, self.file, self.start, self.nbytes = path, file, start, nbytes
+
+    @property
+    def obj(self) -> FileRange:
+        """Itself: nothing else holds its bytes."""
+        return self
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __getitem__(self, part: slice) -> FileRange:
+        start, stop, _ = part.indices(self.nbytes)
+        return FileRange(self.path, self.file, self.start + start, max(stop - start, 0))
+
+    def __bytes__(self) -> bytes:
+        found = os.pread(self.file, self.nbytes, self.start)
+        if len(found) < self.nbytes:
+            end = self.start + self.nbytes
+            raise FormatError(f"{self.path}: the file was cut from {end} bytes or more to {self.start + len(found)}")
+        return found
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(bytes(self))
+
+    def cast(self, form: Any) -> memoryview:
+        """Its elements, read."""
+        return memoryview(bytes(self)).cast(form)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileRange) and bytes(self) == bytes(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def is_view(data: Any) -> TypeGuard[memoryview]:
+    """Whether data are bytes of a file: a view, or a range that is one in all that callers do with it.
+
+    >>> is_view(memoryview(b"")), is_view(b"")
+    (True, False)
+    """
+    return isinstance(data, (memoryview, FileRange))
+
+
+def in_memory(view: memoryview) -> memoryview:
+    """A view whose bytes are in memory, for those who read it piece by piece.
+
+    >>> in_memory(memoryview(b"abc")).tobytes()
+    b'abc'
+    """
+    return memoryview(bytes(view)) if isinstance(view, FileRange) else view
 
 
 def check_view(view: memoryview) -> None:
@@ -117,7 +182,7 @@ def _open_view(path: str) -> memoryview:
         if opened.st_size == 0:
             raise FormatError(f"{path}: the file is empty; copy or export it again")
         if mmap is None:
-            return memoryview(file.read())
+            return FileRange(path, os.dup(file.fileno()), 0, opened.st_size)  # type: ignore[return-value]
         try:
             mapped = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:  # truncated to nothing between stat and mmap

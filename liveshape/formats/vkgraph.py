@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from liveshape.formats.dtypes import tensor_size
 from liveshape.formats.flatbuffer import FlatbufferReader, Table, damaged, fields
-from liveshape.formats.source import check_view
+from liveshape.formats.source import check_view, in_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def parse_vkgraph(blob: memoryview) -> VkGraph:
     """
     check_view(blob)
     flatbuffer, raw = _split(blob)
-    root = FlatbufferReader(flatbuffer).root(b"VK00", "VkGraph", GRAPH)
+    root = FlatbufferReader(in_memory(flatbuffer)).root(b"VK00", "VkGraph", GRAPH)
     views: dict[tuple[int, int], memoryview] = {}  # interned: one range is one view, as in segments.py
     constants = tuple(_constant(entry, raw, views) for entry in root.tables("constants", BYTES))
     values = tuple(_value(entry, constants) for entry in root.tables("values", VALUE))
@@ -160,7 +160,8 @@ def _split(blob: memoryview) -> tuple[memoryview, memoryview]:
     """Split a blob into flatbuffer and constant bytes, by its header."""
     if len(blob) < _HEADER.size:
         raise damaged("VH00 header", f"the delegate blob has {len(blob)} bytes, the header alone takes {_HEADER.size}")
-    magic, header_size, graph_at, graph_size, bytes_at, bytes_size = _HEADER.unpack_from(blob)
+    header = in_memory(blob[: _HEADER.size])
+    magic, header_size, graph_at, graph_size, bytes_at, bytes_size = _HEADER.unpack_from(header)
     if magic != b"VH00":
         raise damaged("VH00 header.magic", f"{magic!r} at byte 4 of the delegate blob, expected b'VH00'")
     if header_size < _HEADER.size:

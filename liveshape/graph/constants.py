@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from liveshape.formats.source import check_view, drop_pages
+from liveshape.formats.source import check_view, drop_pages, in_memory, is_view
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Paired:
         start, stop, _ = part.indices(len(self))
         first = start // self.block * self.block
         last = -(-stop // self.block) * self.block
-        return memoryview(_pair(self.source[first:last], self.block, self.run))[start - first : stop - first]
+        return memoryview(_pair(in_memory(self.source[first:last]), self.block, self.run))[start - first : stop - first]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ class Interleaved:
 
     def _periods(self, start: int, count: int) -> memoryview:
         """So many periods, each a run of every source."""
-        rows = [each[start * run : (start + count) * run] for each, run in zip(self.sources, self.runs, strict=True)]
+        parts = [each[start * run : (start + count) * run] for each, run in zip(self.sources, self.runs, strict=True)]
+        rows = [in_memory(part) for part in parts]
         return memoryview(_interleave(rows, self.runs, count))
 
 
@@ -167,7 +168,7 @@ ConstantSource = Constant | Paired
 
 def _views(source: ConstantSource) -> Iterator[memoryview]:
     """The views of the file that a source is read from."""
-    if isinstance(source, memoryview):
+    if is_view(source):
         yield source
     else:
         for each in source.sources if isinstance(source, Interleaved) else (source.source,):
@@ -186,6 +187,8 @@ def view_identity(view: memoryview) -> int:
     >>> view_identity(first) == view_identity(second)
     False
     """
+    if view.obj is view:  # a range of a file that is not mapped
+        return id(view)
     whole = memoryview(view.obj)
     return id(view.obj) if whole.nbytes == view.nbytes else id(view)
 
@@ -205,7 +208,7 @@ def pieces(constant: ConstantSource, nbytes: int) -> Iterator[Any]:
 
 def all_bytes(constant: Constant) -> memoryview:
     """All bytes of a constant; those of the file are not copied."""
-    if not isinstance(constant, memoryview):
+    if not is_view(constant):
         return memoryview(b"".join(pieces(constant, len(constant))))
     check_view(constant)
-    return constant
+    return in_memory(constant)

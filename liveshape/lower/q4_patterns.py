@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from liveshape.formats.source import is_view
 from liveshape.graph import Limits, Node, Tensor
 from liveshape.graph.constants import Interleaved, Paired
 from liveshape.graph.elements import prod
@@ -143,7 +144,7 @@ def _fit_apart(tensors: Sequence[Tensor], apart: Sequence[Tensor], limits: Limit
 def _concatenated(uses: DefUse, bias: Tensor, norm_weight: Tensor, columns: int) -> Tensor | None:
     """A bias and the weight of an RMSNorm concatenated, so that both take one binding."""
     first, second = bias.constant, norm_weight.constant
-    if first is None or not isinstance(second, memoryview) or uses.writes[bias] or uses.writes[norm_weight]:
+    if first is None or not is_view(second) or uses.writes[bias] or uses.writes[norm_weight]:
         return None
     sources, runs = (first.sources, first.runs) if isinstance(first, Interleaved) else ((first,), (len(first),))
     if sum(runs) != len(first) or bias.dtype != norm_weight.dtype or bias.max_shape != (columns,):

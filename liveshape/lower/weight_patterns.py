@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from liveshape.formats.dtypes import ITEM_SIZES
+from liveshape.formats.source import is_view
 from liveshape.graph import Limits, Node, Shape, Tensor
 from liveshape.graph.constants import Constant, Interleaved, Transposed
 from liveshape.lower.def_use import DefUse
@@ -234,7 +235,7 @@ def _table_with_minima(uses: DefUse, lookup: Node, limits: Limits) -> Sequence[R
 def _of_file(uses: DefUse, tensor: Tensor) -> memoryview | None:
     """The data of a constant of the file that nothing writes."""
     data = tensor.constant
-    return data if isinstance(data, memoryview) and not uses.writes[tensor] else None
+    return data if is_view(data) and not uses.writes[tensor] else None
 
 
 def _zero(uses: DefUse, zeros: Tensor | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from liveshape.formats.source import is_view
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
 from liveshape.graph.constants import view_identity
 from liveshape.graph.elements import is_packed, padded, prod, storage_bytes, stored_alike
@@ -41,7 +42,7 @@ def share_constants(graph: Graph) -> Roots:
     roots: Roots = {}
     for tensor in graph.tensors:
         data = tensor.constant
-        if isinstance(data, memoryview) and len(data) and not graph.writers[tensor]:
+        if is_view(data) and len(data) and not graph.writers[tensor]:
             # Bytes are bytes: the weight of a layer with int8 activations says int8, that of an embedding uint8.
             dtype = "uint8" if is_packed(tensor.dtype) else tensor.dtype
             roots[tensor] = known.setdefault((dtype, view_identity(data)), tensor)

@@ -278,6 +278,15 @@ def _stored_dtype(dtype: str, half: bool) -> np.dtype[Any]:
     return np.dtype(dtype) if as_it_is else _STORED[storage_type(dtype, half)]
 
 
+def is_stored_as_in_file(dtype: str, half: bool) -> bool:
+    """Whether the bytes of a constant are the same on the device.
+
+    >>> is_stored_as_in_file("float32", half=False), is_stored_as_in_file("int64", half=False)
+    (True, False)
+    """
+    return dtype != "bfloat16" and _stored_dtype(dtype, half) == file_dtype(dtype)
+
+
 def stored_pieces(tensor: Tensor, half: bool) -> Iterator[Any]:
     """A constant in the device's storage dtype, converted chunk by chunk to bound host memory.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from liveshape.device.protocol import Buffer, Device
+from liveshape.device.protocol import Buffer, Device, UploadsFiles
 from liveshape.graph import Tensor
 from liveshape.plan.plan import Plan
 from liveshape.progress import Progress
-from liveshape.run.arrays import stored_pieces
+from liveshape.run.arrays import is_stored_as_in_file, stored_pieces
 from liveshape.run.upload import stream
 
 
@@ -54,4 +54,7 @@ class Weights:
 
 def upload(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
     """Stream a constant from the file into a new buffer, converting dtypes that WGSL lacks."""
+    as_it_is = tensor.constant is not None and is_stored_as_in_file(tensor.dtype, half)
+    if as_it_is and isinstance(device, UploadsFiles) and device.upload(buffer, tensor.constant):
+        return
     stream(device, buffer, stored_pieces(tensor, half), fresh=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from liveshape.device.protocol import Device
 from liveshape.errors import FormatError, InputError, UnsupportedError
-from liveshape.formats.source import Source
+from liveshape.formats.source import Source, is_view
 from liveshape.graph import Graph, Tensor
 from liveshape.graph.elements import prod, storage_bytes
 from liveshape.llm.batch.runner import BatchRunner
@@ -50,8 +50,8 @@ def load_runner(
     Example: `runner, description = load_runner("SmolLM2-135M-Instruct", cache_bytes=1 << 30)`.
     """
     context = checked_context(max_context)
-    file = path if isinstance(path, memoryview) else program_file(Path(path))
-    name = "the program" if isinstance(file, memoryview) else str(file)
+    file = path if is_view(path) else program_file(Path(path))
+    name = "the program" if is_view(file) else str(file)
     if sequences < 1:
         raise InputError(f"{sequences} sequences: at least one is needed")
     target = CompileTarget(device, activations=activations, deterministic=deterministic)

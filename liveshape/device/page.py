@@ -1,0 +1,356 @@
+"""The device of a web page: Python plans in Pyodide, and a JavaScript object, `page_gpu.js`, makes the WebGPU calls.
+
+A step is one call with one flat array. Where the browser can suspend WebAssembly (JSPI), Python waits for the device as
+elsewhere; where it cannot, the async forms work alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from liveshape.device.buffers import Allocation, Register, copied_ranges, only_part, ranges
+from liveshape.device.pipelines import Pipeline, Pipelines
+from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Offer, Watched
+from liveshape.device.required import granted_limits
+from liveshape.device.subgroups import LANES, LEAST_LANES, LEAST_SUBGROUP, neighbours
+from liveshape.device.tint import with_extensions
+from liveshape.errors import DeviceError
+from liveshape.formats.source import FileRange
+from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired
+from liveshape.graph.limits import Limits, segment_bytes
+from liveshape.kernels import Variant
+from liveshape.plan.params import Slot
+
+Upload = Callable[[str, str], Any]
+
+_NO_PARAMS = 0xFFFFFFFF
+_STEPS_AHEAD = 4  # of a GPU, as of other libraries
+_LIMITS = {
+    "max-compute-workgroups-per-dimension": "maxComputeWorkgroupsPerDimension",
+    "max-compute-invocations-per-workgroup": "maxComputeInvocationsPerWorkgroup",
+    "max-storage-buffer-binding-size": "maxStorageBufferBindingSize",
+    "max-buffer-size": "maxBufferSize",
+    "max-storage-buffers-per-shader-stage": "maxStorageBuffersPerShaderStage",
+    "max-compute-workgroup-storage-size": "maxComputeWorkgroupStorageSize",
+    "min-uniform-buffer-offset-alignment": "minUniformBufferOffsetAlignment",
+}
+
+
+class Granted:
+    """What a page's device granted, by the names of `required.py`."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.features = info["features"]
+        self.limits = {ours: int(info["limits"][theirs]) for ours, theirs in _LIMITS.items()}
+
+
+class PageBound:
+    """A bind group of a page with its pipeline; the page forgets it with the last reference."""
+
+    __slots__ = ("__weakref__", "bind_group", "has_params", "kept")
+
+    def __init__(self, kept: PageHandle, pipeline: Pipeline, has_params: bool) -> None:
+        self.kept = (kept, pipeline)
+        self.bind_group: int | None = kept.id
+        self.has_params = has_params
+
+    def forget(self) -> None:
+        """Drop the bind group once a buffer of it is freed."""
+        self.bind_group = None
+
+
+class PageHandle:
+    """An object of the page by its number, dropped there when it is collected here."""
+
+    __slots__ = ("_drop", "_kind", "id")
+
+    def __init__(self, drop: Callable[[str, int], Any], kind: str, id: int) -> None:
+        self._drop, self._kind, self.id = drop, kind, id
+
+    def __del__(self) -> None:
+        self._drop(self._kind, self.id)
+
+
+class PageDevice:
+    """An open device of a page.
+
+    Example: `register("page", lambda: page_offers(gpu))`.
+    """
+
+    has_clock = False
+
+    def __init__(self, gpu: Any, limits: Limits | None = None, upload: Upload | None = None) -> None:
+        self._gpu, self._upload = gpu, upload
+        info = json.loads(gpu.info)
+        self._info, granted = info, Granted(info)
+        self.name, software = info["name"], info["software"]
+        self.adapter = Adapter(
+            index=0,
+            name=self.name,
+            kind="CPU" if software else "GPU",
+            backend="WebGPU",
+            driver=info["driver"],
+            software=software,
+            half="shader-f16" in granted.features,
+            max_buffer_bytes=granted.limits["max-buffer-size"],
+            max_binding_bytes=granted.limits["max-storage-buffer-binding-size"],
+            library="page",
+        )
+        self._counters, self._memories = Counters(), Register()
+        self._pipelines = Pipelines(self._compile)
+        self.steps_ahead = 1 if software else _STEPS_AHEAD
+        self.limits = limits or granted_limits(granted, software, 0)
+        if limits is None and "subgroups" in granted.features and can_wait():
+            self.limits = granted_limits(granted, software, self._subgroup_size(software))
+
+    def __repr__(self) -> str:
+        return f"Device({self.name})"
+
+    @property
+    def counters(self) -> Counters:
+        """The device's counters, up to date."""
+        self._counters.live_bytes = self._memories.nbytes
+        return self._counters
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device is lost."""
+        return bool(self._gpu.lost)
+
+    def _check(self) -> None:
+        if reason := self._gpu.lost:
+            raise DeviceError(
+                f"the device was lost: {self.name} stopped, or was taken away ({reason}); load the model again"
+            )
+        if problem := self._gpu.error:
+            self._gpu.error = ""
+            raise DeviceError(f"{self.name}: {problem}")
+
+    def _subgroup_size(self, software: bool) -> int:
+        """Minimum subgroup size, 0 where shuffles do not reach enough neighbours."""
+        threads = LANES.group_size
+        nbytes = 8 * threads
+        found, staging, uniforms = self.buffer(nbytes, "probe"), self.staging(nbytes), self.uniforms(16)
+        variant = Variant(LANES, (), (("WG", f"{threads}u"),), (1,), nbytes, threads)
+        slot = Slot(-1)
+        slot.grid = (1, 1, 1)
+        try:
+            bound = self.bind(variant, [(found, nbytes)], uniforms)
+            self.submit([Command(bound, slot, "probe")], [(found, 0, nbytes, staging, 0)])
+            numbers = array("I", bytes(self.read(staging, nbytes)))
+        except DeviceError:
+            return 0  # a driver that fails here would fail in kernels
+        finally:
+            self.free([found, staging, uniforms])
+        size = neighbours(numbers[::2], numbers[1::2])
+        reported = int(self._info["subgroupMinSize"])
+        size = min(size, reported) if reported else size
+        return size if size >= (LEAST_LANES if software else LEAST_SUBGROUP) else 0
+
+    # Memory
+
+    def buffer(self, nbytes: int, label: str) -> Buffer:
+        """Allocate a zeroed storage buffer; above the buffer size limit it is split into segments."""
+        size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
+        sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
+        return Buffer(tuple([(self._create(part, "storage", label), part) for part in sizes]), nbytes)
+
+    def uniforms(self, nbytes: int) -> Buffer:
+        """Allocate the uniform buffer for the params of every step."""
+        return Buffer(((self._create(nbytes, "uniform", "params"), nbytes),), nbytes)
+
+    def staging(self, nbytes: int) -> Buffer:
+        """Allocate a staging buffer for readback."""
+        return Buffer(((self._create(nbytes, "staging", "staging"), nbytes),), nbytes)
+
+    def _create(self, nbytes: int, kind: str, label: str) -> Allocation:
+        self._check()
+        memory = Allocation(self._gpu.buffer(nbytes, kind, label), nbytes, label)
+        self._counters.buffers += 1
+        self._memories.add(memory)
+        return memory
+
+    def free(self, buffers: Iterable[Buffer]) -> None:
+        """Destroy buffers at once; submits in flight still complete."""
+        for memory in [memory for buffer in buffers for memory, _ in buffer.parts]:
+            if not memory.freed:
+                memory.freed = True
+                for bound in memory.bounds:
+                    bound.forget()
+                self._gpu.free(memory.handle)
+
+    def write(self, buffer: Buffer, offset: int, data: Any) -> None:
+        """Upload host bytes, a multiple of four, to a buffer at `offset`."""
+        self._check()
+        view = memoryview(data).cast("B")
+        for memory, begin, size in ranges(buffer, offset, len(view)):
+            piece, view = view[:size], view[size:]
+            self._gpu.write(memory.handle, begin, piece)
+
+    def upload(self, buffer: Buffer, constant: Constant) -> bool:
+        """Upload a constant from its file by JavaScript, where the page has given a function for that."""
+        tree = described(constant) if self._upload is not None else None
+        if tree is None or self._upload is None:
+            return False
+        self._check()
+        parts = [number for memory, nbytes in buffer.parts for number in (memory.handle, nbytes)]
+        self._upload(json.dumps(parts), json.dumps(tree))
+        return True
+
+    def flush(self) -> None:
+        """Wait until all writes and submits so far are done, where Python can wait."""
+        if can_wait():
+            self._wait(self._gpu.idle())
+        self._check()
+
+    # Kernels
+
+    def _compile(self, variant: Variant) -> Pipeline:
+        """Start to compile; `submit` waits until all is done."""
+        writes = "".join("w" if each else "r" for each in variant.writes)
+        code = with_extensions(variant.source)
+        made = self._gpu.pipeline(variant.label, code, writes, variant.kernel.param_bytes)
+        self._counters.pipelines += 1
+        return Pipeline(variant, PageHandle(self._gpu.drop, "pipeline", made), None)
+
+    def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> PageBound:
+        """Create a bind group: the first bytes of each buffer, then the uniforms."""
+        self._check()
+        pipeline = self._pipelines.get(variant)
+        windows = [
+            window
+            for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True)
+            for window in self._windows(variant, buffer, nbytes, count)
+        ]
+        if variant.kernel.param_bytes:
+            windows.append((only_part(uniforms), 0, variant.kernel.param_bytes))
+        flat = array("d", [number for memory, begin, size in windows for number in (memory.handle, begin, size)])
+        made = PageHandle(self._gpu.drop, "group", self._gpu.bind(pipeline.handle.id, flat))
+        bound = PageBound(made, pipeline, bool(variant.kernel.param_bytes))
+        for memory, _, _ in windows:
+            memory.check()
+            memory.bounds.add(bound)  # type: ignore[arg-type]
+        self._counters.bind_groups += 1
+        return bound
+
+    def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Allocation, int, int]]:
+        """Bindings of one tensor: a single one, or one per segment."""
+        size = max(nbytes if count == 1 else segment_bytes(self.limits), 1)
+        pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]
+        if len(pieces) != count or any(len(piece) != 1 for piece in pieces):
+            raise DeviceError(f"kernel {variant.label}: {nbytes:,} bytes cannot be bound as {count}")
+        return [piece for (piece,) in pieces]
+
+    # Work
+
+    async def ready(self) -> None:
+        """Wait until every kernel is compiled, where Python cannot wait by itself."""
+        await self._gpu.ready()
+        self._check()
+
+    def submit(
+        self,
+        commands: Sequence[Command],
+        copies: Sequence[Copy] = (),
+        what: str = "step",
+        input_copies: Sequence[InputCopy] = (),
+    ) -> None:
+        """Submit one step: input copies, the commands in one compute pass, copies to staging."""
+        self._check()
+        if self._gpu.compiling:
+            self._wait(self._gpu.ready())
+            self._check()
+        rows = array("I")
+        for command in commands:
+            bound, slot = command.bound, command.slot
+            if bound.bind_group is None:
+                raise DeviceError(f"{command.label}: its memory was freed: load the program again")
+            rows.extend((bound.bind_group, slot.offset if bound.has_params else _NO_PARAMS, *slot.grid))
+        before = _flat(
+            piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)
+        )
+        after = _flat(
+            piece for buffer, start, nbytes, to, at in copies for piece in copied_ranges(buffer, start, to, at, nbytes)
+        )
+        self._gpu.submit(rows, before, after, what)
+        self._counters.submits += 1
+
+    def read(self, staging: Buffer, nbytes: int) -> bytearray:
+        """Read back the first bytes of a staging buffer."""
+        memory = only_part(staging)
+        memory.check()
+        found = self._wait(self._gpu.read(memory.handle, nbytes))
+        self._check()
+        return bytearray(found.to_bytes())
+
+    async def read_async(self, staging: Buffer, nbytes: int) -> bytearray:
+        """Async `read`."""
+        memory = only_part(staging)
+        memory.check()
+        found = await self._gpu.read(memory.handle, nbytes)
+        self._check()
+        return bytearray(found.to_bytes())
+
+    def _wait(self, promise: Any) -> Any:
+        if not can_wait():
+            raise DeviceError(
+                "this browser cannot wait for its GPU inside of a call (JSPI): use the async forms, or a browser that "
+                "has it: Chromium 137, Firefox 153, Safari 27"
+            )
+        try:
+            return importlib.import_module("pyodide.ffi").run_sync(promise)
+        except Exception as error:
+            self._check()
+            raise DeviceError(f"{self.name}: {error}") from error
+
+    @contextmanager
+    def watched(
+        self, clock: Clock = Clock.NOTHING, note: Callable[[Sequence[Command]], None] | None = None
+    ) -> Iterator[Watched]:
+        """Nothing is recorded in a page."""
+        yield Watched()
+
+
+def _flat(pieces: Iterable[tuple[Allocation, int, Allocation, int, int]]) -> array[float]:
+    numbers = array("d")
+    for source, begin, target, at, size in pieces:
+        numbers.extend((source.handle, begin, target.handle, at, size))
+    return numbers
+
+
+def can_wait() -> bool:
+    """Whether Python can wait for a promise here (JSPI)."""
+    return bool(importlib.import_module("pyodide.ffi").can_run_sync())
+
+
+def described(constant: ConstantSource) -> list[Any] | None:
+    """Where the bytes of a constant lie in files, for `web/src/constants.js`; None if some are in memory alone."""
+    if isinstance(constant, FileRange):
+        return ["range", constant.path, constant.start, constant.nbytes]
+    if isinstance(constant, memoryview):
+        return None
+    if isinstance(constant, Interleaved):
+        sources = [described(source) for source in constant.sources]
+        return None if None in sources else ["interleaved", sources, list(constant.runs)]
+    source = described(constant.source)
+    if source is None:
+        return None
+    if isinstance(constant, Paired):
+        return ["paired", source, constant.block, constant.run]
+    return ["transposed", source, constant.rows, constant.size]
+
+
+def page_offers(gpu: Any, upload: Upload | None = None) -> Sequence[Offer]:
+    """The adapter of a page, opened by JavaScript before.
+
+    `upload` takes the parts of a buffer and the tree of `described`, as JSON.
+
+    Example: `register("page", lambda: page_offers(gpu))`.
+    """
+    device = PageDevice(gpu, upload=upload)
+    return [Offer(device.adapter, lambda limits: device if limits is None else PageDevice(gpu, limits, upload))]

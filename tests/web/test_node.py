@@ -1,0 +1,86 @@
+"""The npm package in Node, on Dawn: the same programs, tokens and errors as from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from liveshape import load
+from liveshape.llm import LanguageModel, Sampling, generate
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.shipped import shipped, shipped_model
+
+pytestmark = pytest.mark.slow
+
+WEB = Path(__file__).parents[2] / "web"
+NODE = WEB / "node_modules" / "node" / "bin" / "node"
+SIZES = (128, 1, 7, 31, 64, 127, 1)
+IDS = [1, 403, 407, 261]
+
+
+def in_node(task: str, *given: str) -> list[dict[str, Any]]:
+    """The lines that a task of web/test/programs.mjs says."""
+    drivers = Path(sys.prefix) / "share" / "liveshape" / "vulkan"
+    environment = dict(os.environ)
+    if (drivers / "driver.json").exists():
+        environment |= {"VK_DRIVER_FILES": str(drivers / "driver.json"), "LD_LIBRARY_PATH": str(drivers)}
+    command = [str(NODE), str(WEB / "test" / "programs.mjs"), task, *given]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500, check=False)
+    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert not any("failed" in line for line in lines), lines[-1]
+    return lines
+
+
+def test_a_program_at_many_live_shapes(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((1, 128, 64)).astype(np.float32)
+    (tmp_path / "x.bin").write_bytes(x.tobytes())
+    program = shipped("demo")
+    lines = in_node("shapes", str(program), str(tmp_path / "x.bin"), "64", ",".join(map(str, SIZES)))
+    progress = [line["progress"] for line in lines if "progress" in line]
+    assert progress
+    found = [line for line in lines if "size" in line]
+    assert [line["size"] for line in found] == list(SIZES)
+    with load(program) as model:
+        for line in found:
+            wanted = model(x[:, : line["size"]])
+            assert line["shape"] == list(wanted.shape)
+            np.testing.assert_allclose(np.float32(line["data"]).reshape(wanted.shape), wanted, 1e-5, 1e-5)
+    assert lines[-1] == {"memory": 0}
+
+
+def test_errors_are_those_of_the_package() -> None:
+    lines = in_node("refusals", str(shipped("demo")))
+    assert [line.get("name") for line in lines[:4]] == ["ShapeError", "InputError", "InputError", "InputError"] or [
+        line.get("name") for line in lines[:4]
+    ] == ["ShapeError", "ShapeError", "InputError", "InputError"]
+    assert "dimension 1 is 200, up to 128 is allowed" in lines[0]["error"]
+    assert "float32, int32 was given" in lines[2]["error"]
+    assert "input" in lines[3]["error"]
+    assert lines[4]["error"]
+    assert lines[5] == {"size": 64}
+
+
+def test_tokens_are_those_of_python() -> None:
+    text = "Once upon a time"
+    lines = in_node("tokens", str(shipped_model()), json.dumps(IDS), "100", text)
+    found = {key: value for line in lines for key, value in line.items()}
+    tokenizer = Tokenizer.load(shipped_model())
+    with LanguageModel.load(shipped_model()) as model:
+        assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=100))
+        model.reset()
+        wanted = generate(model, tokenizer, text, max_tokens=20, temperature=0, raw=True)
+        chosen = {"max_tokens": 30, "temperature": 0.8, "top_p": 0.9, "seed": 7}
+        sampled = generate(model, tokenizer, text, raw=True, **chosen)
+    assert found["ids"] == tokenizer.encode(text)
+    assert found["text"] == found["again"] == wanted
+    assert found["sampled"] == sampled
+    assert (found["aborted"], found["seen"]) == ("AbortError", 3)
+    assert found["memory"] == 0

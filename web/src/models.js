@@ -1,0 +1,67 @@
+// Programs and language models as a page uses them, whatever runs them: a worker, or this thread in Node.
+
+export class Model {
+  constructor(runner, { id, inputs, outputs }) {
+    Object.assign(this, { inputs, outputs });
+    this.runner = runner;
+    this.id = id;
+  }
+
+  // A single output as it is, several as a list; inputs are { data, shape }, or numbers.
+  async run(...inputs) {
+    const outputs = await this.runner.call("run", this.id, inputs);
+    return outputs.length === 1 ? outputs[0] : outputs;
+  }
+
+  async close() {
+    await this.runner.call("close", this.id);
+  }
+}
+
+export class LanguageModel {
+  constructor(runner, { id, ...facts }) {
+    Object.assign(this, facts);
+    this.runner = runner;
+    this.id = id;
+  }
+
+  // Responses with { text, token, tokensPerSecond, finishReason }; a prompt is a text, messages or ids.
+  async *stream(prompt, { signal, ...options } = {}) {
+    signal?.throwIfAborted();
+    const stream = await this.runner.call("begin", this.id, prompt, snake(options));
+    try {
+      for (;;) {
+        const response = await this.runner.call("next", stream);
+        if (response === null) return;
+        yield response;
+        signal?.throwIfAborted();
+      }
+    } finally {
+      await this.runner.call("end", stream);
+    }
+  }
+
+  async generate(prompt, options) {
+    let text = "";
+    for await (const response of this.stream(prompt, options)) text += response.text;
+    return text;
+  }
+
+  async encode(text) {
+    return this.runner.call("encode", this.id, text);
+  }
+
+  async close() {
+    await this.runner.call("close", this.id);
+  }
+}
+
+// Options have JavaScript's names here and Python's there.
+export function snake(options) {
+  const named = Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]);
+  return Object.fromEntries(named);
+}
+
+// The files of a folder that a language model needs.
+export const LANGUAGE_MODEL = ["tokenizer.json"];
+export const OPTIONAL = ["tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja"];

@@ -1,0 +1,74 @@
+// Programs and a language model in Node, as tests/web/test_node.py asks for them: a line of JSON each.
+
+import fs from "node:fs";
+import * as liveshape from "../dist/node.js";
+
+const say = (what) => console.log(JSON.stringify(what));
+const [task, ...given] = process.argv.slice(2);
+
+const tasks = {
+  // A program at many live shapes: inputs are raw floats in a file, one behind the other.
+  async shapes(program, inputs, width, sizes) {
+    const numbers = new Float32Array(fs.readFileSync(inputs).buffer);
+    const model = await liveshape.load(program, { onProgress: (progress) => say({ progress }) });
+    say({ inputs: model.inputs });
+    for (const size of sizes.split(",").map(Number)) {
+      const data = numbers.slice(0, size * width);
+      const out = await model.run({ data, shape: [1, size, Number(width)] });
+      say({ size, shape: out.shape, dtype: out.dtype, data: [...out.data] });
+    }
+    await model.close();
+    say({ memory: await liveshape.memory() });
+  },
+
+  // What a call with a wrong shape, a wrong dtype or too few inputs is told.
+  async refusals(program) {
+    const model = await liveshape.load(program);
+    const data = new Float32Array(200 * 64);
+    const wrong = [
+      [{ data, shape: [1, 200, 64] }],
+      [{ data: data.slice(0, 63), shape: [1, 1, 63] }],
+      [{ data: new Int32Array(64), shape: [1, 1, 64] }],
+      [],
+    ];
+    for (const inputs of wrong) {
+      await model.run(...inputs).then(
+        () => say({ error: null }),
+        (error) => say({ name: error.name, error: error.message }),
+      );
+    }
+    await liveshape.load(program.replace(/[^/]+$/, "tokenizer.json")).catch((error) => say({ error: error.message }));
+    const out = await model.run({ data: data.slice(0, 64), shape: [1, 1, 64] });
+    say({ size: out.data.length });
+  },
+
+  // Tokens of a prompt of ids, and of a text; then a stream that is aborted, and one after it.
+  async tokens(folder, ids, count, text) {
+    const model = await liveshape.loadLanguageModel(folder);
+    say({ facts: { maxContext: model.maxContext, vocabSize: model.vocabSize, chat: model.chat } });
+    const tokens = [];
+    const options = { maxTokens: Number(count), temperature: 0 };
+    for await (const { token } of model.stream(JSON.parse(ids), options)) tokens.push(token);
+    say({ tokens });
+    say({ ids: await model.encode(text), text: await model.generate(text, { ...options, maxTokens: 20, raw: true }) });
+    const sampled = { maxTokens: 30, temperature: 0.8, topP: 0.9, seed: 7, raw: true };
+    say({ sampled: await model.generate(text, sampled) });
+    const stopping = new AbortController();
+    let seen = 0;
+    try {
+      for await (const response of model.stream(text, { ...options, signal: stopping.signal })) {
+        seen += 1;
+        if (seen === 3) stopping.abort();
+        if (!response) break;
+      }
+    } catch (error) {
+      say({ aborted: error.name, seen });
+    }
+    say({ again: await model.generate(text, { ...options, maxTokens: 20, raw: true }) });
+    await model.close();
+    say({ memory: await liveshape.memory() });
+  },
+};
+
+await tasks[task](...given).catch((error) => say({ failed: error.message, stack: String(error.stack).slice(-1500) }));
+process.exit();
