@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn
 
-.PHONY: demo test test-all $(TIERS) test-matrices test-page test-ray bytecode lint docs adapter test-adapter clean
+.PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-ray bytecode lint docs adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -21,7 +21,7 @@ test: .venv/.test
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
-test-all: test $(TIERS) test-matrices test-page test-ray
+test-all: test $(TIERS) test-matrices test-page test-web test-ray
 
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
@@ -56,6 +56,20 @@ test-matrices: .venv/.test
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
 test-page: .venv/.page
 	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py tests/cli/test_program_page.py
+
+# The npm package: in Node on Dawn, and in Chromium on its software adapter.
+test-web: .venv/.page web/dist/liveshape.zip test-adapter
+	$(BROWSERS) $(SLOW) -m slow tests/web
+
+# What a page needs, in web/dist: Pyodide, the package and its kernels, JavaScript.
+web: web/dist/liveshape.zip
+SITE = $(shell $(BIN)/python -c 'import jinja2, os; print(os.path.dirname(os.path.dirname(jinja2.__file__)))')
+web/dist/liveshape.zip: .venv/.run web/node_modules $(shell find web/src web/python web/*.mjs web/archives.py liveshape -name '*.py' -o -name '*.js' -o -name '*.mjs' -o -name '*.wgsl')
+	cd web && node_modules/node/bin/node build.mjs $(SITE)
+
+web/node_modules: web/package.json
+	npm install --prefix web --no-audit --no-fund --no-package-lock
+	@touch $@
 
 # Replicas of Ray Serve on the software adapter; one worker, since Ray has a cluster of its own.
 test-ray: .venv/.ray test-adapter

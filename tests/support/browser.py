@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,18 @@ FLAGS = (
 ).split()
 
 
+# With WebGPU, by the software driver that Chromium brings.
+WEBGPU_FLAGS = [*(flag for flag in FLAGS if flag != "--disable-gpu"), "--enable-unsafe-webgpu"]
+
+
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
     """An open browser."""
     from playwright.sync_api import sync_playwright
 
     named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         # Without one of the system's it is the one that Playwright brought, or its words about how to have it.
-        opened = playwright.chromium.launch(executable_path=named, args=FLAGS)
+        opened = playwright.chromium.launch(executable_path=named, args=list(flags))
         yield opened
         opened.close()

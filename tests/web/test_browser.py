@@ -1,0 +1,122 @@
+"""The npm package in Chromium, on its software adapter: programs, tokens, errors, and a page that stays alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+from liveshape import load
+from liveshape.llm import LanguageModel, Sampling
+from liveshape.shipped import shipped, shipped_model
+from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.web.page_host import PageHost, hosted
+
+pytestmark = pytest.mark.slow
+
+WEB = Path(__file__).parents[2] / "web"
+SIZES = (128, 1, 7, 64, 1)
+IDS = [1, 403, 407, 261]
+
+
+@pytest.fixture(scope="module")
+def gpu_browser() -> Iterator[Browser]:
+    with chromium(WEBGPU_FLAGS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[tuple[str, type[PageHost]]]:
+    program = shipped("demo")
+    assert program is not None
+    with hosted(dist=WEB / "dist", example=WEB / "example", story=shipped_model(), demo=program.parent) as found:
+        yield found
+
+
+@pytest.fixture
+def page(gpu_browser: Browser, host: tuple[str, type[PageHost]]) -> Iterator[Page]:
+    opened = gpu_browser.new_page()
+    opened.set_default_timeout(600_000)
+    opened.goto(f"{host[0]}/example/index.html")
+    yield opened
+    opened.close()
+
+
+def run(page: Page, body: str, given: Any = None) -> Any:
+    """What the body of an asynchronous function returns, with the package as `liveshape`."""
+    script = f"async (given) => {{ const liveshape = await import('/dist/index.js'); {body} }}"
+    return page.evaluate(script, given)
+
+
+def test_a_program_at_many_live_shapes(page: Page) -> None:
+    x = np.random.default_rng(1).standard_normal((1, 128, 64)).astype(np.float32)
+    body = """
+        const model = await liveshape.load("/demo/block.pte");
+        const found = [];
+        for (const size of given.sizes) {
+            const data = new Float32Array(given.numbers.slice(0, size * 64));
+            const out = await model.run({ data, shape: [1, size, 64] });
+            found.push([out.shape, [...out.data]]);
+        }
+        await model.close();
+        return [found, await liveshape.memory()];
+    """
+    found, memory = run(page, body, {"sizes": SIZES, "numbers": x.reshape(-1).tolist()})
+    with load(shipped("demo")) as model:
+        for size, (shape, data) in zip(SIZES, found, strict=True):
+            wanted = model(x[:, :size])
+            assert shape == list(wanted.shape)
+            np.testing.assert_allclose(np.float32(data).reshape(shape), wanted, 1e-5, 1e-5)
+    assert memory == 0
+
+
+def test_tokens_are_those_of_python_and_the_page_stays_alive(page: Page) -> None:
+    body = """
+        const model = await liveshape.loadLanguageModel("/story/");
+        let frames = 0, going = true;
+        const count = () => { frames += 1; if (going) requestAnimationFrame(count); };
+        requestAnimationFrame(count);
+        const began = performance.now(), tokens = [];
+        for await (const { token } of model.stream(given, { maxTokens: 40, temperature: 0 })) tokens.push(token);
+        const seconds = (performance.now() - began) / 1000;
+        going = false;
+        await model.close();
+        return { tokens, frames, seconds };
+    """
+    found = run(page, body, IDS)
+    with LanguageModel.load(shipped_model()) as model:
+        assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=40))
+    assert found["frames"] > 10 * found["seconds"], "the page waited for the worker"
+
+
+def test_a_download_that_is_cut_is_told_and_works_again(page: Page, host: tuple[str, type[PageHost]]) -> None:
+    body = """
+        try { await (await liveshape.load("/demo/block.pte")).close(); return null; }
+        catch (error) { return error.message; }
+    """
+    run(page, body)
+    host[1].cut = True
+    try:
+        told = run(page, body)
+    finally:
+        host[1].cut = False
+    assert told is not None
+    assert run(page, body) is None
+
+
+def test_a_worker_that_was_stopped_begins_anew(page: Page) -> None:
+    body = """
+        const model = await liveshape.load("/demo/block.pte");
+        await liveshape.stop();
+        const told = await model.run({ data: new Float32Array(64), shape: [1, 1, 64] }).catch((error) => error.message);
+        const again = await liveshape.load("/demo/block.pte");
+        const out = await again.run({ data: new Float32Array(64), shape: [1, 1, 64] });
+        return [told, out.data.length];
+    """
+    told, size = run(page, body)
+    assert "stopped" in told
+    assert size == 64
