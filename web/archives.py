@@ -1,7 +1,7 @@
 """Run by build.mjs in Pyodide itself, so that bytecode is of its Python: the archives of a page.
 
-liveshape.zip has the package and its kernels, the stand-ins for compiled packages, and jinja2. Of Python's library it is
-what these import, by their import statements. Both are stored, not deflated: servers compress what they send.
+liveshape.zip has the package and its kernels, the stand-ins for compiled packages, and jinja2. Of Python's library it
+is what these import, by their import statements. Both are stored, not deflated: servers compress what they send.
 """
 
 import ast

@@ -21,7 +21,7 @@ from liveshape.device.subgroups import LANES, LEAST_LANES, LEAST_SUBGROUP, neigh
 from liveshape.device.tint import with_extensions
 from liveshape.errors import DeviceError
 from liveshape.formats.source import FileRange
-from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired
+from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired, RoundedConstant
 from liveshape.graph.limits import Limits, segment_bytes
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
@@ -329,10 +329,10 @@ def can_wait() -> bool:
 
 
 def described(constant: ConstantSource) -> list[Any] | None:
-    """Where the bytes of a constant lie in files, for `web/src/constants.js`; None if some are in memory alone."""
+    """Where the bytes of a constant lie in files, for `web/src/constants.js`; None if some do not, or are rounded."""
     if isinstance(constant, FileRange):
         return ["range", constant.path, constant.start, constant.nbytes]
-    if isinstance(constant, memoryview):
+    if isinstance(constant, (memoryview, RoundedConstant)):
         return None
     if isinstance(constant, Interleaved):
         sources = [described(source) for source in constant.sources]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from liveshape.disk import open_file
 from liveshape.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     import mmap
+
+    from typing_extensions import TypeIs
 elif sys.platform == "emscripten":  # what it calls a mapping is a copy in memory
     mmap = None
 else:
@@ -113,7 +115,7 @@ class FileRange:
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_view(data: Any) -> TypeGuard[memoryview]:
+def is_view(data: Any) -> TypeIs[memoryview]:
     """Whether data are bytes of a file: a view, or a range that is one in all that callers do with it.
 
     >>> is_view(memoryview(b"")), is_view(b"")
@@ -182,7 +184,7 @@ def _open_view(path: str) -> memoryview:
         if opened.st_size == 0:
             raise FormatError(f"{path}: the file is empty; copy or export it again")
         if mmap is None:
-            return FileRange(path, os.dup(file.fileno()), 0, opened.st_size)  # type: ignore[return-value]
+            return FileRange(path, os.dup(file.fileno()), 0, opened.st_size)
         try:
             mapped = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:  # truncated to nothing between stat and mmap

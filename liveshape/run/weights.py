@@ -54,7 +54,12 @@ class Weights:
 
 def upload(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> None:
     """Stream a constant from the file into a new buffer, converting dtypes that WGSL lacks."""
-    as_it_is = tensor.constant is not None and is_stored_as_in_file(tensor.dtype, half)
-    if as_it_is and isinstance(device, UploadsFiles) and device.upload(buffer, tensor.constant):
-        return
-    stream(device, buffer, stored_pieces(tensor, half), fresh=True)
+    if not _upload_by_device(device, buffer, tensor, half):
+        stream(device, buffer, stored_pieces(tensor, half), fresh=True)
+
+
+def _upload_by_device(device: Device, buffer: Buffer, tensor: Tensor, half: bool) -> bool:
+    """Whether the device has uploaded a constant from its file by itself."""
+    if tensor.constant is None or not is_stored_as_in_file(tensor.dtype, half) or not isinstance(device, UploadsFiles):
+        return False
+    return device.upload(buffer, tensor.constant)

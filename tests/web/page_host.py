@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class PageHost(SimpleHTTPRequestHandler):
@@ -15,7 +15,11 @@ class PageHost(SimpleHTTPRequestHandler):
 
     roots: dict[str, Path]
     cut: bool  # whether answers of ranges are cut short
-    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".js": "text/javascript", ".mjs": "text/javascript"}
+    extensions_map: ClassVar[dict[str, str]] = {
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".js": "text/javascript",
+        ".mjs": "text/javascript",
+    }
 
     def do_GET(self) -> None:
         first, _, rest = self.path.partition("?")[0].lstrip("/").partition("/")

@@ -1,4 +1,4 @@
-"""The numpy of a page beside numpy itself: the same numbers, shapes and types, or an error that says what is missing."""
+"""The numpy of a page beside numpy itself: the same numbers, shapes and types, or an error that says what it lacks."""
 
 from __future__ import annotations
 

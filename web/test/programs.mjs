@@ -71,4 +71,5 @@ const tasks = {
 };
 
 await tasks[task](...given).catch((error) => say({ failed: error.message, stack: String(error.stack).slice(-1500) }));
+await new Promise((resolve) => process.stdout.write("", resolve)); // a pipe takes its time
 process.exit();
