@@ -1,5 +1,5 @@
-// The GPU of a page, or of Node through Dawn, as liveshape/device/page.py calls it: handles are integers, a step is one
-// flat array, and what the host waits for is a promise. Nothing here knows of graphs or operators.
+// The GPU of a page, or of Node through Dawn, as liveshape/device/page_device.py calls it: handles are integers, a step
+// is one flat array, and what the host waits for is a promise. Nothing here knows of graphs or operators.
 
 const NO_PARAMS = 0xffffffff;
 const ROW = 5; // of a dispatch: its bind group, the offset of its params, and the grid

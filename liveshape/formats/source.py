@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     import mmap
 
     from typing_extensions import TypeIs
-elif sys.platform == "emscripten":  # what it calls a mapping is a copy in memory
-    mmap = None
 else:
-    import mmap
+    try:
+        import mmap
+    except ImportError:
+        mmap = None
+    if sys.platform == "emscripten":  # what it calls a mapping is a copy in memory
+        mmap = None
 
 FileSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 

@@ -14,7 +14,7 @@ from pyodide.ffi import to_js
 
 from liveshape import load
 from liveshape.device.backends import register
-from liveshape.device.page import page_offers
+from liveshape.device.page_device import page_offers
 
 os.environ["LIVESHAPE_BACKEND"] = "page"
 _offers = page_offers(gpu, upload)

@@ -3,7 +3,7 @@
 
 const PIECE = 8 << 20;
 
-// Trees are those of `described` in liveshape/device/page.py.
+// Trees are those of `described` in liveshape/device/page_device.py.
 export function constantOf(tree, sources) {
   const [kind, ...given] = tree;
   if (kind === "range") return new Range(sources.get(given[0]), given[1], given[2]);

@@ -57,10 +57,13 @@ export class Runtime {
 
   async #call(name, ...given) {
     const called = this.#page[name];
+    for (const source of this.#sources.values()) source.failure = null;
     try {
       return await called.callPromising(...given);
     } catch (error) {
-      throw asError(error);
+      const told = asError(error);
+      told.message = [...this.#sources.values()].find((source) => source.failure)?.failure ?? told.message;
+      throw told;
     } finally {
       called.destroy();
     }

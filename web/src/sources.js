@@ -58,7 +58,10 @@ export class NodeSource {
   }
 }
 
-// A file of Python's own file system whose bytes are those of a source.
+const EIO = 29; // of Emscripten
+
+// A file of Python's own file system whose bytes are those of a source. An exception of JavaScript would end Python for
+// good, so that a read that fails is an OSError there, and its reason stays in the source's `failure`.
 export function mount(FS, folder, name, source) {
   FS.mkdirTree(folder);
   const node = FS.createFile(folder, name, {}, true, false);
@@ -68,7 +71,12 @@ export function mount(FS, folder, name, source) {
     read(stream, buffer, offset, length, position) {
       const count = Math.min(length, source.size - position);
       if (count <= 0) return 0;
-      buffer.set(source.read(position, count), offset);
+      try {
+        buffer.set(source.read(position, count), offset);
+      } catch (error) {
+        source.failure = error.message;
+        throw new FS.ErrnoError(EIO);
+      }
       return count;
     },
   };
