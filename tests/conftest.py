@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -63,6 +64,7 @@ def pytest_runtest_logfinish() -> None:
     """After every test."""
     global _after_trim
     if _TRIM is not None and _resident() > _after_trim + GROWTH:
+        gc.collect()  # devices that tests opened for themselves are cycles, and keep their kernels until then
         _TRIM(0)
         _after_trim = _resident()
 
