@@ -121,18 +121,26 @@ def test_paths_that_no_file_can_have() -> None:
         open_tensor_data("a\0b")
 
 
-def test_without_maps_a_file_is_read_whole(file: Path) -> None:
+def test_without_maps_a_file_is_ranges(file: Path) -> None:
     code = f"""
 import sys
 sys.modules["mmap"] = None
-from liveshape.formats.source import Source, check_view, drop_pages
+from liveshape.errors import FormatError
+from liveshape.formats.source import FileRange, Source, check_view, drop_pages, in_memory
 source = Source({str(file)!r})
 view = source.view
-assert isinstance(view.obj, bytes) and len(view) == {SIZE}
-open({str(file)!r}, "wb").close()
+assert isinstance(view, FileRange) and len(view) == {SIZE}
 source.check(), check_view(view[3:]), drop_pages(view)
-assert bytes(view[:3]) == bytes(range(3))
+assert bytes(view[:3]) == bytes(range(3)) and view[2:][:1] == view[2:3] != view[:1]
 source.close()
+assert in_memory(view[-2:]).tobytes() == bytes(view)[-2:]
+open({str(file)!r}, "wb").close()
+try:
+    bytes(view[:3])
+except FormatError as error:
+    assert "was cut" in str(error)
+else:
+    raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

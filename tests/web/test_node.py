@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,14 +26,18 @@ SIZES = (128, 1, 7, 31, 64, 127, 1)
 IDS = [1, 403, 407, 261]
 
 
+def environment() -> dict[str, str]:
+    """With the software driver that is unpacked beside Python, where there is one."""
+    drivers = Path(sys.prefix) / "share" / "liveshape" / "vulkan"
+    if not (drivers / "driver.json").exists():
+        return dict(os.environ)
+    return {**os.environ, "VK_DRIVER_FILES": str(drivers / "driver.json"), "LD_LIBRARY_PATH": str(drivers)}
+
+
 def in_node(task: str, *given: str) -> list[dict[str, Any]]:
     """The lines that a task of web/test/programs.mjs says."""
-    drivers = Path(sys.prefix) / "share" / "liveshape" / "vulkan"
-    environment = dict(os.environ)
-    if (drivers / "driver.json").exists():
-        environment |= {"VK_DRIVER_FILES": str(drivers / "driver.json"), "LD_LIBRARY_PATH": str(drivers)}
     command = [str(NODE), str(WEB / "test" / "programs.mjs"), task, *given]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=1500, check=False)
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert run.returncode == 0, run.stderr[-3000:]
     assert not any("failed" in line for line in lines), lines[-1]
@@ -64,6 +69,22 @@ def test_errors_are_those_of_the_package() -> None:
     assert "input" in lines[3]["error"]
     assert lines[4]["error"]
     assert lines[5] == {"size": 64}
+
+
+def test_the_block_of_the_docs_runs(tmp_path: Path) -> None:
+    """docs/web.md as it is written, beside a program and a folder of these names."""
+    (block,) = re.findall(r"^```js\n(.*?)^```$", (WEB.parent / "docs" / "web.md").read_text(), re.MULTILINE | re.DOTALL)
+    flush = 'await new Promise((resolve) => process.stdout.write("", resolve));'
+    (tmp_path / "page.mjs").write_text(f"{block}\n{flush}\nprocess.exit();\n")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "liveshape").symlink_to(WEB)
+    (tmp_path / "model.pte").symlink_to(shipped("demo"))
+    (tmp_path / "story").symlink_to(shipped_model())
+    options: Any = {"cwd": tmp_path, "env": environment(), "timeout": 1500, "capture_output": True, "text": True}
+    run = subprocess.run([str(NODE), "page.mjs"], check=False, **options)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert float(run.stdout.split()[0]) <= 1
+    assert len(run.stdout) > 300, "progress and a hundred tokens"
 
 
 def test_tokens_are_those_of_python() -> None:

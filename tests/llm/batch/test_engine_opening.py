@@ -87,6 +87,7 @@ def test_after_a_device_loss_the_model_is_opened_again(sequences: int, monkeypat
         pause = Pausing(1)
         answer = engine.generate(PROMPT, max_tokens=200, temperature=0, logits_processors=[pause])
         await anext(answer)
+        await pause.reached()
         opened[-1]._device.destroy()
         pause.go_on()
         with pytest.raises(DeviceError, match="lost"):
