@@ -26,6 +26,7 @@ test-all: test $(TIERS) test-matrices test-page test-web test-ray
 SLOW = $(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 $(TIERS): .venv/.models test-adapter
 NETWORKS := tests/models/test_zoo.py tests/test_examples.py
+PAGES := tests/serve/test_page_browser.py tests/cli/test_program_page.py
 test-recorded:
 	LIVESHAPE_EXPORT=anew $(SLOW) -m "not slow" tests/models tests/runtime tests/llm/test_text_encoder.py tests/formats/test_pte.py tests/formats/test_vkgraph.py
 test-ops:
@@ -35,11 +36,11 @@ test-models:
 test-networks:
 	$(SLOW) -m slow $(NETWORKS)
 test-export:
-	$(SLOW) -m slow tests/export tests/llm tests/cli tests/formats tests/runtime tests/test_*.py $(NETWORKS:%=--ignore=%)
+	$(SLOW) -m slow tests/export tests/llm tests/cli tests/formats tests/runtime tests/test_*.py $(NETWORKS:%=--ignore=%) $(PAGES:%=--ignore=%)
 test-graphs:
 	LIVESHAPE_FUZZ=1500 $(SLOW) tests/graphs tests/formats/test_fuzz.py tests/export/test_fuzz.py
 test-survival:
-	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py
+	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py $(PAGES:%=--ignore=%)
 
 # What talks to a device, through Dawn, on the newest software driver where there is no GPU. With LIVESHAPE_LONG=1 also
 # what is slow of it, for hours: all sweeps and programs, 500 interrupts, faults at every call, 20,000 steps.
@@ -55,7 +56,7 @@ test-matrices: .venv/.test
 # The chat page and that of `inspect --html`, in the system's Chromium or the one that Playwright downloads into .venv.
 BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
 test-page: .venv/.page
-	$(BROWSERS) $(SLOW) -m slow tests/serve/test_page_browser.py tests/cli/test_program_page.py
+	$(BROWSERS) $(SLOW) -m slow $(PAGES)
 
 # The npm package: in Node on Dawn, and in Chromium on its software adapter.
 test-web: .venv/.page web/dist/liveshape.zip test-adapter
