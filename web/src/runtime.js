@@ -61,9 +61,9 @@ export class Runtime {
     try {
       return await called.callPromising(...given);
     } catch (error) {
-      const told = asError(error);
-      told.message = [...this.#sources.values()].find((source) => source.failure)?.failure ?? told.message;
-      throw told;
+      const made = asError(error);
+      made.message = [...this.#sources.values()].find((source) => source.failure)?.failure ?? made.message;
+      throw made;
     } finally {
       called.destroy();
     }
@@ -85,7 +85,7 @@ export class Runtime {
   }
 
   async load(path, { method = "forward", onProgress } = {}) {
-    return JSON.parse(await this.#call("load_program", path, method, onProgress));
+    return JSON.parse(await this.#call("load_program", path, method, told(onProgress)));
   }
 
   async run(id, inputs) {
@@ -94,7 +94,7 @@ export class Runtime {
   }
 
   async loadLanguageModel(folder, { onProgress, ...options } = {}) {
-    return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), onProgress));
+    return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
   }
 
   async begin(id, prompt, options) {
@@ -122,6 +122,9 @@ export class Runtime {
     return this.#call("memory");
   }
 }
+
+// What Python tells, as a page gets it.
+const told = (onProgress) => onProgress && ((done, total) => onProgress({ done, total }));
 
 // The error of the package by its own name, without the frames of Python above it.
 function asError(error) {

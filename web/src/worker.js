@@ -35,7 +35,7 @@ async function fetched(url) {
 onmessage = async ({ data: { id, name, given, progress } }) => {
   try {
     if (progress) {
-      const onProgress = (done, total) => postMessage({ id, progress: { done, total } });
+      const onProgress = (progress) => postMessage({ id, progress });
       given = [given[0], { ...given[1], onProgress }];
     }
     const result = await (calls[name] ?? runtime[name].bind(runtime))(...given);
