@@ -106,8 +106,8 @@ def in_page(name: str) -> bool:
     return not any(plain == each or plain.startswith(f"{each}/") for each in LEFT_OUT)
 
 
-package = {name: text for name, text in files("/root/liveshape", "liveshape").items() if in_page(name)}
-package |= files("/root/web/python", "")
+package = {name: text for name, text in files("/source/liveshape", "liveshape").items() if in_page(name)}
+package |= files("/source/web/python", "")
 for name in ("jinja2", "markupsafe"):
     package |= {each: text for each, text in files(f"/packages/{name}", name).items() if each.endswith(".py")}
 write("/dist/liveshape.zip", package, "")

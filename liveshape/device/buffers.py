@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from liveshape.device.pipelines import Pipeline
 from liveshape.device.protocol import Buffer
 from liveshape.device.worker import Job
 from liveshape.errors import DeviceError
+from liveshape.graph.limits import Limits, segment_bytes
+from liveshape.kernels import Variant
 
 _Kind = TypeVar("_Kind")
 
@@ -140,6 +142,47 @@ def ranges(buffer: Buffer, offset: int, nbytes: int) -> Iterator[tuple[Allocatio
             memory.check()
             yield memory, low - start, high - low
         start += size
+
+
+def allocate(
+    nbytes: int, limits: Limits, create: Callable[[int], Allocation], free: Callable[[Iterable[Buffer]], None]
+) -> Buffer:
+    """A storage buffer; above the buffer size limit it is split into segments, all of them or none.
+
+    Example: `allocate(1 << 33, device.limits, create, device.free)`.
+    """
+    size = nbytes if nbytes <= limits.max_buffer_bytes else segment_bytes(limits)
+    parts: list[tuple[Allocation, int]] = []
+    try:
+        for start in range(0, nbytes, size):
+            part = min(size, nbytes - start)
+            parts.append((create(part), part))
+    except BaseException:
+        free([Buffer(tuple(parts), nbytes)])
+        raise
+    return Buffer(tuple(parts), nbytes)
+
+
+def bindings(
+    variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer, limits: Limits
+) -> list[tuple[Allocation, int, int]]:
+    """What a bind group binds: the first bytes of each buffer, one range per segment, then the uniforms.
+
+    Example: `bindings(variant, [(buffer, 64)], uniforms, device.limits)`.
+    """
+    found: list[tuple[Allocation, int, int]] = []
+    for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True):
+        size = max(nbytes if count == 1 else segment_bytes(limits), 1)
+        pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]
+        if len(pieces) != count or any(len(piece) != 1 for piece in pieces):
+            raise DeviceError(
+                f"kernel {variant.label}: {nbytes:,} bytes of {buffer.nbytes:,} in {len(buffer.parts)} parts "
+                f"cannot be bound as {count}; binding_parts() says how many bindings they take"
+            )
+        found += [piece for (piece,) in pieces]
+    if variant.kernel.param_bytes:
+        found.append((only_part(uniforms), 0, variant.kernel.param_bytes))
+    return found
 
 
 def copied_ranges(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from liveshape.device.buffers import Allocation, Register, copied_ranges, only_part, ranges
+from liveshape.device.buffers import Allocation, Register, allocate, bindings, copied_ranges, only_part, ranges
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Offer, Watched
 from liveshape.device.required import granted_limits
@@ -22,7 +22,7 @@ from liveshape.device.tint import with_extensions
 from liveshape.errors import DeviceError
 from liveshape.formats.source import FileRange
 from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired, RoundedConstant
-from liveshape.graph.limits import Limits, segment_bytes
+from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 from liveshape.plan.params import Slot
 
@@ -156,9 +156,7 @@ class PageDevice:
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         """Allocate a zeroed storage buffer; above the buffer size limit it is split into segments."""
-        size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
-        sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
-        return Buffer(tuple([(self._create(part, "storage", label), part) for part in sizes]), nbytes)
+        return allocate(nbytes, self.limits, lambda part: self._create(part, "storage", label), self.free)
 
     def uniforms(self, nbytes: int) -> Buffer:
         """Allocate the uniform buffer for the params of every step."""
@@ -222,13 +220,7 @@ class PageDevice:
         """Create a bind group: the first bytes of each buffer, then the uniforms."""
         self._check()
         pipeline = self._pipelines.get(variant)
-        windows = [
-            window
-            for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True)
-            for window in self._windows(variant, buffer, nbytes, count)
-        ]
-        if variant.kernel.param_bytes:
-            windows.append((only_part(uniforms), 0, variant.kernel.param_bytes))
+        windows = bindings(variant, buffers, uniforms, self.limits)
         flat = array("d", [number for memory, begin, size in windows for number in (memory.handle, begin, size)])
         made = PageHandle(self._gpu.drop, "group", self._gpu.bind(pipeline.handle.id, flat))
         bound = PageBound(made, pipeline, bool(variant.kernel.param_bytes))
@@ -237,14 +229,6 @@ class PageDevice:
             memory.bounds.add(bound)  # type: ignore[arg-type]
         self._counters.bind_groups += 1
         return bound
-
-    def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Allocation, int, int]]:
-        """Bindings of one tensor: a single one, or one per segment."""
-        size = max(nbytes if count == 1 else segment_bytes(self.limits), 1)
-        pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]
-        if len(pieces) != count or any(len(piece) != 1 for piece in pieces):
-            raise DeviceError(f"kernel {variant.label}: {nbytes:,} bytes cannot be bound as {count}")
-        return [piece for (piece,) in pieces]
 
     # Work
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from liveshape.debug_log import DEVICE, SHADERS
 from liveshape.device.adapters import describe, no_display
-from liveshape.device.buffers import Allocation, Bound, Register, copied_ranges, only_part, ranges
+from liveshape.device.buffers import Allocation, Bound, Register, allocate, bindings, copied_ranges, only_part, ranges
 from liveshape.device.failure import Failure
 from liveshape.device.library import Library
 from liveshape.device.passes import PublicRecorder, RawRecorder, Recorder
@@ -25,7 +25,7 @@ from liveshape.device.submitting import Submitter
 from liveshape.device.waiting import Pace
 from liveshape.device.watching import Opened, WatchedReader, WatchedRecorder
 from liveshape.errors import DeviceError
-from liveshape.graph.limits import Limits, segment_bytes
+from liveshape.graph.limits import Limits
 from liveshape.kernels import Variant
 
 _LOG = logging.getLogger("liveshape")
@@ -117,16 +117,7 @@ class WebGpuDevice:
     def buffer(self, nbytes: int, label: str) -> Buffer:
         """Allocate a zeroed storage buffer; above the buffer size limit it is split into segments."""
         usage = self._usage.STORAGE | self._usage.COPY_DST | self._usage.COPY_SRC
-        size = nbytes if nbytes <= self.limits.max_buffer_bytes else segment_bytes(self.limits)
-        sizes = [min(size, nbytes - start) for start in range(0, nbytes, size)]
-        parts: list[tuple[Allocation, int]] = []
-        try:
-            for part in sizes:
-                parts.append((self._create(part, usage, label), part))
-        except BaseException:
-            self.free([Buffer(tuple(parts), nbytes)])
-            raise
-        return Buffer(tuple(parts), nbytes)
+        return allocate(nbytes, self.limits, lambda part: self._create(part, usage, label), self.free)
 
     def uniforms(self, nbytes: int) -> Buffer:
         """Allocate the uniform buffer for the params of every step."""
@@ -241,13 +232,7 @@ class WebGpuDevice:
     def bind(self, variant: Variant, buffers: Sequence[tuple[Buffer, int]], uniforms: Buffer) -> Bound:
         """Create a bind group: the first bytes of each buffer, then the uniforms."""
         pipeline = self.pipeline(variant)
-        windows = [
-            window
-            for (buffer, nbytes), count in zip(buffers, variant.segments, strict=True)
-            for window in self._windows(variant, buffer, nbytes, count)
-        ]
-        if variant.kernel.param_bytes:
-            windows.append((only_part(uniforms), 0, variant.kernel.param_bytes))
+        windows = bindings(variant, buffers, uniforms, self.limits)
         with self._lock:
             for memory, _, _ in windows:
                 memory.check()
@@ -264,17 +249,6 @@ class WebGpuDevice:
                 memory.bounds.add(bound)
             self._counters.bind_groups += 1
         return bound
-
-    def _windows(self, variant: Variant, buffer: Buffer, nbytes: int, count: int) -> list[tuple[Allocation, int, int]]:
-        """Bindings of one tensor: a single one, or one per segment."""
-        size = max(nbytes if count == 1 else segment_bytes(self.limits), 1)
-        pieces = [list(ranges(buffer, begin, min(size, nbytes - begin))) for begin in range(0, nbytes, size)]
-        if len(pieces) != count or any(len(piece) != 1 for piece in pieces):
-            raise DeviceError(
-                f"kernel {variant.label}: {nbytes:,} bytes of {buffer.nbytes:,} in {len(buffer.parts)} parts "
-                f"cannot be bound as {count}; binding_parts() says how many bindings they take"
-            )
-        return [piece for (piece,) in pieces]
 
     # Work
 
