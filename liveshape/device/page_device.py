@@ -243,6 +243,7 @@ class PageDevice:
         copies: Sequence[Copy] = (),
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> None:
         """Submit one step: input copies, the commands in one compute pass, copies to staging."""
         self._check()

@@ -141,8 +141,12 @@ class Device(Protocol):
         copies: Sequence[Copy] = (),
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> None:
-        """Submit in this order: input copies, commands, copies to staging. An error names the command."""
+        """Submit in this order: input copies, commands, copies to staging. An error names the command.
+
+        `stateless`: nothing that the commands write is read by a later call, so that an interrupt may leave a part.
+        """
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """Read back the first bytes of a staging buffer, after the submits that write to it.

@@ -1,4 +1,5 @@
-"""Submission strategies: directly; deferred to a worker thread while the device is busy; in pieces while it is idle.
+"""Submission strategies: directly; deferred to a worker thread while the device is busy; in pieces while it is idle,
+by the worker, too, unless a part of a step does no harm.
 
 `finish()` may run on another thread: where it costs as much as encoding, it overlaps with encoding the next step.
 The submitting thread may be interrupted between any two lines; the worker is not.
@@ -60,14 +61,19 @@ class Submitter:
         what: str,
         busy: bool,
         software: bool,
+        stateless: bool,
     ) -> Handed:
-        """Submit one step. `busy`: earlier steps are in flight; `software`: the device runs on the host's cores."""
+        """Submit one step. `busy`: earlier steps are in flight; `software`: the device runs on the host's cores;
+        `stateless`: an interrupt may leave a part of it."""
         recorder, heuristics, count = self.recorder, self.recorder.heuristics, len(commands)
         try:
             if heuristics is not None and not software and not busy and count >= heuristics.pieces:
                 check_commands(commands)  # all, before any is submitted
                 first = heuristics.first_piece
                 call = partial(submit_in_pieces, recorder, input_copies, commands, output_copies, what, first)
+                if stateless:  # handing it to the worker and back takes 100 us
+                    self._worker.drain()
+                    return Handed(call())
                 return Handed(job=self._defer(call, commands, what), commands_in_use=True)
             encoder = recorder.encode(input_copies, commands, output_copies, what)
             self._pace.submitted(commands)
@@ -133,17 +139,19 @@ class Submitter:
 
 def submit_in_pieces(
     recorder: Recorder, input_copies: Pieces, commands: Sequence[Command], output_copies: Pieces, what: str, first: int
-) -> None:
+) -> int:
     """Submit a step in growing pieces, the `first` of so many commands: the device starts while the rest is encoded.
+    Returns the last submission index, -1 where there is none.
 
     Example: `submit_in_pieces(recorder, (), commands, (), "step", 32)`.
     """
-    begin, size = 0, first
+    begin, size, submission = 0, first, -1
     while begin < len(commands):
         end = begin + size if len(commands) - begin >= 2 * size else len(commands)
         last = end == len(commands)
         encoder = recorder.encode(
             () if begin else input_copies, commands[begin:end], output_copies if last else (), what
         )
-        recorder.submit(recorder.finish(encoder))
+        submission = recorder.submit(recorder.finish(encoder))
         begin, size = end, 2 * size
+    return submission

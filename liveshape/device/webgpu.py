@@ -258,11 +258,13 @@ class WebGpuDevice:
         copies: Sequence[Copy] = (),
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> None:
         """Submit one step: input copies, the commands in one compute pass, copies to staging.
 
         A device error is raised here and names the command. While the device is busy, `finish()` and the submit are
-        deferred to a worker thread; their errors are raised by `read`, or by the next submit.
+        deferred to a worker thread; their errors are raised by `read`, or by the next submit. While it is idle, pieces
+        are submitted as they are encoded: by the worker, which no interrupt cuts short, unless they are `stateless`.
         """
         self._check()
         if self.adapter.software:
@@ -285,6 +287,7 @@ class WebGpuDevice:
                 what,
                 busy=self._done < self._counters.submits,
                 software=self.adapter.software,
+                stateless=stateless,
             )
             self._waiting = 0
             self._counters.submits += 1

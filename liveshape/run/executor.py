@@ -49,6 +49,7 @@ class Executor:
         self._check = check
         self._names = [f"input {place}" for place in range(len(plan.graph.inputs))] if check is None else check.names
         self.calls = 0
+        self._stateless = plan.state_bytes == 0
         self._closed = False
         self._own: dict[int, Buffer] = {}
         self._held = ExitStack()  # resources that `close` frees
@@ -286,7 +287,7 @@ class Executor:
         wanted = [live for live, array in arrays.items() if array is None]
         rows = [(live.tensor, live.shape, self.buffer_of(live.tensor)) for live in wanted]
         commands = self.encoder.commands(self.live, self._cursor, node.index)
-        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
+        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies(), self._stateless)
         self._cursor = node.index
         arrays.update(zip(wanted, transfer.wait(), strict=True))
         results = computed(request, arrays, self.plan.limits.half)
@@ -347,7 +348,7 @@ class Executor:
     def _run(self, start: int, stop: int) -> None:
         commands = self.encoder.commands(self.live, start, stop)
         if commands:
-            self.device.submit(commands, (), self.graph.name, self._take_input_copies())
+            self.device.submit(commands, (), self.graph.name, self._take_input_copies(), self._stateless)
             self._submitted = True
 
     def _finish(self, end: int, wanted: Sequence[int] | None) -> Pending:
@@ -356,7 +357,7 @@ class Executor:
         chosen = range(len(outputs)) if wanted is None else wanted
         tensors = [outputs[place] for place in chosen if isinstance(outputs[place], Tensor)]
         rows = [(tensor, live.tensor(tensor).shape, self.buffer_of(tensor)) for tensor in tensors]
-        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies())
+        transfer = self._staging.start(commands, rows, self.graph.name, self._take_input_copies(), self._stateless)
         self._host_inputs = {}
         scalars = {place: live.scalar(value).value for place, value in enumerate(outputs) if isinstance(value, SymInt)}
         pending = Pending(self, transfer, list(chosen), scalars)

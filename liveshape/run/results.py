@@ -170,12 +170,13 @@ class Staging:
         wanted: Sequence[tuple[Tensor, Shape, Buffer]],
         what: str,
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> Transfer:
         """Submit: input copies, the commands, copies of wanted outputs to staging."""
         laid_out = self._staging_layout
         if laid_out is None or laid_out.wanted != wanted:
             laid_out = self._staging_layout = _staging_layout(wanted, self._half)
-        return self.submit(commands, laid_out.copies, laid_out.nbytes, laid_out.rows, what, input_copies)
+        return self.submit(commands, laid_out.copies, laid_out.nbytes, laid_out.rows, what, input_copies, stateless)
 
     def submit(
         self,
@@ -185,16 +186,17 @@ class Staging:
         rows: list[tuple[int, Tensor, Shape]],
         what: str,
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> Transfer:
         """`start` with the (buffer, start, bytes, offset) copies laid out by the caller."""
         if not copies:
             if commands or input_copies:
-                self._device.submit(commands, (), what, input_copies)
+                self._device.submit(commands, (), what, input_copies, stateless)
             return Transfer(self._device, None, 0, rows, self._half)
         with self._lock:
             slot = self._next_slot(nbytes)
             staged = [(buffer, start, size, slot.buffer, at) for buffer, start, size, at in copies]
-            self._device.submit(commands, staged, what, input_copies)
+            self._device.submit(commands, staged, what, input_copies, stateless)
             slot.transfer = Transfer(self._device, slot, nbytes, rows, self._half)
             return slot.transfer
 

@@ -230,27 +230,59 @@ def in_pieces(device: WebGpuDevice) -> WebGpuDevice:
     return device
 
 
-def growing(device: WebGpuDevice, steps: int, rows: int = 9) -> Executor:
-    """x -> 2^steps x"""
+def growing(device: WebGpuDevice, steps: int, rows: int = 9, stateful: bool = False) -> Executor:
+    """x -> 2^steps x; it may also count its calls, which takes two steps of these."""
     chain = Chain()
     x = chain.input((rows, 3))
+    if stateful:
+        calls, one = (chain.constant(np.full((1, 3), number, np.float32)) for number in (0, 1))
+        more = chain.node("aten.add.Tensor", calls, one, 1, chain.tensor((1, 3)))
+        chain.node("aten.copy_.default", calls, more, False, calls)
     for _ in range(steps):
         x = chain.node("aten.add.Tensor", x, x, 1, chain.tensor((rows, 3)))
     return executor_of(chain.graph(x), device)
 
 
+@pytest.mark.parametrize("stateful", [False, True])
 @pytest.mark.parametrize(("steps", "pieces"), [(5, 1), (6, 2), (9, 2), (10, 3), (14, 3), (30, 4)])
-def test_a_long_call_goes_in_pieces(steps: int, pieces: int, in_pieces: WebGpuDevice) -> None:
-    executor, recorder = growing(in_pieces, steps), counted(in_pieces)
+def test_a_long_call_goes_in_pieces(steps: int, pieces: int, stateful: bool, in_pieces: WebGpuDevice) -> None:
+    """By the caller, or where its state must not be torn by the worker."""
+    count = steps - 2 * stateful
+    executor, recorder = growing(in_pieces, count, stateful=stateful), counted(in_pieces)
     for size in (9, 1, 4, 8, 2):
         x = np.full((size, 3), 1 + size, np.float32)
         executor.poison()
         in_pieces.flush()
         recorder.threads.clear()
         submits = in_pieces.counters.submits
-        np.testing.assert_array_equal(executor.execute([x])[0], 2**steps * x)
-        on_thread = recorder.threads.count("liveshape submits")
-        assert (on_thread or 1, in_pieces.counters.submits) == (pieces, submits + 1)
+        np.testing.assert_array_equal(executor.execute([x])[0], 2**count * x)
+        by_worker = stateful and pieces > 1
+        assert [thread == "liveshape submits" for thread in recorder.threads] == [by_worker] * pieces
+        assert in_pieces.counters.submits == submits + 1
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_interrupt_between_pieces_without_state_leaves_nothing_to_the_next_call(
+    place: int, in_pieces: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, recorder = growing(in_pieces, 14), counted(in_pieces)
+    finish = recorder.finish
+
+    def interrupted(encoder: Any) -> Any:
+        if len(recorder.threads) == place:
+            monkeypatch.setattr(recorder, "finish", finish)
+            raise KeyboardInterrupt
+        return finish(encoder)
+
+    for size in (9, 2, 7):
+        x = np.full((size, 3), size, np.float32)
+        in_pieces.flush()
+        recorder.threads.clear()
+        monkeypatch.setattr(recorder, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executor.start([x])
+        other = np.full((size - 1, 3), -size, np.float32)
+        np.testing.assert_array_equal(executor.execute([other])[0], 2**14 * other)
 
 
 def test_a_long_call_whose_memory_was_freed_is_not_begun(in_pieces: WebGpuDevice) -> None:
@@ -275,11 +307,11 @@ def test_a_piece_that_is_refused_is_told_at_once(in_pieces: WebGpuDevice) -> Non
     np.testing.assert_array_equal(executor.execute([x])[0], 2**14 * x)
 
 
-def test_an_interrupt_while_pieces_are_recorded_leaves_them_whole(
+def test_an_interrupt_while_pieces_with_state_are_recorded_leaves_them_whole(
     in_pieces: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call that was cut short ends behind its caller's back, and not between two pieces; the next one is right."""
-    executor, recorder = growing(in_pieces, 14), counted(in_pieces)
+    executor, recorder = growing(in_pieces, 14, stateful=True), counted(in_pieces)
     wait = Job.end
 
     def interrupted(job: Job) -> None:

@@ -81,6 +81,7 @@ class PaperDevice:
         copies: Sequence[Copy] = (),
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> None:
         for buffer in (*(each for row in copies for each in (row[0], row[3])), *(row[0] for row in input_copies)):
             self._check(buffer)

@@ -88,8 +88,9 @@ class FaultyDevice:
         copies: Sequence[Copy] = (),
         what: str = "step",
         input_copies: Sequence[InputCopy] = (),
+        stateless: bool = False,
     ) -> None:
-        self._through(self.inner.submit, commands, copies, what, input_copies)
+        self._through(self.inner.submit, commands, copies, what, input_copies, stateless)
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         return self._through(self.inner.read, staging, nbytes)  # type: ignore[no-any-return]
