@@ -1,4 +1,5 @@
-"""What an operator may ask for beside a dispatch: memory, limits, an element of data, the host, a count of calls."""
+"""What an operator may ask for beside a dispatch: memory, prepacking, limits, an element of data, the host, a count of
+calls."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 from liveshape.graph import Shape
 from liveshape.graph.live import LiveScalar, LiveTensor
+from liveshape.kernels.kernel import Dispatch
 
 # Arrays and scalars, and the dtype of each result (None for a scalar), to the results as arrays and scalars.
 HostFunction = Callable[[Sequence[Any], Sequence[str | None]], Sequence[Any]]
@@ -19,6 +21,23 @@ class Scratch:
 
     dtype: str
     max_shape: Shape
+
+
+@dataclass(frozen=True)
+class Prepacked:
+    """Yielded by an operator that wants a constant in a layout of its own: memory that outlives calls comes back, or
+    None where `source` is not constant. Ask before any routing."""
+
+    source: LiveTensor
+    dtype: str
+    max_shape: Shape
+
+
+@dataclass(frozen=True)
+class Prepack:
+    """Yielded by an operator right after it got prepacked memory: what fills that, from constants, once at load."""
+
+    dispatch: Dispatch
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.graph.traits import Product
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import GetLimits, Scratch
+from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Scratch
 from liveshape.ops.matmul import ENOUGH_TILES, FEW_ROWS, TILE_COLUMNS, routed_product, tiling
 from liveshape.ops.matrix_convolution import COMBINE, ImageHalves, gemm_of, image_halves_of, matrix_convolution
 from liveshape.ops.matrix_heuristics import gains_by_matrices
@@ -49,7 +49,8 @@ LANE_HEIGHT = 4  # of its block of pixels, where a channel sees one channel
 LANE_TAPS = 4  # of a depthwise kernel that it keeps
 LANE_SPAN = 16  # of a row of the input that it has in registers at most
 
-Steps = Generator[Dispatch | Scratch | GetLimits, Any, None]
+Memory = Scratch | Prepacked | Prepack
+Steps = Generator[Dispatch | Memory | GetLimits, Any, None]
 
 
 class Window(NamedTuple):
@@ -220,7 +221,7 @@ def conv_with_clamp(
         yield from _planned(layer, sums, None if isinstance(halves, ImageHalves) else halves, limits)
 
 
-def _halves(layer: Layer, limits: Limits) -> Generator[Scratch, Any, Halves | ImageHalves | None]:
+def _halves(layer: Layer, limits: Limits) -> Generator[Memory, Any, Halves | ImageHalves | None]:
     """Scratch for matrix units, where the layer may take them: as the product that it is, or by implicit GEMM."""
     x, weight, out = layer.x, layer.weight, layer.out
     if layer.groups > 1 or (layer.window.transposed and layer.block is None):

@@ -1,4 +1,5 @@
-"""Convolutions by matrix units: the weight and the images as halves in scratch that layers share, then implicit GEMM.
+"""Convolutions by matrix units: the weight and the images as halves, then implicit GEMM. Constant weights are prepacked
+at load, others and images are written to scratch that layers share.
 
 Each output channel of the weight is divided by a power of two first, and all images by another one, since the sums of a
 pixel are of its neighbours, too. Numbers that are float16 stay as they are.
@@ -16,7 +17,7 @@ from liveshape.graph import Limits, Shape
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
 from liveshape.kernels import Dispatch, Kernel
-from liveshape.kernels.requests import Scratch
+from liveshape.kernels.requests import Prepack, Prepacked, Scratch
 from liveshape.ops.matrix_heuristics import (
     HALVES_THREADS,
     MAX_FLOAT_SPLITS,
@@ -29,15 +30,17 @@ from liveshape.ops.matrix_heuristics import (
 from liveshape.ops.shapes import ceil_div
 
 HALF_WEIGHT = Kernel.load("convolution/half_weight")
+IMAGE_PARTS = Kernel.load("convolution/image_parts")
 HALF_IMAGE = Kernel.load("convolution/half_image")
 MATRIX_TILES = Kernel.load("convolution/matrix_tiles")
 COMBINE = Kernel.load("convolution/combine_splits")
 
 MIN_CHANNELS = 3  # of the input: fewer leave most of a vector of eight empty
-MAX_PARTS = 256  # of the input, whose largest numbers every workgroup reads that needs that of all
-PART_VECTORS = 8 * HALVES_THREADS  # of a part, at least
+MAX_PARTS = 1024  # of the input, whose largest numbers every workgroup reads that needs that of all
+PART_VECTORS = 2 * HALVES_THREADS  # of a part, at least
 MAX_DEPTH = 8 << 20  # vectors of eight are divided as floats
 MAX_DEEP = 8  # vectors of channels that a workgroup turns
+MAX_PREPACKED = 16 << 20  # bytes of one weight that are kept as halves beside its floats
 
 
 class Gemm(NamedTuple):
@@ -78,35 +81,60 @@ def gemm_of(x: Shape, weight: Shape, out: Shape, block: Shape | None) -> Gemm:
 
 
 class ImageHalves(NamedTuple):
-    """Scratch for images and weight as halves, for what they were divided by, and for the partial sums of split-K."""
+    """Images and weight as halves, what they were divided by, and the partial sums of split-K: scratch, but for a
+    weight that is prepacked."""
 
-    image: LiveTensor
     weight: LiveTensor
     factors: LiveTensor
+    prepacked: bool
+    image: LiveTensor
+    parts: LiveTensor
     image_factor: LiveTensor
     sums: LiveTensor
 
 
 def image_halves_of(
     x: LiveTensor, weight: LiveTensor, out: LiveTensor, block: Shape | None, limits: Limits
-) -> Generator[Scratch, Any, ImageHalves | None]:
-    """Scratch for a convolution that takes matrix units at some of its live sizes; None where it never does."""
+) -> Generator[Scratch | Prepacked | Prepack, Any, ImageHalves | None]:
+    """Memory for a convolution that takes matrix units at some of its live sizes; None where it never does."""
     if x.dtype != weight.dtype or x.dtype != out.dtype or matrix_shape(limits, x.dtype) is None:
         return None
     gemm = gemm_of(x.max_shape, weight.max_shape, out.max_shape, block)
     if gemm.channels < MIN_CHANNELS or gemm.depth > MAX_DEPTH or not gemm.gains_by_matrices:
         return None
     pixels = x.max_shape[0] * prod(x.max_shape[2:])
-    halves = [16 * count * ceil_div(gemm.channels, 8) for count in (pixels, gemm.rows * gemm.taps)]
-    if max(halves) > limits.max_binding_bytes:
+    image, kernel = (16 * count * ceil_div(gemm.channels, 8) for count in (pixels, gemm.rows * gemm.taps))
+    if max(image, kernel) > limits.max_binding_bytes:
         return None
+    halves: LiveTensor | None = (yield Prepacked(weight, "int8", (kernel,))) if kernel <= MAX_PREPACKED else None
+    prepacked = halves is not None
+    if halves is not None:
+        factors = yield Prepacked(weight, "float32", (gemm.rows,))
+        yield Prepack(_half_weight(weight, halves, factors, gemm, limits))
+    else:
+        halves = yield Scratch("int8", (kernel,))
+        factors = yield Scratch("float32", (gemm.rows,))
     return ImageHalves(
-        (yield Scratch("int8", (halves[0],))),
-        (yield Scratch("int8", (halves[1],))),
-        (yield Scratch("float32", (gemm.rows + MAX_PARTS,))),
+        halves,
+        factors,
+        prepacked,
+        (yield Scratch("int8", (image,))),
+        (yield Scratch("float32", (MAX_PARTS,))),
         (yield Scratch("float32", (1,))),
         (yield Scratch("float32", (min(MAX_MATRIX_SUMS, MAX_FLOAT_SPLITS * prod(out.max_shape)),))),
     )
+
+
+def _half_weight(weight: LiveTensor, halves: LiveTensor, factors: LiveTensor, gemm: Gemm, limits: Limits) -> Dispatch:
+    return HALF_WEIGHT(
+        halves, factors, weight, rows=gemm.rows, channels=gemm.channels, taps=gemm.taps, row_stride=gemm.row_stride,
+        channel_stride=gemm.channel_stride, WG=halving_threads(limits), SCALED=_is_scaled(weight), groups=gemm.rows,
+    )  # fmt: skip
+
+
+def _is_scaled(tensor: LiveTensor) -> bool:
+    """Whether numbers are divided by a power of two on their way to halves."""
+    return tensor.dtype != "float16"
 
 
 def matrix_convolution(
@@ -123,20 +151,20 @@ def matrix_convolution(
     """A convolution of one group; `windows` has the params of its columns, `end` the clamp that follows."""
     gemm = gemm_of(x.shape, weight.shape, out.shape, block)
     rows, channels, pixels = gemm.rows, gemm.channels, prod(x.shape[2:])
-    scaled, threads = x.dtype != "float16", halving_threads(limits)
-    lanes = 4 if x.numel % 4 == 0 else 1
-    parts = min(MAX_PARTS, ceil_div(x.numel // lanes, PART_VECTORS)) if scaled else 0
-    yield HALF_WEIGHT(
-        halves.weight, halves.factors, weight, x, rows=rows, channels=channels, taps=gemm.taps,
-        row_stride=gemm.row_stride, channel_stride=gemm.channel_stride, vectors=x.numel // lanes, parts=parts,
-        VEC=lanes, WG=threads, SCALED=scaled, groups=rows + parts,
-    )  # fmt: skip
+    if not halves.prepacked:
+        yield _half_weight(weight, halves.weight, halves.factors, gemm, limits)
+    threads, parts = halving_threads(limits), 0
+    if _is_scaled(x):
+        lanes = 4 if x.numel % 4 == 0 else 1
+        vectors = x.numel // lanes
+        parts = min(MAX_PARTS, ceil_div(vectors, PART_VECTORS))
+        yield IMAGE_PARTS(halves.parts, x, vectors=vectors, parts=parts, VEC=lanes, WG=threads, groups=parts)
     eights = ceil_div(channels, 8)
     deep = min(MAX_DEEP, 1 << (eights - 1).bit_length())
     bands = ceil_div(x.shape[0] * pixels, threads // deep) * ceil_div(eights, deep)
     yield HALF_IMAGE(
-        halves.image, halves.image_factor, x, halves.factors, images=x.shape[0], channels=channels, pixels=pixels,
-        first_part=rows, parts=parts, DEEP=deep, WG=threads, SCALED=scaled, groups=bands,
+        halves.image, halves.image_factor, x, halves.parts, images=x.shape[0], channels=channels, pixels=pixels,
+        parts=parts, DEEP=deep, WG=threads, SCALED=_is_scaled(x), groups=bands,
     )  # fmt: skip
     tiles, splits = float_matrix_tiles(1, rows, gemm.columns, gemm.depth, limits)
     values = {

@@ -6,7 +6,7 @@ others follow. Whether live shapes are equal is compared when they change (`plan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from liveshape.graph import Graph, Node, SymInt, Tensor, Value
@@ -15,7 +15,11 @@ from liveshape.plan.plan import NodeClass
 
 
 def classify(
-    graph: Graph, tensors: Sequence[Sequence[LiveTensor]], resume: Sequence[int], together: bool
+    graph: Graph,
+    tensors: Sequence[Sequence[LiveTensor]],
+    prepacked: Collection[Tensor],
+    resume: Sequence[int],
+    together: bool,
 ) -> tuple[NodeClass, ...]:
     """The classes of a graph; `tensors` are those of each node, with their kind and storage known.
 
@@ -24,7 +28,7 @@ def classify(
     found: dict[Any, list[int]] = {}
     for node, region in zip(graph.nodes, graph.regions(resume), strict=True):
         alone = not together or not _may_follow(graph, node)
-        key = node.index if alone else _signature(node, region, tensors[node.index])
+        key = node.index if alone else _signature(node, region, tensors[node.index], prepacked)
         found.setdefault(key, []).append(node.index)
     return tuple(NodeClass(family, tuple(members)) for family, members in enumerate(found.values()))
 
@@ -56,11 +60,15 @@ def _setting(graph: Graph, value: Value) -> list[int]:
     return [index for index in graph.writers[value] if value not in _caches(graph.nodes[index])]
 
 
-def _signature(node: Node, region: int, tensors: Sequence[LiveTensor]) -> tuple[Any, ...]:
+def _signature(
+    node: Node, region: int, tensors: Sequence[LiveTensor], prepacked: Collection[Tensor]
+) -> tuple[Any, ...]:
     """What the nodes of one class have in common."""
     seen: dict[Any, int] = {}
     pattern = [(seen.setdefault(tensor, len(seen)), seen.setdefault(tensor.storage, len(seen))) for tensor in tensors]
-    bounds = tuple((tensor.kind, tensor.max_shape, tensor.constant is None) for tensor in tensors)
+    bounds = tuple(
+        (tensor.kind, tensor.max_shape, tensor.constant is None, tensor.tensor in prepacked) for tensor in tensors
+    )
     return node.run, region, tuple(_fixed(argument) for argument in node.args), tuple(pattern), bounds
 
 

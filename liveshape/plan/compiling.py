@@ -11,14 +11,14 @@ from liveshape.errors import FormatError, LiveshapeError, PlanError, Unsupported
 from liveshape.graph import Graph, Limits, Node, Tensor, Value
 from liveshape.graph.elements import prod
 from liveshape.graph.live import LiveTensor
-from liveshape.kernels import Dispatch
-from liveshape.kernels.requests import Read, Request, Scratch
+from liveshape.kernels import Dispatch, Kernel
+from liveshape.kernels.requests import Prepacked, Read, Request, Scratch
 from liveshape.lower.problems import Problem, unsupported
 from liveshape.plan.classes import classify
 from liveshape.plan.groups import LiveNode
 from liveshape.plan.memory import MemoryPlan, alias_views, plan_memory, share_constants
 from liveshape.plan.params import aligned
-from liveshape.plan.plan import Choices, NodeClass, Plan, Route
+from liveshape.plan.plan import Choices, NodeClass, Plan, PrepackStep, Route
 from liveshape.plan.plan_state import PlanState
 from liveshape.plan.routes import explore
 
@@ -35,17 +35,17 @@ def compile(graph: Graph, limits: Limits | None = None, choices: Choices | None 
     limits, choices = limits or Limits(), choices or Choices()
     for point in choices.resume:
         check_resume(graph, point)
-    memory, scratch = _memory(graph, limits, choices)
-    plan = _unclassified(graph, limits, choices, memory, scratch)
+    memory, scratch, prepacked = _memory(graph, limits, choices)
+    plan = _unclassified(graph, limits, choices, memory, scratch, prepacked)
     tensors = [node.tensors for node in PlanState(plan).nodes]
-    plan = replace(plan, classes=classify(graph, tensors, choices.resume, choices.classes))
+    plan = replace(plan, classes=classify(graph, tensors, prepacked, choices.resume, choices.classes))
     live = PlanState(replace(plan, choices=replace(choices, tracing=False)))  # every trial asks the operators
     _check(live)
     untried = explore(live, choices.warm)
     routes = _routes(live)
-    return replace(
-        plan, classes=live.classes(), routes=routes, untried=untried, param_bytes=_param_bytes(routes, limits)
-    )
+    prepack = _PrepackSteps(plan).collected() if prepacked else ()
+    params = _param_bytes(routes, limits)
+    return replace(plan, classes=live.classes(), prepack=prepack, routes=routes, untried=untried, param_bytes=params)
 
 
 def check_resume(graph: Graph, point: int) -> None:
@@ -71,13 +71,20 @@ def check_resume(graph: Graph, point: int) -> None:
                 raise PlanError(f"{graph.name} cannot be resumed at node {point}: {node.label} writes {value.name}")
 
 
-def _unclassified(graph: Graph, limits: Limits, choices: Choices, memory: MemoryPlan, scratch: Scratches) -> Plan:
+def _unclassified(
+    graph: Graph,
+    limits: Limits,
+    choices: Choices,
+    memory: MemoryPlan,
+    scratch: Scratches,
+    prepacked: frozenset[Tensor] = frozenset(),
+) -> Plan:
     """A plan in which every node is a class of its own."""
     classes = tuple(NodeClass(node.index, (node.index,)) for node in graph.nodes)
-    return Plan(graph, limits, choices, memory, scratch, classes, _index_limits(graph, memory))
+    return Plan(graph, limits, choices, memory, scratch, prepacked, classes, _index_limits(graph, memory))
 
 
-def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches]:
+def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan, Scratches, frozenset[Tensor]]:
     """The memory plan, with views aliased unless copies take less.
 
     Aliases extend live ranges; where that costs more than the file planned, the smaller of both is taken.
@@ -85,14 +92,15 @@ def _memory(graph: Graph, limits: Limits, choices: Choices) -> tuple[MemoryPlan,
     resident = [graph.outputs[place] for place in choices.resident]
     constants = share_constants(graph)
     aliased = [alias_views(graph, constants, limits.half)] if choices.aliasing else []
-    best: tuple[MemoryPlan, Scratches] | None = None
+    best: tuple[MemoryPlan, Scratches, frozenset[Tensor]] | None = None
     for roots in (*aliased, constants):
         nothing: Scratches = ((),) * len(graph.nodes)
         before = plan_memory(graph, roots, nothing, limits.half, resident, choices.resume)
-        scratch = _ScratchProbe(_unclassified(graph, limits, choices, before, nothing)).scratches()
-        memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume)
+        probe = _ScratchProbe(_unclassified(graph, limits, choices, before, nothing))
+        scratch = probe.scratches()
+        memory = plan_memory(graph, roots, scratch, limits.half, resident, choices.resume, probe.prepacked)
         if best is None or memory.activation_bytes < best[0].activation_bytes:
-            best = memory, scratch
+            best = memory, scratch, frozenset(probe.prepacked)
         if not 0 < graph.planned_bytes(limits.half) < memory.activation_bytes:
             break
     assert best is not None
@@ -104,19 +112,42 @@ class _ScratchProbe(PlanState):
 
     def scratches(self) -> Scratches:
         self._requested: list[list[Tensor]] = [[] for _ in self.nodes]
+        self.prepacked: set[Tensor] = set()
         for node in self.nodes:
             with suppress(LiveshapeError):  # `_check` says it, which knows the memory too
                 self.steps(node, _no_data_yet)
             _reset_shapes(node)
         return tuple(tuple(row) for row in self._requested)
 
-    def _scratch(self, node: LiveNode, position: int, request: Scratch) -> LiveTensor:
-        name = f"{node.node.label} scratch {position}"
-        self._requested[node.index].append(Tensor(name, request.dtype, request.max_shape))
-        return self.tensor(self._requested[node.index][-1])
+    def _scratch(self, node: LiveNode, position: int, request: Scratch | Prepacked) -> LiveTensor:
+        once = type(request) is Prepacked
+        name = f"{node.node.label} {'prepacked' if once else 'scratch'} {position}"
+        tensor = Tensor(name, request.dtype, request.max_shape)
+        self._requested[node.index].append(tensor)
+        if once:
+            self.prepacked.add(tensor)
+        return self.tensor(tensor)
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> None:
         """Kernels depend on where the memory lies, which is not known yet."""
+
+
+class _PrepackSteps(PlanState):
+    """What fills prepacked memory, by running the generators that asked for such at the bound."""
+
+    def collected(self) -> tuple[PrepackStep, ...]:
+        self._found: list[PrepackStep] = []
+        for node in self.nodes:
+            if any(tensor.tensor in self.plan.prepacked for tensor in node.scratch):
+                self.steps(node, _no_data_yet)
+                _reset_shapes(node)
+        return tuple(self._found)
+
+    def _prepack(self, node: LiveNode, dispatch: Dispatch) -> None:
+        step = self._step(dispatch, Kernel.pack)
+        if step is not None:
+            variant, tensors, params, grid = step
+            self._found.append(PrepackStep(node.index, variant, tuple(each.tensor for each in tensors), params, grid))
 
 
 def _check(live: PlanState) -> None:

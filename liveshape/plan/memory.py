@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from liveshape.formats.source import is_view
@@ -84,11 +84,13 @@ def plan_memory(
     half: bool,
     resident: Iterable[Tensor] = (),
     resume: Iterable[int] = (),
+    prepacked: Collection[Tensor] = (),
 ) -> MemoryPlan:
     """Give every used tensor a storage and every storage a block.
 
     `resident` are outputs that may feed the next call from where they lie, so they share no block with an input.
-    What nodes from a `resume` point on read is kept to the end, so that they can run again on it.
+    What nodes from a `resume` point on read is kept to the end, so that they can run again on it. What is `prepacked`
+    is kept for good.
     """
     live_ranges = _live_ranges(graph, roots, scratch, tuple(resume))
     sizes: dict[Tensor, int] = {}
@@ -101,7 +103,7 @@ def plan_memory(
         aliased += root is not tensor and tensor.constant is None
         nbytes = padded(storage_bytes(tensor.dtype, prod(tensor.max_shape), half))
         sizes[root] = max(sizes.get(root, 0), nbytes)
-        if tensor in graph.persistent:
+        if tensor in graph.persistent or tensor in prepacked:
             kept.add(root)
     shared = [root for root in live_ranges if root not in kept]
     outputs = {roots.get(tensor, tensor) for tensor in resident}

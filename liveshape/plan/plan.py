@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from liveshape.graph import Graph, Limits, SymInt, Tensor
 from liveshape.graph.elements import padded, prod, storage_bytes
@@ -57,6 +57,16 @@ class Route:
     dispatched: tuple[Dispatched, ...]
 
 
+class PrepackStep(NamedTuple):
+    """A kernel that runs once, at load: it fills prepacked memory of a node from constants."""
+
+    node: int
+    variant: Variant
+    tensors: tuple[Tensor, ...]
+    params: bytes
+    grid: tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What `compile` gives; see each field."""
@@ -66,8 +76,10 @@ class Plan:
     choices: Choices
     memory: MemoryPlan
     scratch: tuple[tuple[Tensor, ...], ...]  # of each node
+    prepacked: frozenset[Tensor]  # scratch that is filled once, from constants
     classes: tuple[NodeClass, ...]
     index_limits: Mapping[Tensor, int]  # inputs whose elements are rows of a table, and how many it has
+    prepack: tuple[PrepackStep, ...] = ()
     routes: tuple[Route, ...] = ()  # found by planning at many live shapes, to be compiled at load
     untried: int = 0  # combinations of live sizes that the budget left for their first use
     param_bytes: int = 0  # that the params of every node take, had each a place of its own
@@ -108,7 +120,7 @@ class Plan:
     @property
     def kernels(self) -> frozenset[Variant]:
         """Every kernel that is compiled at load."""
-        found: set[Variant] = set()
+        found = {step.variant for step in self.prepack}
         for route in self.routes:
             for variant, _ in route.dispatched:
                 found.update((variant, *variant.siblings))

@@ -16,7 +16,7 @@ from liveshape.errors import LiveshapeError, PlanError, UnsupportedError
 from liveshape.graph import Node, Shape, SymInt, Tensor, Value
 from liveshape.graph.live import LiveScalar, LiveTensor, identity
 from liveshape.kernels import Dispatch, Kernel, Variant, specialize
-from liveshape.kernels.requests import GetLimits, Read, Request, Scratch
+from liveshape.kernels.requests import GetLimits, Prepack, Prepacked, Read, Request, Scratch
 from liveshape.plan.groups import Group, LiveNode, LiveRoute, Traced
 from liveshape.plan.params import Arena, Slot
 from liveshape.plan.plan import NodeClass, Plan
@@ -248,6 +248,12 @@ class PlanState:
                 requested += 1
             elif type(request) is GetLimits:
                 reply = self.plan.limits
+            elif type(request) is Prepacked:
+                if self._is_constant(request.source):
+                    reply = self._scratch(node, requested, request)
+                    requested += 1
+            elif type(request) is Prepack:
+                self._prepack(node, request.dispatch)
             else:
                 if type(request) is Read and request.tensor in node.scratch:
                     # Its own steps write what it reads, so these run first; those to come are another route.
@@ -255,10 +261,16 @@ class PlanState:
                     steps = []
                 reply = read(node.node, request)
 
-    def _scratch(self, node: LiveNode, position: int, request: Scratch) -> LiveTensor:
+    def _scratch(self, node: LiveNode, position: int, request: Scratch | Prepacked) -> LiveTensor:
         if position >= len(node.scratch):
             raise PlanError("scratch must be asked for before any routing, sized from max_shape")
         return node.scratch[position]
+
+    def _is_constant(self, tensor: LiveTensor) -> bool:
+        return tensor.constant is not None and not self.plan.graph.writers[tensor.tensor]
+
+    def _prepack(self, node: LiveNode, dispatch: Dispatch) -> None:
+        """`compile` has collected it, and the weights were loaded with it."""
 
     def _step(self, dispatch: Dispatch, pack: Callable[..., Any]) -> Any:
         kernel, tensors, values = dispatch.kernel, dispatch.tensors, dispatch.values

@@ -1,4 +1,4 @@
-"""Weights (constants) of a plan on a device: uploaded once, shared by all executors of the plan."""
+"""Weights (constants) of a plan on a device: uploaded and prepacked once, shared by all executors of the plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from liveshape.graph import Tensor
 from liveshape.plan.plan import Plan
 from liveshape.progress import Progress
 from liveshape.run.arrays import is_stored_as_in_file, stored_pieces
+from liveshape.run.prepacking import prepack
 from liveshape.run.upload import stream
 
 
@@ -35,6 +36,10 @@ class Weights:
                 done += len(tensor.constant or b"")
                 if progress is not None:
                     progress(done, total)
+            for tensor in plan.prepacked:
+                block = storages[tensor].block
+                self.blocks[block] = device.buffer(plan.memory.blocks[block], f"{graph.name} {tensor.name}")
+            prepack(plan, device, lambda tensor: self.blocks[storages[tensor].block])
             device.flush()
         except BaseException:
             self.close()

@@ -144,7 +144,7 @@ def test_products_of_float16_round_nothing_so_that_nobody_is_asked() -> None:
     assert "matmul/matrix_tiles" in kernels(matmul("float16"), replace(MATRICES, half_inputs=False))
 
 
-IMPLICIT_GEMM = {f"convolution/{name}" for name in ("half_weight", "half_image", "matrix_tiles", "combine_splits")}
+IMPLICIT_GEMM = {f"convolution/{name}" for name in ("image_parts", "half_image", "matrix_tiles", "combine_splits")}
 
 
 @pytest.mark.parametrize(

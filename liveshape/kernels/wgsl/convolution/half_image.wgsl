@@ -1,7 +1,7 @@
 // The images of a batch as halves for matrix units, channels last, in vectors of eight whose last is filled with zeros.
 // All are divided by one power of two, since the sums of a pixel are of its neighbours, too; numbers that are halves
 // stay as they are (not SCALED). A workgroup turns DEEP vectors of as many pixels as it has threads for.
-// scratch halves, factor, factors
+// scratch halves, factor, largest_of_parts
 // unchecked: images, channels and pixels are those of the tensor, which planning checked.
 // T: f32, f16
 override WG: u32 = 256;
@@ -15,13 +15,12 @@ struct Params {
     images: u32,
     channels: u32,
     pixels: u32, // of an image
-    first_part: u32, // whose largest numbers lie behind the factors of others
     parts: u32,
 }
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> factor: array<f32>;
 @group(0) @binding(2) var<storage, read> x: array<T>;
-@group(0) @binding(3) var<storage, read> factors: array<f32>;
+@group(0) @binding(3) var<storage, read> largest_of_parts: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
 #include quantization/half_exponent
@@ -47,7 +46,7 @@ fn main(
     if (SCALED) {
         var most = 0.0;
         for (var i = thread; i < params.parts; i += WG) {
-            most = max(most, factors[params.first_part + i]);
+            most = max(most, largest_of_parts[i]);
         }
         scale = half_scale(largest_of_four(largest(thread, thread, WG, 1u, vec4<f32>(most))));
     }

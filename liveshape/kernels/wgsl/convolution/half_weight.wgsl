@@ -1,10 +1,8 @@
 // The weight of a convolution as halves for matrix units: of each output channel the taps, and of a tap the input
 // channels, in vectors of eight whose last is filled with zeros. What an output channel was divided by, a power of two,
 // keeps its largest number in the range of halves; numbers that are halves stay as they are (not SCALED).
-//
-// Other workgroups find the largest number of a part of the input each, for convolution/half_image.wgsl.
 // scratch halves, factors
-// unchecked: channels, taps and elements are those of the tensors, which planning checked.
+// unchecked: channels and taps are those of the tensor, which planning checked.
 // T: f32, f16
 override WG: u32 = 256;
 override SCALED: bool = true;
@@ -15,14 +13,11 @@ struct Params {
     taps: u32,
     row_stride: u32, // of the weight; its taps are neighbours
     channel_stride: u32,
-    vectors: u32, // of the input
-    parts: u32, // that it is taken in
 }
 @group(0) @binding(0) var<storage, read_write> halves: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of output channels, and behind them of parts
+@group(0) @binding(1) var<storage, read_write> factors: array<f32>; // of output channels
 @group(0) @binding(2) var<storage, read> weight: array<T>;
-@group(0) @binding(3) var<storage, read> x: array<V>;
-@group(0) @binding(4) var<uniform> params: Params;
+@group(0) @binding(3) var<uniform> params: Params;
 
 #include quantization/half_exponent
 #include quantization/largest
@@ -63,29 +58,14 @@ fn half_row(thread: u32, row: u32) {
     }
 }
 
-fn largest_of_part(thread: u32, part: u32) {
-    var most = 0.0;
-    for (var i = part * WG + thread; i < params.vectors; i += params.parts * WG) {
-        for (var lane = 0u; lane < V_lanes; lane++) {
-            most = max(most, abs(V_at(V_math(x[i]), lane)));
-        }
-    }
-    let found = largest(thread, thread, WG, 1u, vec4<f32>(most));
-    if (thread == 0u) {
-        factors[params.rows + part] = found.x;
-    }
-}
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) grid: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = group_index(group, grid);
-    if (i < params.rows) {
-        half_row(thread, i);
-    } else if (i < params.rows + params.parts) {
-        largest_of_part(thread, i - params.rows);
+    let row = group_index(group, grid);
+    if (row < params.rows) {
+        half_row(thread, row);
     }
 }
