@@ -65,7 +65,7 @@ def same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PENALIZED, DRAWN], ids=["greedy", "penalty", "drawn"])
-@pytest.mark.parametrize("wrong", [1, 2, 3, 5, 1000])
+@pytest.mark.parametrize("wrong", [2, 1000, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3, 5))])
 def test_right_and_wrong_drafts_give_the_same_text(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch, sampling: Sampling, wrong: int
 ) -> None:

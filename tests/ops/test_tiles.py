@@ -66,7 +66,7 @@ def many() -> Device:
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *SMALL[:2], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[2:], *MORE))],
+    [*QUICK, SMALL[0], *(pytest.param(case, marks=pytest.mark.slow) for case in (*SMALL[1:], *MORE))],
     ids=lambda case: case.name,
 )
 def test_tiles(case: OpCase, many: Device) -> None:
