@@ -41,7 +41,7 @@ def test_rows_have_the_names_of_llama_bench(capsys: Capture, tmp_path: Path) -> 
 
 def test_a_program_has_a_time_per_call(capsys: Capture) -> None:
     shapes = ("--input-shapes", "1x7x64", "--input-shapes", "1x3x64")
-    code, out, _ = call(capsys, "bench", BLOCK, *shapes, "-r", 2, "-o", "csv")
+    code, out, _ = call(capsys, "bench", "demo", *shapes, "-r", 2, "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0
     assert [row["test"] for row in rows] == ["forward 1x7x64", "forward 1x3x64"]

@@ -159,7 +159,7 @@ def test_a_trace_has_the_host_and_every_command(generation: Profile) -> None:
 
 def test_a_program_is_profiled_and_traced(capsys: Capture, tmp_path: Path, known_rates: list[str]) -> None:
     file = tmp_path / "trace.json"
-    code, out, err = call(capsys, "profile", BLOCK, "--input-shapes", "1x7x64", "--json", "--trace", file)
+    code, out, err = call(capsys, "profile", "demo", "--input-shapes", "1x7x64", "--json", "--trace", file)
     document = json.loads(out)
     (profile,) = document["profiles"]
     assert code == 0

@@ -26,6 +26,7 @@ from liveshape.llm.language_model import LanguageModel
 from liveshape.model import Model
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program
+from liveshape.shipped import shipped
 from liveshape.tools.commands.run import make_inputs
 from liveshape.tools.console import WorkBar, check_writable, counted, size_text, status, upload_bar, work_bar
 from liveshape.tools.measuring.plot import bars, lines
@@ -150,7 +151,8 @@ def _of_program(
     files: Sequence[str] | None,
     repeats: int,
 ) -> tuple[dict[str, Any], list[Row]]:
-    with upload_bar() as progress, load_program(target, program, data_path=list(data), progress=progress) as opened:
+    source = shipped(program) or program
+    with upload_bar() as progress, load_program(target, source, data_path=list(data), progress=progress) as opened:
         takes = opened.inputs(method)
         wanted: Sequence[str | None] = shapes or [None]
         calls = [make_inputs(takes, each, files) for each in wanted]

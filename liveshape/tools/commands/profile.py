@@ -18,6 +18,7 @@ from liveshape.plan.compiling import compile
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program, tell_host
 from liveshape.run.executor import Executor
+from liveshape.shipped import shipped
 from liveshape.tools.commands.devices import rate_text
 from liveshape.tools.commands.run import make_inputs
 from liveshape.tools.console import check_writable, print_json, print_table, size_text, status, upload_bar, work_bar
@@ -113,7 +114,7 @@ def _of_program(
     repeats: int,
 ) -> Iterator[Profile]:
     device = target.device
-    with upload_bar() as progress, load_program(target, program, data_path=list(data)) as opened:
+    with upload_bar() as progress, load_program(target, shipped(program) or program, data_path=list(data)) as opened:
         wanted: Sequence[str | None] = shapes or [None]
         calls = [make_inputs(opened.inputs(method), each, files) for each in wanted]
         graph = opened.graph(method)
