@@ -175,4 +175,6 @@ def _embedding(table: Any, index: Any, *_: Any) -> Any:
     """An id outside of the table, which torch refuses, gives NaN."""
     table, index = np.asarray(table), np.asarray(index)
     inside = (index >= 0) & (index < len(table))
-    return np.where(inside[..., None], np.take(table, index, 0, mode="clip"), np.nan)
+    # An integer cannot be NaN: what a cast makes of it depends on the processor.
+    outside = np.nan if table.dtype.kind == "f" else 0
+    return np.where(inside[..., None], np.take(table, index, 0, mode="clip"), outside)
