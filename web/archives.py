@@ -4,48 +4,106 @@ liveshape.zip has the package and its kernels, the stand-ins for compiled packag
 is what these import, by their import statements. Both are stored, not deflated: servers compress what they send.
 """
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import marshal
 import os
+import re
+import sys
 import zipfile
+from collections.abc import Iterator
+from importlib.machinery import FrozenImporter
 
-# What runs only outside of a page: commands, servers, the checker, engines with threads, exporters.
+# What no page calls, though functions that it has import it: servers, engines with threads, exporters, other devices.
 LEFT_OUT = (
-    *("cli", "__main__", "runtime", "tools", "serve", "check", "demo", "llm/batch", "llm/serving", "llm/embedding"),
-    *("export/module", "export/file", "export/sources", "export/weights", "export/conversions", "export/folder"),
-    *("export/runnable", "run/torch_host"),
-    *(f"device/{name}" for name in ("wgpu_native", "wgpu_callbacks", "wgpu_types", "dawn", "dawn_futures", "webgpu")),
-    *(f"device/{name}" for name in ("software_driver", "watching", "submitting", "readback", "passes")),
+    *("cli", "runtime", "tools", "serve", "check", "demo", "cache_folder", "llm/batch", "llm/serving", "llm/embedding"),
+    *(f"export/{name}" for name in ("module", "file", "sources", "weights", "conversions", "folder", "runnable")),
+    *(f"device/{name}" for name in ("wgpu_native", "dawn", "webgpu", "software_driver", "submitting", "readback")),
+    "run/torch_host",
 )
-# What Python and Pyodide take before the first import, or inside of functions.
-BASE = (
-    *(
-        "site",
-        "_sitebuiltins",
-        "codecs",
-        "io",
-        "abc",
-        "os",
-        "stat",
-        "posixpath",
-        "genericpath",
-        "warnings",
-        "linecache",
-    ),
-    *(
-        "traceback",
-        "tokenize",
-        "importlib.resources",
-        "importlib.metadata",
-        "importlib.util",
-        "importlib.abc",
-        "keyword",
-    ),
-    *("encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "encodings.cp437"),
-    *("encodings.idna", "asyncio", "zipfile", "annotationlib", "_py_warnings", "shutil", "tempfile", "webbrowser"),
+# What is imported by name: of the package, and by Python and Pyodide as they start.
+STARTS = (
+    *("liveshape_page", "liveshape.model", "liveshape.kernels.wgsl", "numpy.typing", "tokenizers", "jinja2"),
+    *("encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "encodings.cp437"),
+    *("traceback", "concurrent.futures.thread"),
+    *("_pyodide", "_pyodide._core_docs", "_pyodide.docstring", "_pyodide.jsbind", "_pyodide._future_helper"),
+    *("pyodide", "pyodide._package_loader", "pyodide.code", "pyodide.ffi", "pyodide.webloop"),
 )
-WHOLE = ("_pyodide", "pyodide", "importlib", "json", "re", "collections", "concurrent")  # whole packages
+# Comments of a kernel that kernels/kernel.py reads.
+DECLARES = re.compile(r"// (?:\w+:(?:,? (?:f32|f16|i32|u32))+$|live |scratch |unchecked: |subgroups up to )")
+SKIPPED = re.compile(r"TYPE_CHECKING|sys\.platform == ['\"]win|os\.name == ['\"]nt|__name__ == ['\"]__main__")
+
+
+# Import statements
+
+
+def imported(text: bytes, name: str, *, everywhere: bool) -> set[str]:
+    """The modules that a text imports, inside of functions only if it is asked for."""
+    package = name.removesuffix(".py").removesuffix("/__init__").split("/")
+    package = package if name.endswith("/__init__.py") else package[:-1]
+    found: set[str] = set()
+    for node in statements(ast.parse(text), everywhere=everywhere):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")] if node.level else []
+            module = ".".join(each for each in base if each) if node.level else node.module or ""
+            found |= {module, *(f"{module}.{each.name}" for each in node.names)}
+    return found
+
+
+def statements(tree: ast.AST, *, everywhere: bool) -> Iterator[ast.AST]:
+    """The nodes that are run here: neither of type checkers, nor of Windows, nor in place of what a page has."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and SKIPPED.search(ast.unparse(node.test)):
+            waiting += node.orelse
+        elif isinstance(node, ast.Try) and "ImportError" in " ".join(
+            ast.unparse(each.type) for each in node.handlers if each.type
+        ):
+            replaced = any(isinstance(each, (ast.Import, ast.ImportFrom)) for row in node.handlers for each in row.body)
+            waiting += [*(node.body if replaced or everywhere else ()), *node.orelse, *node.finalbody]
+        elif everywhere or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def reached(package: dict[str, bytes], library: dict[str, bytes]) -> set[str]:
+    """The files that a page may import: of the package inside of functions, too, of Python's library at its top."""
+    everything = package | library
+    kept: set[str] = set()
+    waiting = [(module, "") for module in STARTS]
+    while waiting:
+        module, importer = waiting.pop()
+        path = module.replace(".", "/")
+        name = next((each for each in (f"{path}.py", f"{path}/__init__.py") if each in everything), None)
+        if name is None or name in kept or is_frozen(module):
+            continue
+        if is_left_out(name):
+            if module in imported(everything[importer], importer, everywhere=False):
+                raise SystemExit(f"{importer} needs {name}, which archives.py leaves out")
+            continue
+        kept.add(name)
+        found = imported(everything[name], name, everywhere=name in package)
+        waiting += [(each, name) for each in (module.rpartition(".")[0], *sorted(found))]
+    return kept
+
+
+def is_left_out(name: str) -> bool:
+    plain = name.removeprefix("liveshape/").removesuffix(".py")
+    return name.startswith("liveshape/") and any(f"{plain}/".startswith(f"{each}/") for each in LEFT_OUT)
+
+
+def is_frozen(module: str) -> bool:
+    """Whether it is in WebAssembly already, where Python looks first."""
+    found = getattr(sys.modules.get(module), "__spec__", None) or FrozenImporter.find_spec(module)
+    return found is not None and found.origin == "frozen"
+
+
+# Smaller files
 
 
 def compiled(text: bytes, name: str) -> bytes:
@@ -60,23 +118,14 @@ def compiled(text: bytes, name: str) -> bytes:
     return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
 
 
-def imported(text: bytes, name: str, *, everywhere: bool) -> set[str]:
-    """The modules that a text imports, inside of functions only if it is asked for."""
-    package = name.removesuffix(".py").removesuffix("/__init__").split("/")
-    package = package if name.endswith("/__init__.py") else package[:-1]
-    found: set[str] = set()
-    waiting = [ast.parse(text)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            found |= {each.name for each in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")] if node.level else []
-            module = ".".join(each for each in base if each) if node.level else node.module or ""
-            found |= {module, *(f"{module}.{each.name}" for each in node.names)}
-        if everywhere or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
-    return found
+def bare_kernel(text: str) -> str:
+    """A kernel's file without comments that only people read, blank lines and margins."""
+    lines = (line.strip() for line in text.splitlines())
+    kept = (line if DECLARES.match(line) else line.partition("//")[0].rstrip() for line in lines)
+    return "".join(f"{line}\n" for line in kept if line)
+
+
+# Archives
 
 
 def files(folder: str, prefix: str) -> dict[str, bytes]:
@@ -97,53 +146,25 @@ def write(path: str, found: dict[str, bytes], home: str) -> None:
         for name, text in found.items():
             if name.endswith(".py"):
                 archive.writestr(zipfile.ZipInfo(f"{name}c"), compiled(text, f"{home}/{name}"))
+            elif name.endswith(".wgsl"):
+                archive.writestr(zipfile.ZipInfo(name), bare_kernel(text.decode()))
             else:
                 archive.writestr(zipfile.ZipInfo(name), text)
 
 
-def in_page(name: str) -> bool:
-    plain = name.removeprefix("liveshape/").removesuffix(".py")
-    return not any(plain == each or plain.startswith(f"{each}/") for each in LEFT_OUT)
+def main() -> None:
+    package = files("/source/liveshape", "liveshape") | files("/source/web/python", "")
+    for name in ("jinja2", "markupsafe"):
+        package |= files(f"/packages/{name}", name)
+    with zipfile.ZipFile("/stdlib.zip") as given:
+        library = {entry.filename: given.read(entry) for entry in given.infolist() if not entry.is_dir()}
+    kept = reached(package, library)
+    ours = [name for name in package if name in kept or name.endswith(".wgsl")]
+    theirs = [name for name in library if name in kept]
+    write("/dist/liveshape.zip", {name: package[name] for name in ours}, "")
+    write("/dist/pyodide/python_stdlib.zip", {name: library[name] for name in theirs}, "/lib")
+    print(f"{len(theirs)} of {len(library)} files of Python's library, {len(ours)} of {len(package)} of the package")
 
 
-package = {name: text for name, text in files("/source/liveshape", "liveshape").items() if in_page(name)}
-package |= files("/source/web/python", "")
-for name in ("jinja2", "markupsafe"):
-    package |= {each: text for each, text in files(f"/packages/{name}", name).items() if each.endswith(".py")}
-write("/dist/liveshape.zip", package, "")
-
-with zipfile.ZipFile("/stdlib.zip") as given:
-    library = {entry.filename: given.read(entry) for entry in given.infolist() if not entry.is_dir()}
-
-
-def place(module: str) -> str | None:
-    path = module.replace(".", "/")
-    return next((each for each in (f"{path}.py", f"{path}/__init__.py") if each in library), None)
-
-
-wanted = {
-    module for name, text in package.items() if name.endswith(".py") for module in imported(text, name, everywhere=True)
-}
-ours = {name for name in library if name.partition("/")[0] in WHOLE}
-wanted |= {
-    module for name in ours if name.endswith(".py") for module in imported(library[name], name, everywhere=False)
-}
-direct = {*wanted, *BASE}
-kept = dict.fromkeys(ours)
-waiting = sorted(direct)
-while waiting:
-    module = waiting.pop()
-    parent = module.rpartition(".")[0]
-    name = place(module)
-    if name is None or name in kept:
-        continue
-    kept[name] = None
-    waiting += [parent] if parent else []
-    waiting += imported(library[name], name, everywhere=module in direct and not module.startswith("encodings"))
-others = {name for name in library if not name.endswith(".py")}
-write(
-    "/dist/pyodide/python_stdlib.zip",
-    {name: library[name] for name in library if name in kept or name in others},
-    "/lib",
-)
-print(f"{len(kept)} of {len(library)} files of Python's library, {len(package)} of the package")
+if __name__ == "__main__":
+    main()

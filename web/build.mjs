@@ -1,10 +1,10 @@
 // Makes dist/: the JavaScript, Pyodide with the part of Python's library that runs programs, and liveshape.zip, the
-// package compiled to bytecode with its kernels. Everything that a page needs, and nothing from elsewhere.
+// package compiled to bytecode with its kernels. Everything that a page needs, and nothing from elsewhere; sizes.mjs
+// weighs it.
 
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
-import zlib from "node:zlib";
 import { loadPyodide } from "pyodide";
 
 const here = import.meta.dirname;
@@ -23,11 +23,14 @@ for (const name of fs.readdirSync(path.join(here, "src"))) {
 fs.copyFileSync(path.join(root, "liveshape/device/page_gpu.js"), path.join(dist, "page_gpu.js"));
 const tokenizers = path.join(path.dirname(resolve("@huggingface/tokenizers")), "tokenizers.min.mjs");
 fs.copyFileSync(tokenizers, path.join(dist, "tokenizers.js"));
-for (const name of ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodide-lock.json"]) {
+for (const name of ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm"]) {
   fs.copyFileSync(path.join(pyodide, name), path.join(dist, "pyodide", name));
 }
+// Pyodide's own packages are not offered: its lock names none of them.
+const { info } = JSON.parse(fs.readFileSync(path.join(pyodide, "pyodide-lock.json"), "utf8"));
+fs.writeFileSync(path.join(dist, "pyodide", "pyodide-lock.json"), JSON.stringify({ info, packages: {} }));
 
-const python = await loadPyodide();
+const python = await loadPyodide({ env: { PYTHONNODEBUGRANGES: "1" } }); // lines of frames, no columns
 python.mountNodeFS("/source", root);
 python.mountNodeFS("/dist", dist);
 python.mountNodeFS("/packages", process.argv[2]); // with jinja2 and markupsafe
@@ -39,16 +42,4 @@ try {
   process.exit(1);
 }
 
-if (!process.argv.includes("--sizes")) process.exit();
-let total = 0;
-const rows = [];
-for (const name of fs.readdirSync(dist, { recursive: true })) {
-  const file = path.join(dist, name);
-  if (!fs.statSync(file).isFile() || name === "node.js" || name.endsWith(".d.ts")) continue;
-  const params = { [zlib.constants.BROTLI_PARAM_QUALITY]: 11, [zlib.constants.BROTLI_PARAM_LGWIN]: 24 };
-  const bytes = zlib.brotliCompressSync(fs.readFileSync(file), { params }).length;
-  total += bytes;
-  rows.push([name, bytes]);
-}
-for (const [name, bytes] of rows.sort((a, b) => b[1] - a[1])) console.log(String(bytes).padStart(9), name);
-console.log(String(total).padStart(9), "bytes with brotli in all");
+process.exit();

@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import groupby
+from pkgutil import get_data
 from typing import Any
 
 from liveshape.errors import PlanError
@@ -85,7 +85,8 @@ class File:
 @cache
 def read(name: str) -> File:
     """A file of `liveshape/kernels/wgsl`, which many kernels may include."""
-    return parse(name, resources.files("liveshape.kernels.wgsl").joinpath(f"{name}.wgsl").read_text("utf-8"))
+    text = get_data("liveshape.kernels.wgsl", f"{name}.wgsl")  # by its importer: in a page it is an archive's
+    return parse(name, (text or b"").decode())
 
 
 def parse(name: str, text: str) -> File:

@@ -35,13 +35,13 @@ export class Runtime {
   constructor(python, gpu, archive) {
     this.#python = python;
     this.gpu = gpu;
-    python.unpackArchive(archive, "zip", { extractDir: "/liveshape" });
+    python.FS.writeFile("/liveshape.zip", new Uint8Array(archive), { canOwn: true }); // imported from as it is
     const uploaded = (parts, tree) => {
       const constant = constantOf(JSON.parse(tree), this.#sources);
       upload((id, offset, bytes) => gpu.write(id, offset, bytes), JSON.parse(parts), constant);
     };
     python.registerJsModule("liveshape_js", { gpu, makeTokenizer, upload: uploaded });
-    python.runPython(`import sys; sys.path.insert(0, "/liveshape")`);
+    python.runPython(`import sys; sys.path.insert(0, "/liveshape.zip")`);
   }
 
   // Imports the package, which may ask the device: so by a call that can wait.
