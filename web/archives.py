@@ -27,6 +27,7 @@ LEFT_OUT = (
 STARTS = (
     *("liveshape_page", "liveshape.model", "liveshape.kernels.wgsl", "numpy.typing", "tokenizers", "jinja2"),
     *("encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "encodings.cp437"),
+    *("encodings.unicode_escape", "encodings.utf_8_sig"),
     *("traceback", "concurrent.futures.thread"),
     *("_pyodide", "_pyodide._core_docs", "_pyodide.docstring", "_pyodide.jsbind", "_pyodide._future_helper"),
     *("pyodide", "pyodide._package_loader", "pyodide.code", "pyodide.ffi", "pyodide.webloop"),
@@ -55,18 +56,21 @@ def imported(text: bytes, name: str, *, everywhere: bool) -> set[str]:
 
 
 def statements(tree: ast.AST, *, everywhere: bool) -> Iterator[ast.AST]:
-    """The nodes that are run here: neither of type checkers, nor of Windows, nor in place of what a page has."""
+    """The nodes that may be run here: neither of type checkers, nor of Windows, nor in place of what Python has."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         yield node
         if isinstance(node, ast.If) and SKIPPED.search(ast.unparse(node.test)):
             waiting += node.orelse
-        elif isinstance(node, ast.Try) and "ImportError" in " ".join(
-            ast.unparse(each.type) for each in node.handlers if each.type
+        elif (
+            isinstance(node, ast.Try)
+            and not everywhere
+            and "ImportError" in " ".join(ast.unparse(each.type) for each in node.handlers if each.type)
         ):
+            # Of Python's library such modules are compiled and there, or they are dispensable.
             replaced = any(isinstance(each, (ast.Import, ast.ImportFrom)) for row in node.handlers for each in row.body)
-            waiting += [*(node.body if replaced or everywhere else ()), *node.orelse, *node.finalbody]
+            waiting += [*(node.body if replaced else ()), *node.orelse, *node.finalbody]
         elif everywhere or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
 

@@ -103,3 +103,22 @@ def test_tokens_are_those_of_python() -> None:
     assert found["sampled"] == sampled
     assert (found["aborted"], found["seen"]) == ("AbortError", 3)
     assert found["memory"] == 0
+
+
+# Filters, loop controls and a date, which take much of jinja2 and of Python's library.
+TEMPLATE = """{%- for message in messages %}{% if loop.index > 3 %}{% break %}{% endif %}
+{{- message.role | title }}: {{ message.content | trim }} {{ {"a": [1, 2]} | tojson }}
+{%- endfor %} {{ strftime_now("%Y") | length }}"""
+
+
+def test_a_chat_template(tmp_path: Path) -> None:
+    for path in shipped_model().iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    messages = [{"role": "user", "content": " Tell of <a cat> & a dog. "}]
+    found, about = in_node("chat", str(tmp_path), json.dumps(messages))
+    tokenizer = Tokenizer.load(tmp_path)
+    with LanguageModel.load(tmp_path) as model:
+        assert found["text"] == generate(model, tokenizer, messages, max_tokens=12, temperature=0)
+    assert found["chat"]
+    assert 0 < about["bootMs"]["python"] < about["bootMs"]["ready"]

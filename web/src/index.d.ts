@@ -36,6 +36,8 @@ export interface DeviceInfo {
   name: string;
   software: boolean;
   half: boolean;
+  /** Milliseconds from the start of the worker until each part was there; `ready` is the whole. */
+  bootMs: { archive: number; gpu: number; python: number; ready: number };
 }
 
 /** Opens the GPU and starts Python, if that was not done yet. */

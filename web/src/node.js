@@ -18,9 +18,7 @@ async function runtime() {
     instance = create(process.env.LIVESHAPE_DAWN_FLAGS?.split(",") ?? []);
     const archive = new Uint8Array(fs.readFileSync(path.join(here, "liveshape.zip")));
     const options = { indexURL: path.join(here, "pyodide/") };
-    const made = await Runtime.boot({ loadPyodide, options, archive, gpu: instance });
-    made.device = await made.start();
-    return made;
+    return Runtime.boot({ loadPyodide, options, archive, gpu: instance });
   })();
   return booted;
 }

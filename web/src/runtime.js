@@ -26,10 +26,18 @@ export class Runtime {
   #folders = 0;
   #sources = new Map(); // by their paths in Python
 
-  // `archive` are the bytes of liveshape.zip; `gpu` is navigator.gpu or what stands for it.
-  static async boot({ loadPyodide, options, archive, gpu }) {
-    const [python, opened] = await Promise.all([loadPyodide(options), PageGpu.open(gpu)]);
-    return new Runtime(python, opened, archive);
+  // `archive` are the bytes of liveshape.zip, or their promise; `gpu` is navigator.gpu or what stands for it, and `began`
+  // is when all this began.
+  static async boot({ loadPyodide, options, archive, gpu, began = performance.now() }) {
+    const bootMs = {};
+    const timed = async (name, made) => {
+      const found = await made;
+      bootMs[name] = Math.round(performance.now() - began);
+      return found;
+    };
+    const parts = [timed("python", loadPyodide(options)), timed("gpu", PageGpu.open(gpu)), timed("archive", archive)];
+    const runtime = new Runtime(...(await Promise.all(parts)));
+    return Object.assign(runtime, { device: { ...(await timed("ready", runtime.#start())), bootMs } });
   }
 
   constructor(python, gpu, archive) {
@@ -45,7 +53,7 @@ export class Runtime {
   }
 
   // Imports the package, which may ask the device: so by a call that can wait.
-  async start() {
+  async #start() {
     try {
       await this.#python.runPythonAsync("import liveshape_page");
     } catch (error) {

@@ -11,8 +11,8 @@ const calls = {
     const base = new URL("./", import.meta.url).href;
     const archive = fetch(`${base}liveshape.zip`).then((answer) => answer.arrayBuffer());
     const options = { indexURL: `${base}pyodide/` };
-    runtime = await Runtime.boot({ loadPyodide, options, archive: await archive, gpu: navigator.gpu });
-    return runtime.start();
+    runtime = await Runtime.boot({ loadPyodide, options, archive, gpu: navigator.gpu, began: 0 });
+    return runtime.device;
   },
   // Sources are Files, bytes or URLs by name.
   async folder(files) {

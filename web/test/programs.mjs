@@ -68,6 +68,14 @@ const tasks = {
     await model.close();
     say({ memory: await liveshape.memory() });
   },
+
+  // A conversation by the chat template of a folder.
+  async chat(folder, messages) {
+    const model = await liveshape.loadLanguageModel(folder);
+    say({ chat: model.chat, text: await model.generate(JSON.parse(messages), { maxTokens: 12, temperature: 0 }) });
+    const { bootMs } = await liveshape.device();
+    say({ bootMs });
+  },
 };
 
 await tasks[task](...given).catch((error) => say({ failed: error.message, stack: String(error.stack).slice(-1500) }));

@@ -50,7 +50,7 @@ def changed_frequencies(parameters: ContextParameters | None, own: int, context:
 
     Example: `changed_frequencies(parameters_of(constants), 4096, 131072) == b""` but for longrope and dynamic scaling.
     """
-    if parameters is None:
+    if parameters is None or own == context:
         return b""
     with _as_format_error():
         before, now = (inverse_frequencies(parameters.rotation, length).tobytes() for length in (own, context))
