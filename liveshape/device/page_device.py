@@ -1,6 +1,6 @@
 """The device of a web page: Python plans in Pyodide, and a JavaScript object, `page_gpu.js`, makes the WebGPU calls.
 
-A step is one call with one flat array. Where the browser can suspend WebAssembly (JSPI), Python waits for the device as
+A step is one call with numbers alone. Where the browser can suspend WebAssembly (JSPI), Python waits for the device as
 elsewhere; where it cannot, the async forms work alone.
 """
 
@@ -11,9 +11,11 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from liveshape.device.buffers import Allocation, Register, allocate, bindings, copied_ranges, only_part, ranges
+from liveshape.device.page_steps import PageHandle, Steps
 from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Offer, Watched
 from liveshape.device.required import granted_limits
@@ -28,7 +30,6 @@ from liveshape.plan.params import Slot
 
 Upload = Callable[[str, str], Any]
 
-_NO_PARAMS = 0xFFFFFFFF
 _STEPS_AHEAD = 4  # of a GPU, as of other libraries
 _LIMITS = {
     "max-compute-workgroups-per-dimension": "maxComputeWorkgroupsPerDimension",
@@ -64,18 +65,6 @@ class PageBound:
         self.bind_group = None
 
 
-class PageHandle:
-    """An object of the page by its number, dropped there when it is collected here."""
-
-    __slots__ = ("_drop", "_kind", "id")
-
-    def __init__(self, drop: Callable[[str, int], Any], kind: str, id: int) -> None:
-        self._drop, self._kind, self.id = drop, kind, id
-
-    def __del__(self) -> None:
-        self._drop(self._kind, self.id)
-
-
 class PageDevice:
     """An open device of a page.
 
@@ -102,7 +91,9 @@ class PageDevice:
             library="page",
         )
         self._counters, self._memories = Counters(), Register()
-        self._pipelines = Pipelines(self._compile)
+        self._pipelines, self._steps = Pipelines(self._compile), Steps(gpu)
+        # Bound once: a method of a JavaScript object is made anew whenever it is asked for.
+        self._submit, self._write, self._read = gpu.submit, gpu.write, gpu.read
         self.steps_ahead = 1 if software else _STEPS_AHEAD
         self.limits = limits or granted_limits(granted, software, 0)
         if limits is None and "subgroups" in granted.features and can_wait():
@@ -123,6 +114,8 @@ class PageDevice:
         return bool(self._gpu.lost)
 
     def _check(self) -> None:
+        if not self._gpu.attention:
+            return
         if reason := self._gpu.lost:
             raise DeviceError(
                 f"the device was lost: {self.name} stopped, or was taken away ({reason}); load the model again"
@@ -175,6 +168,7 @@ class PageDevice:
 
     def free(self, buffers: Iterable[Buffer]) -> None:
         """Destroy buffers at once; submits in flight still complete."""
+        self._steps.clear()
         for memory in [memory for buffer in buffers for memory, _ in buffer.parts]:
             if not memory.freed:
                 memory.freed = True
@@ -188,7 +182,7 @@ class PageDevice:
         view = memoryview(data).cast("B")
         for memory, begin, size in ranges(buffer, offset, len(view)):
             piece, view = view[:size], view[size:]
-            self._gpu.write(memory.handle, begin, piece)
+            self._write(memory.handle, begin, piece)
 
     def upload(self, buffer: Buffer, constant: Constant) -> bool:
         """Upload a constant from its file by JavaScript, where the page has given a function for that."""
@@ -246,30 +240,22 @@ class PageDevice:
         stateless: bool = False,
     ) -> None:
         """Submit one step: input copies, the commands in one compute pass, copies to staging."""
-        self._check()
-        if self._gpu.compiling:
+        if self._gpu.attention:
+            self._check()
             self._wait(self._gpu.ready())
             self._check()
-        rows = array("I")
-        for command in commands:
-            bound, slot = command.bound, command.slot
-            if bound.bind_group is None:
-                raise DeviceError(f"{command.label}: its memory was freed: load the program again")
-            rows.extend((bound.bind_group, slot.offset if bound.has_params else _NO_PARAMS, *slot.grid))
-        before = _flat(
-            piece for buffer, nbytes, to in input_copies for piece in copied_ranges(buffer, 0, to, 0, nbytes)
-        )
-        after = _flat(
-            piece for buffer, start, nbytes, to, at in copies for piece in copied_ranges(buffer, start, to, at, nbytes)
-        )
-        self._gpu.submit(rows, before, after, what)
+        step, moved = self._steps.moved(commands) if commands else (0, [])
+        before = [copied_ranges(buffer, 0, to, 0, nbytes) for buffer, nbytes, to in input_copies]
+        after = [copied_ranges(buffer, start, to, at, nbytes) for buffer, start, nbytes, to, at in copies]
+        first, then = _numbers(before), _numbers(after)
+        self._submit(what, step, len(moved), len(first), *moved, *first, *then)
         self._counters.submits += 1
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:
         """Read back the first bytes of a staging buffer."""
         memory = only_part(staging)
         memory.check()
-        found = self._wait(self._gpu.read(memory.handle, nbytes))
+        found = self._wait(self._read(memory.handle, nbytes))
         self._check()
         return bytearray(found.to_bytes())
 
@@ -277,7 +263,7 @@ class PageDevice:
         """Async `read`."""
         memory = only_part(staging)
         memory.check()
-        found = await self._gpu.read(memory.handle, nbytes)
+        found = await self._read(memory.handle, nbytes)
         self._check()
         return bytearray(found.to_bytes())
 
@@ -288,7 +274,7 @@ class PageDevice:
                 "has it: Chromium 137, Firefox 153, Safari 27"
             )
         try:
-            return importlib.import_module("pyodide.ffi").run_sync(promise)
+            return _ffi().run_sync(promise)
         except Exception as error:
             self._check()
             raise DeviceError(f"{self.name}: {error}") from error
@@ -301,16 +287,23 @@ class PageDevice:
         yield Watched()
 
 
-def _flat(pieces: Iterable[tuple[Allocation, int, Allocation, int, int]]) -> array[float]:
-    numbers = array("d")
-    for source, begin, target, at, size in pieces:
-        numbers.extend((source.handle, begin, target.handle, at, size))
+def _numbers(copies: Iterable[Iterable[tuple[Allocation, int, Allocation, int, int]]]) -> list[int]:
+    """Copies as the page takes them."""
+    numbers: list[int] = []
+    for pieces in copies:
+        for source, begin, target, at, size in pieces:
+            numbers += (source.handle, begin, target.handle, at, size)
     return numbers
+
+
+@cache
+def _ffi() -> Any:
+    return importlib.import_module("pyodide.ffi")
 
 
 def can_wait() -> bool:
     """Whether Python can wait for a promise here (JSPI)."""
-    return bool(importlib.import_module("pyodide.ffi").can_run_sync())
+    return bool(_ffi().can_run_sync())
 
 
 def described(constant: ConstantSource) -> list[Any] | None:

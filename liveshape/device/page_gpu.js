@@ -1,8 +1,9 @@
 // The GPU of a page, or of Node through Dawn, as liveshape/device/page_device.py calls it: handles are integers, a step
-// is one flat array, and what the host waits for is a promise. Nothing here knows of graphs or operators.
+// is one flat array that is kept, and what the host waits for is a promise. Nothing here knows of graphs or operators.
 
 const NO_PARAMS = 0xffffffff;
 const ROW = 5; // of a dispatch: its bind group, the offset of its params, and the grid
+const MOVED = 4; // of a row whose grid moved: its place, and the grid
 const COPY = 5; // source, offset, target, offset, bytes
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|software|basic render/i;
 const LIMITS = [
@@ -22,6 +23,7 @@ export class PageGpu {
   #buffers = new Map();
   #pipelines = new Map();
   #groups = new Map();
+  #steps = new Map();
   #next = 1;
   #compiling = new Set(); // promises of pipelines
 
@@ -164,23 +166,38 @@ export class PageGpu {
   }
 
   drop(kind, id) {
-    (kind === "group" ? this.#groups : this.#pipelines).delete(id);
+    ({ group: this.#groups, pipeline: this.#pipelines, step: this.#steps })[kind].delete(id);
   }
 
   // Work
 
-  // Copies, dispatches in one pass, copies: `rows` and the copies are buffers of Python.
-  submit(rows, before, after, label) {
-    const encoder = this.#device.createCommandEncoder({ label });
-    this.#copies(encoder, before);
+  // Whether there is something to wait for or to tell: one question in place of three at every call.
+  get attention() {
+    return Boolean(this.#compiling.size || this.lost || this.error);
+  }
+
+  // The dispatches of a step, kept until they are dropped: `rows` is a buffer of Python.
+  step(rows) {
     const view = rows.getBuffer("u32");
-    const data = view.data;
-    if (data.length) {
+    const data = view.data.slice();
+    view.release();
+    const groups = [];
+    for (let at = 0; at < data.length; at += ROW) groups.push(this.#groups.get(data[at]));
+    return this.#keep(this.#steps, { data, groups });
+  }
+
+  // Copies, the dispatches of a step in one pass, copies. The numbers are the grids that moved, by row, and the copies.
+  submit(label, id, moved, before, ...numbers) {
+    const { data, groups } = this.#steps.get(id) ?? { groups: [] };
+    for (let at = 0; at < moved; at += MOVED) data.set(numbers.slice(at + 1, at + MOVED), numbers[at] * ROW + 2);
+    const encoder = this.#device.createCommandEncoder({ label });
+    this.#copies(encoder, numbers, moved, moved + before);
+    if (groups.length) {
       const pass = encoder.beginComputePass();
       const offsets = new Uint32Array(1);
       let current = null;
-      for (let at = 0; at < data.length; at += ROW) {
-        const { kernel, group } = this.#groups.get(data[at]);
+      for (let row = 0, at = 0; row < groups.length; row++, at += ROW) {
+        const { kernel, group } = groups[row];
         if (kernel !== current) pass.setPipeline((current = kernel).pipeline);
         if (data[at + 1] === NO_PARAMS) pass.setBindGroup(0, group);
         else {
@@ -191,18 +208,15 @@ export class PageGpu {
       }
       pass.end();
     }
-    view.release();
-    this.#copies(encoder, after);
+    this.#copies(encoder, numbers, moved + before, numbers.length);
     this.#queue.submit([encoder.finish()]);
   }
 
-  #copies(encoder, copies) {
-    const view = copies.getBuffer("f64");
-    for (let at = 0; at < view.data.length; at += COPY) {
-      const [source, start, target, place, bytes] = view.data.subarray(at, at + COPY);
-      encoder.copyBufferToBuffer(this.#buffers.get(source), start, this.#buffers.get(target), place, bytes);
+  #copies(encoder, numbers, start, end) {
+    for (let at = start; at < end; at += COPY) {
+      const [source, begin, target, place, bytes] = numbers.slice(at, at + COPY);
+      encoder.copyBufferToBuffer(this.#buffers.get(source), begin, this.#buffers.get(target), place, bytes);
     }
-    view.release();
   }
 
   // The first bytes of a staging buffer, after all submits so far.
