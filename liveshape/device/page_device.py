@@ -195,8 +195,9 @@ class PageDevice:
         return True
 
     def flush(self) -> None:
-        """Wait until all writes and submits so far are done, where Python can wait."""
+        """Wait until all kernels are compiled, and all writes and submits so far done, where Python can wait."""
         if can_wait():
+            self._wait(self._gpu.ready())
             self._wait(self._gpu.idle())
         self._check()
 

@@ -36,9 +36,13 @@ def _progress(tell: Callable[[int, int], Any] | None) -> Callable[[int, int], No
     return lambda done, total: tell(done, total)
 
 
+def _device() -> Any:
+    return _offers[0].open(None)
+
+
 def about_device() -> str:
     """The adapter and what it allows."""
-    device = _offers[0].open(None)
+    device = _device()
     return json.dumps({"name": device.name, "software": device.adapter.software, "half": device.limits.half})
 
 
@@ -48,6 +52,7 @@ def about_device() -> str:
 def load_program(path: str, method: str, tell: Any) -> str:
     """Load a method of a `.pte`; returns its number, and its inputs and outputs."""
     model = load(path, method=method, progress=_progress(tell))
+    _device().flush()  # kernels are compiled at load, in parallel, and no call waits for one
     return json.dumps({"id": _kept(model), "inputs": _infos(model.inputs), "outputs": _infos(model.outputs)})
 
 
@@ -94,6 +99,7 @@ def load_language_model(folder: str, options: str, tell: Any) -> str:
 
     tokenizer = Tokenizer.load(folder)
     model = LanguageModel.load(folder, progress=_progress(tell), **json.loads(options))
+    _device().flush()
     facts = {
         "maxContext": model.max_context,
         "vocabSize": model.vocab_size,
@@ -150,4 +156,4 @@ def close(number: int) -> None:
 
 def memory() -> int:
     """Bytes of the device's memory in use."""
-    return int(_offers[0].open(None).counters.live_bytes)
+    return int(_device().counters.live_bytes)
