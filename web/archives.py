@@ -13,8 +13,8 @@ import zipfile
 # What runs only outside of a page: commands, servers, the checker, engines with threads, exporters.
 LEFT_OUT = (
     *("cli", "__main__", "runtime", "tools", "serve", "check", "demo", "llm/batch", "llm/serving", "llm/embedding"),
-    *("export/module", "export/file", "export/sources", "export/weights", "export/conversions", "export/folder"),
-    *("export/runnable", "run/torch_host"),
+    *("export/module", "export/conversions", "export/runnable", "run/torch_host"),
+    *(f"export/sources/{name}" for name in ("opening", "hub", "llama2c", "lora")),
     *(f"device/{name}" for name in ("wgpu_native", "wgpu_callbacks", "wgpu_types", "dawn", "dawn_futures", "webgpu")),
     *(f"device/{name}" for name in ("software_driver", "watching", "submitting", "readback", "passes")),
 )
@@ -108,8 +108,9 @@ def in_page(name: str) -> bool:
 
 package = {name: text for name, text in files("/source/liveshape", "liveshape").items() if in_page(name)}
 package |= files("/source/web/python", "")
-for name in ("jinja2", "markupsafe"):
+for name in ("jinja2", "markupsafe", "flatbuffers"):
     package |= {each: text for each, text in files(f"/packages/{name}", name).items() if each.endswith(".py")}
+del package["flatbuffers/flexbuffers.py"]  # another format
 write("/dist/liveshape.zip", package, "")
 
 with zipfile.ZipFile("/stdlib.zip") as given:

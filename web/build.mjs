@@ -30,7 +30,7 @@ for (const name of ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodi
 const python = await loadPyodide();
 python.mountNodeFS("/source", root);
 python.mountNodeFS("/dist", dist);
-python.mountNodeFS("/packages", process.argv[2]); // with jinja2 and markupsafe
+python.mountNodeFS("/packages", process.argv[2]); // with jinja2, markupsafe and flatbuffers
 python.FS.writeFile("/stdlib.zip", fs.readFileSync(path.join(pyodide, "python_stdlib.zip")));
 try {
   python.runPython(fs.readFileSync(path.join(here, "archives.py"), "utf8"));

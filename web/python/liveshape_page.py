@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from liveshape_js import gpu, upload
+from liveshape_sources import converted
 from pyodide.ffi import to_js
 
 from liveshape import load
@@ -88,12 +89,14 @@ def _row(output: Any) -> list[Any]:
 
 
 def load_language_model(folder: str, options: str, tell: Any) -> str:
-    """Load a model and its tokenizer from a folder."""
+    """Load a model and its tokenizer from a folder: a program, a GGUF file, or safetensors with their config."""
     from liveshape.llm import LanguageModel
     from liveshape.llm.text.tokenizer import Tokenizer
 
+    chosen = json.loads(options)
+    converted(folder, chosen.pop("quant", None))
     tokenizer = Tokenizer.load(folder)
-    model = LanguageModel.load(folder, progress=_progress(tell), **json.loads(options))
+    model = LanguageModel.load(folder, progress=_progress(tell), **chosen)
     facts = {
         "maxContext": model.max_context,
         "vocabSize": model.vocab_size,

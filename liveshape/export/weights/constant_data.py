@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -103,5 +104,5 @@ def row_slices(shape: Sequence[int]) -> list[slice]:
     >>> row_slices((3000, 1024))
     [slice(0, 1024, None), slice(1024, 2048, None), slice(2048, 3000, None)]
     """
-    step = max(1, _PIECE // int(np.prod(shape[1:], dtype=np.int64)))
+    step = max(1, _PIECE // prod(shape[1:]))
     return [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
