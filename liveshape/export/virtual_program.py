@@ -1,6 +1,6 @@
 """A `.pte` that is never written: its head, and how each constant is made of the source's own bytes.
 
-A page reads such a file through web/src/virtual_program.js: nobody converts first, and weights do not pass through Python.
+A page reads it through web/src/virtual_program.js: nobody converts first, and weights do not pass through Python.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def virtual_program(checkpoint: Checkpoint, settings: Settings) -> VirtualProgra
             if isinstance(content, MatrixPart):
                 kept = storage.keeps(content.tensor, content.layout)
                 part |= {"kind": content.part, "shape": constant.shape, "layout": asdict(content.layout), "kept": kept}
+                part["uses"] = program.delegate.uses[constant.key]
         parts.append(part)
     description = {"size": layout.size, "tensors": tensors, "parts": parts}
     return VirtualProgram(b"".join(stored), json.dumps(description))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from liveshape.export.sources.ggml_blocks import FORMATS
+from liveshape.export.sources.gguf_model import open_gguf
 from liveshape.export.sources.huggingface_config import from_hugging_face
 from tests.export.gguf_files import WRITERS, stored, write_gguf
-from tests.export.tiny import LLAMA, Arrays, random_weights, write_folder
+from tests.export.tiny import LLAMA, random_weights, write_folder
 
 WIDE: dict[str, Any] = {
     **LLAMA,
@@ -117,29 +117,11 @@ def byte_level(flavour: str = "smollm") -> dict[str, Any]:
     }
 
 
-def write_model_folder(folder: Path, settings: dict[str, Any], dtype: str = "BF16", fused: bool = False) -> None:
-    """A Hugging Face folder of random weights, with the tokenizer of the GGUF files; `fused` as Phi 3 has it."""
-    from liveshape.export.sources.gguf_model import open_gguf
-
-    weights = random_weights(from_hugging_face(settings))
-    write_folder(folder, settings, with_fused(weights) if fused else weights, dtype)
+def write_model_folder(folder: Path, settings: dict[str, Any], dtype: str = "BF16") -> None:
+    """A Hugging Face folder of random weights, with the tokenizer of the GGUF files."""
+    write_folder(folder, settings, random_weights(from_hugging_face(settings)), dtype)
     write_model_gguf(folder / "words.gguf", "F16")
     words = open_gguf(folder / "words.gguf").files
     (folder / "words.gguf").unlink()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes(words[name])
-
-
-def with_fused(weights: Arrays) -> Arrays:
-    """Weights with query, key and value in one tensor, and gate and up in one."""
-    made = dict(weights)
-    for name in list(weights):
-        if name.endswith("q_proj.weight"):
-            names = [name.replace("q_proj", f"{part}_proj") for part in "qkv"]
-            made[name.replace("q_proj", "qkv_proj")] = np.concatenate([made.pop(each) for each in names])
-        elif name.endswith("gate_proj.weight"):
-            names = [name, name.replace("gate_proj", "up_proj")]
-            made[name.replace("gate_proj", "gate_up_proj")] = np.concatenate([made.pop(each) for each in names])
-    return made
-
-

@@ -1,4 +1,4 @@
-"""GGUF files and Hugging Face folders in a page: read here without their weights, which JavaScript makes of the source."""
+"""GGUF files and Hugging Face folders in a page: read here without their weights, which JavaScript reads."""
 
 from __future__ import annotations
 

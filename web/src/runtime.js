@@ -99,7 +99,11 @@ export class Runtime {
   }
 
   async loadLanguageModel(folder, { onProgress, ...options } = {}) {
-    return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
+    try {
+      return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
+    } finally {
+      this.#sources.get(`${folder}/model.pte`)?.release?.();
+    }
   }
 
   async begin(id, prompt, options) {

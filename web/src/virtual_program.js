@@ -9,11 +9,12 @@ const PADDING = 0x88; // two codes of 4 bits that are 0
 
 export class VirtualProgram {
   #parts;
+  #matrices = new Map();
 
   // `stored` are bytes of the file; sources are those of the model's files by their paths.
   constructor(stored, { size, tensors, parts }, sources) {
     this.size = size;
-    const matrices = new Map();
+    const matrices = this.#matrices;
     const tensorOf = (name) => new Tensor(name, tensors[name], sources.get(tensors[name].path));
     this.#parts = parts.map((part) => ({ ...part, read: reader(part) }));
 
@@ -24,6 +25,11 @@ export class VirtualProgram {
       if (!matrices.has(part.tensor)) matrices.set(part.tensor, new Matrix(tensorOf(part.tensor), part));
       return matrices.get(part.tensor).reader(part);
     }
+  }
+
+  // Forgets what it keeps for parts that were not read yet: the program is loaded, or will not be.
+  release() {
+    for (const matrix of this.#matrices.values()) matrix.release();
   }
 
   read(start, bytes) {
@@ -131,10 +137,11 @@ class Tensor {
 }
 
 // A group-quantized matrix. Codes are made by rows when they are read; what belongs to groups of them is kept from then
-// on until it was read as well, so that no byte of the source is read twice.
+// on until it was read as often as the program uses it, so that no byte of the source is read twice.
 class Matrix {
-  #waiting = new Set(); // parts of groups that were not read to their end
+  #waiting = new Map(); // parts of groups, and how often they will be read
   #kept = null; // { scales, minima, sums, known } of all rows
+  #summed = false; // whether the program has sums of it
 
   constructor(tensor, { layout, kept }) {
     Object.assign(this, { tensor, layout, kept, groups: tensor.width / layout.group });
@@ -142,14 +149,23 @@ class Matrix {
 
   reader(part) {
     if (part.kind === "codes") return (at, bytes) => this.#codes(part, at, bytes);
-    this.#waiting.add(part);
+    this.#summed ||= part.kind === "sums";
+    this.#waiting.set(part, part.uses);
     return (at, bytes) => {
-      this.#waiting.add(part);
+      const left = this.#waiting.get(part) ?? 1;
+      this.#waiting.set(part, left);
       const made = words(at, bytes, (first, last) => this.#ofGroups(part, first, last));
-      if (at + bytes === part.bytes) this.#waiting.delete(part);
-      if (!this.#waiting.size) this.#kept = null;
+      const ended = at + bytes === part.bytes;
+      if (ended && left === 1) this.#waiting.delete(part);
+      else this.#waiting.set(part, left - ended);
+      if (!this.#waiting.size) this.release();
       return made;
     };
+  }
+
+  release() {
+    this.#waiting.clear();
+    this.#kept = null;
   }
 
   // Quantized rows, in pieces; each is told to `take` with its first row and its number of rows.
@@ -175,7 +191,7 @@ class Matrix {
       known: new Uint8Array(rows),
       scales: new Float32Array(rows * groups),
       minima: minima && new Float32Array(rows * groups),
-      sums: [...this.#waiting].some(({ kind }) => kind === "sums") ? new Int32Array(rows * groups) : null,
+      sums: this.#summed ? new Int32Array(rows * groups) : null,
     };
     const kept = this.#kept;
     kept.known.fill(1, row, until);

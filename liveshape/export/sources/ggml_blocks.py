@@ -200,9 +200,7 @@ FORMATS: Mapping[int, BlockFormat] = {
         Layout(8, 32, minima=True),
         _q5_k,
     ),
-    14: BlockFormat(
-        "Q6_K", 256, (("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D), Layout(8, 16), _q6_k
-    ),
+    14: BlockFormat("Q6_K", 256, (("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D), Layout(8, 16), _q6_k),
     15: BlockFormat("Q8_K", 256, (("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)), Layout(8, 256), _q8),
     30: BlockFormat("BF16", 1, (("x", "<u2"),), None, lambda blocks: as_float32(blocks["x"], brain=True)),
     39: BlockFormat("MXFP4", 32, (("e", "u1"), ("qs", "u1", 16)), Layout(8, 32), _mxfp4),
