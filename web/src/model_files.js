@@ -22,10 +22,15 @@ async function listed(folder) {
   const found = await Promise.all(names.map((name) => text(new URL(name, base))));
   const files = Object.fromEntries(names.map((name, place) => [name, found[place].bytes]).filter(([, bytes]) => bytes));
   if (!files[TOKENIZER]) throw new Error(`${found[0].answer.url}: ${found[0].answer.status}; the model needs it`);
-  const program = new URL("model.pte", base);
-  const weights = files["config.json"] && !(await fetch(program, { method: "HEAD" })).ok ? await shards(base, files) : null;
-  for (const name of weights ?? ["model.pte"]) files[name] = new URL(name, base).href;
+  const isProgram = !files["config.json"] || (await exists(new URL("model.pte", base)));
+  for (const name of isProgram ? ["model.pte"] : await shards(base, files)) files[name] = new URL(name, base).href;
   return files;
+}
+
+async function exists(url) {
+  const answer = await fetch(url, { headers: { Range: "bytes=0-0" } });
+  await answer.body?.cancel();
+  return answer.ok;
 }
 
 // The safetensors of a folder: those of its index, or the only one.
