@@ -18,6 +18,7 @@ from liveshape.export.folder import MODEL, Settings, checkpoint_program, export_
 from liveshape.export.model.config import Quantization
 from liveshape.export.sources.gguf_model import open_gguf
 from liveshape.export.sources.opening import open_checkpoint
+from liveshape.graph.constants import Interleaved, Paired, all_bytes
 from liveshape.llm import LanguageModel, Sampling, generate
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.export.family_models import MODELS, folder_of
@@ -175,6 +176,32 @@ def test_weights_that_are_no_numbers_are_refused(home: Path) -> None:
     (line,) = in_pyodide(f"{home / 'nan'}={home / 'refused'}")
     assert line["error"].startswith("model.layers.1.mlp.up_proj.weight: rows 0 to ")
     assert line["error"].endswith("have weights that are no finite numbers")
+
+
+def test_matrices_behind_each_other_are_read_once(tmp_path: Path) -> None:
+    """Fused matrices of more than one piece of an upload (8 MiB), some interleaved by halves."""
+    sizes = [9 << 20, 3 << 20, 7 << 20]
+    data = np.random.default_rng(3).integers(0, 256, sum(sizes), np.uint8)
+    (tmp_path / "data").write_bytes(data.tobytes())
+    script = """
+        import fs from "node:fs";
+        import { constantOf, upload } from "%s/dist/constants.js";
+        const [data, sizes] = [new Uint8Array(fs.readFileSync("data")), %s];
+        let [read, start] = [0, 0];
+        const source = { size: data.length, read: (at, bytes) => ((read += bytes), data.subarray(at, at + bytes)) };
+        const ranges = sizes.map((size) => ["range", "data", (start += size) - size, size]);
+        const tree = ["interleaved", [["paired", ranges[0], 4096, 64], ...ranges.slice(1)], sizes];
+        const made = new Uint8Array(data.length);
+        upload((id, at, bytes) => made.set(bytes, at), [1, data.length], constantOf(tree, new Map([["data", source]])));
+        fs.writeFileSync("made", made);
+        console.log(read);
+    """
+    command = [str(NODE), "--input-type=module", "-e", script % (WEB, sizes)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=300)
+    assert int(run.stdout) == data.size
+    first, *others = (memoryview(each) for each in np.split(data, np.cumsum(sizes)[:2]))
+    wanted = Interleaved((Paired(first, 4096, 64), *others), tuple(sizes))
+    assert (tmp_path / "made").read_bytes() == bytes(all_bytes(wanted))
 
 
 def test_tokens_are_those_of_python(read: Mapping[str, Read]) -> None:

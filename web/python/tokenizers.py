@@ -141,9 +141,6 @@ def _bpe(
     byte_fallback: bool = False,
     ignore_merges: bool = False,
 ) -> dict[str, Any]:
-    for merge in merges:
-        if not {*merge, "".join(merge)} <= vocab.keys():
-            raise ValueError(f"the merge {merge} has a piece that is not in the vocabulary")
     return _part(
         "BPE",
         dropout=None,

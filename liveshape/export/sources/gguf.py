@@ -37,6 +37,7 @@ _NUMBERS: Mapping[int, str] = {
     12: "<d",
 }
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")  # of a string
 _MAX_DIMS = 4
 _WINDOW = 1 << 20  # bytes of the header that are read at once where a file is not mapped
 
@@ -138,6 +139,21 @@ class GgufFile:
         self._check_count(length, 1, "bytes of a string")
         return bytes(self._taken(length)).decode("utf-8", "replace")
 
+    def _strings(self, count: int) -> list[str]:
+        """An array of strings, in a loop of its own: a vocabulary has hundreds of thousands, with its merges."""
+        found: list[str] = []
+        while len(found) < count:
+            found.append(self._string())  # the first of a window
+            window, at, end = self._window, self._at - self._first, len(self._window)
+            while len(found) < count and at + _LENGTH.size <= end:
+                stop = at + _LENGTH.size + _LENGTH.unpack_from(window, at)[0]
+                if stop > end:
+                    break
+                found.append(str(window[at + _LENGTH.size : stop], "utf-8", "replace"))
+                at = stop
+            self._at = self._first + at
+        return found
+
     def _value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
             return self._string()
@@ -151,6 +167,8 @@ class GgufFile:
             self._check_count(length, layout.itemsize, "numbers of an array")
             return np.frombuffer(self._taken(length * layout.itemsize), layout, length).tolist()
         self._check_count(length, 8, "elements of an array")
+        if inner == _STRING:
+            return self._strings(length)
         return [self._value(inner, depth + 1) for _ in range(length)]
 
     def _tensor(self) -> GgufTensor:
