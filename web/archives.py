@@ -19,9 +19,9 @@ from importlib.machinery import FrozenImporter
 # What no page calls, though functions that it has import it: servers, engines with threads, exporters, other devices.
 LEFT_OUT = (
     *("cli", "runtime", "tools", "serve", "check", "demo", "cache_folder", "llm/batch", "llm/serving", "llm/embedding"),
-    *(f"export/{name}" for name in ("module", "file", "sources", "weights", "conversions", "folder", "runnable")),
+    *("export/module", "export/conversions", "export/runnable", "run/torch_host"),
+    *(f"export/sources/{name}" for name in ("opening", "hub", "llama2c", "lora")),
     *(f"device/{name}" for name in ("wgpu_native", "dawn", "webgpu", "software_driver", "submitting", "readback")),
-    "run/torch_host",
 )
 # What is imported by name: of the package, and by Python and Pyodide as they start.
 STARTS = (
@@ -158,7 +158,7 @@ def write(path: str, found: dict[str, bytes], home: str) -> None:
 
 def main() -> None:
     package = files("/source/liveshape", "liveshape") | files("/source/web/python", "")
-    for name in ("jinja2", "markupsafe"):
+    for name in ("jinja2", "markupsafe", "flatbuffers"):
         package |= files(f"/packages/{name}", name)
     with zipfile.ZipFile("/stdlib.zip") as given:
         library = {entry.filename: given.read(entry) for entry in given.infolist() if not entry.is_dir()}

@@ -33,7 +33,7 @@ fs.writeFileSync(path.join(dist, "pyodide", "pyodide-lock.json"), JSON.stringify
 const python = await loadPyodide({ env: { PYTHONNODEBUGRANGES: "1" } }); // lines of frames, no columns
 python.mountNodeFS("/source", root);
 python.mountNodeFS("/dist", dist);
-python.mountNodeFS("/packages", process.argv[2]); // with jinja2 and markupsafe
+python.mountNodeFS("/packages", process.argv[2]); // with jinja2, markupsafe and flatbuffers
 python.FS.writeFile("/stdlib.zip", fs.readFileSync(path.join(pyodide, "python_stdlib.zip")));
 try {
   python.runPython(fs.readFileSync(path.join(here, "archives.py"), "utf8"));

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from liveshape.errors import InputError
 from liveshape.export.decoder.decoder import Bounds, decoder_program
-from liveshape.export.file.program_file import write_program
+from liveshape.export.file.program_file import ProgramSpec, write_program
 from liveshape.export.model.checkpoint import Checkpoint, check_tensors
 from liveshape.export.model.config import Quantization, check_context
 from liveshape.export.weights.storage import RoundedStorage
@@ -51,6 +51,26 @@ class Settings:
         return self.max_seq or min(_PIECE, context), context
 
 
+def checkpoint_program(checkpoint: Checkpoint, settings: Settings) -> ProgramSpec:
+    """The program of a checkpoint, its weights still unread; a checkpoint that does not fit its config is refused.
+
+    Example: `write_program(checkpoint_program(open_checkpoint("model.gguf"), Settings()), Path("model.pte"))`.
+    """
+    config, quantization = checkpoint.config, settings.quantization
+    # With an explicit context, sliding windows get no masks that it does not need: some runners take none.
+    bounds = Bounds(*settings.bounds(config.context), reach=0 if settings.max_context else config.context)
+    check_context(config, bounds.piece, bounds.context)
+    check_tensors(checkpoint)
+    return decoder_program(
+        config,
+        RoundedStorage(checkpoint, quantization),
+        bounds,
+        half=settings.half,
+        full_logits=settings.full_logits,
+        rounds_rows=quantization.mode == "8da4w",
+    )
+
+
 def export_folder(
     checkpoint: Checkpoint,
     out: Path,
@@ -63,21 +83,9 @@ def export_folder(
     Example: `export_folder(open_checkpoint("SmolLM2-135M/"), Path("smollm"), Settings(max_context=4096))`.
     """
     settings = settings or Settings()
-    config, quantization = checkpoint.config, settings.quantization
-    # With an explicit context, sliding windows get no masks that it does not need: some runners take none.
-    bounds = Bounds(*settings.bounds(config.context), reach=0 if settings.max_context else config.context)
-    check_context(config, bounds.piece, bounds.context)
-    check_tensors(checkpoint)
-    program = decoder_program(
-        config,
-        RoundedStorage(checkpoint, quantization),
-        bounds,
-        half=settings.half,
-        full_logits=settings.full_logits,
-        rounds_rows=quantization.mode == "8da4w",
-    )
+    program = checkpoint_program(checkpoint, settings)
     with whole_folder(out) as unfinished:
-        step("writing weights" if quantization.mode == "none" else "quantizing and writing weights")
+        step("writing weights" if settings.quantization.mode == "none" else "quantizing and writing weights")
         size = write_program(program, unfinished / MODEL, progress)
         for name, content in checkpoint.files.items():
             (unfinished / name).write_bytes(content)

@@ -95,10 +95,21 @@ def test_numbers(page: Any) -> None:
             module.array([True, False]),
             module.array([[1, 2.5]]),
             module.asarray(3),
+            module.outer(module.arange(3, dtype="float32"), x[:2]),
+            module.clip(x[:2], -1, 1),
+            module.concatenate([x[:2].reshape(2, 1), x[1:3].reshape(2, 1)], axis=1),
+            3.0 / x[:2],
+            module.float32(2) ** (x[:2] * 2),
+            module.arange(0, 6, 2, dtype="float32") / module.float32(6),
+            module.array([1, 2], module.dtype("<I")),
         ]
 
     for found, wanted in zip(results(page), results(np), strict=True):
         same(found, wanted)
+    angles = np.linspace(-40, 40, 101).astype(np.float32)
+    for name in ("cos", "sin"):
+        found = getattr(page, name)(page.array(angles.tolist(), "float32"))
+        np.testing.assert_allclose(found.tolist(), getattr(np, name)(angles), rtol=0, atol=2e-7)
     for kind in ("int8", "uint16", "int64"):
         assert (page.iinfo(kind).min, page.iinfo(kind).max) == (np.iinfo(kind).min, np.iinfo(kind).max)
     for kind in ("float16", "float32", "float64"):

@@ -93,12 +93,16 @@ def _row(output: Any) -> list[Any]:
 
 
 def load_language_model(folder: str, options: str, tell: Any) -> str:
-    """Load a model and its tokenizer from a folder."""
+    """Load a model and its tokenizer from a folder: a program, a GGUF file, or safetensors with their config."""
+    from liveshape_sources import converted
+
     from liveshape.llm import LanguageModel
     from liveshape.llm.text.tokenizer import Tokenizer
 
+    chosen = json.loads(options)
+    converted(folder, chosen.pop("quant", None))
     tokenizer = Tokenizer.load(folder)
-    model = LanguageModel.load(folder, progress=_progress(tell), **json.loads(options))
+    model = LanguageModel.load(folder, progress=_progress(tell), **chosen)
     _device().flush()
     facts = {
         "maxContext": model.max_context,

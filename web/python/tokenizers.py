@@ -1,8 +1,12 @@
-"""What liveshape asks of `tokenizers`, by the npm package of the same authors: its Rust does not run in a page."""
+"""What liveshape asks of `tokenizers`, by the npm package of the same authors: its Rust does not run in a page.
+
+A tokenizer is its tokenizer.json; the npm package reads it when the first text is encoded or decoded.
+"""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from liveshape_js import makeTokenizer
@@ -26,25 +30,45 @@ class Encoding:
         raise ValueError("this text spells a control token of the model, which a page cannot tell apart: leave it out")
 
 
-class Tokenizer:
-    """A tokenizer.json."""
+def _section(name: str) -> property:
+    return property(lambda self: self._document.get(name), lambda self, made: self._change({name: made}))
 
-    def __init__(self, content: str) -> None:
-        self._content = content
-        self._document = json.loads(content)
-        self._made = makeTokenizer(content)
+
+class Tokenizer:
+    """A tokenizer.json, or one that is made of its parts."""
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        sections = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "decoder"))
+        self._document = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], **sections}
+        self._change({"model": model})
         self.encode_special_tokens = False
+
+    normalizer, pre_tokenizer = _section("normalizer"), _section("pre_tokenizer")
+    post_processor, decoder = _section("post_processor"), _section("decoder")
 
     @classmethod
     def from_buffer(cls, content: bytes) -> Tokenizer:
-        return cls(bytes(content).decode())
+        return cls.from_str(bytes(content).decode())
 
     @classmethod
     def from_str(cls, content: str) -> Tokenizer:
-        return cls(content)
+        made = cls({})
+        made._change(json.loads(content))
+        made._made = makeTokenizer(content)  # now, so that a document that it cannot read is refused
+        return made
 
-    def to_str(self) -> str:
-        return self._content
+    def to_str(self, pretty: bool = False) -> str:
+        return json.dumps(self._document, ensure_ascii=False)
+
+    def _change(self, sections: dict[str, Any]) -> None:
+        self._document |= sections
+        self._made: Any = None
+
+    @property
+    def _npm(self) -> Any:
+        if self._made is None:
+            self._made = makeTokenizer(self.to_str())
+        return self._made
 
     def no_truncation(self) -> None:
         """Nothing is truncated."""
@@ -53,14 +77,14 @@ class Tokenizer:
         """Nothing is padded."""
 
     @property
-    def normalizer(self) -> Any:
-        return self._document.get("normalizer")
+    def _vocabulary(self) -> dict[str, int]:
+        known = self._document["model"]["vocab"]
+        return {name: index for index, (name, *_) in enumerate(known)} if isinstance(known, list) else known
 
     def get_vocab_size(self, with_added_tokens: bool = True) -> int:
-        vocabulary = self._document["model"]["vocab"]
-        known = {name for name, *_ in vocabulary} if isinstance(vocabulary, list) else set(vocabulary)
-        added = {token["content"] for token in self._document.get("added_tokens", ())}
-        return len(known | added) if with_added_tokens else len(known)
+        known = self._vocabulary
+        added = {token["content"] for token in self._document.get("added_tokens", ())} if with_added_tokens else set()
+        return len(known) + len(added - known.keys())
 
     def get_added_tokens_decoder(self) -> dict[int, AddedToken]:
         return {
@@ -69,22 +93,107 @@ class Tokenizer:
         }
 
     def add_tokens(self, tokens: list[AddedToken]) -> None:
-        for token in tokens:
-            entry = {"id": self.get_vocab_size(), "content": token.content, "special": token.special}
+        known, following = self._vocabulary, self.get_vocab_size()
+        added = {token["content"]: token for token in self._document.get("added_tokens", ())}
+        for token in (token for token in tokens if token.content):
+            index = added[token.content]["id"] if token.content in added else known.get(token.content, following)
+            following += index == following
             flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": token.normalized}
-            self._document.setdefault("added_tokens", []).append(entry | flags)
-        self._content = json.dumps(self._document)
-        self._made = makeTokenizer(self._content)
+            added[token.content] = {"id": index, "content": token.content, **flags, "special": token.special}
+        self._change({"added_tokens": sorted(added.values(), key=lambda token: token["id"])})
+
+    add_special_tokens = add_tokens
 
     def token_to_id(self, token: str) -> int | None:
-        found = self._made.token_to_id(token)
+        found = self._npm.token_to_id(token)
         return None if found is None else int(found)
 
     def id_to_token(self, index: int) -> str | None:
-        return self._made.id_to_token(index)
+        return self._npm.id_to_token(index)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
-        return Encoding([int(each) for each in self._made.encode(text, add_special_tokens)])
+        return Encoding([int(each) for each in self._npm.encode(text, add_special_tokens)])
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        return self._made.decode(json.dumps(ids), skip_special_tokens)
+        return self._npm.decode(json.dumps(ids), skip_special_tokens)
+
+
+# The parts of a tokenizer.json that vocabularies of GGUF files take (liveshape/export/sources/vocabulary.py).
+
+
+class Regex(str):
+    """A pattern that is no plain text."""
+
+
+def _part(kind: str, **settings: Any) -> dict[str, Any]:
+    return {"type": kind, **settings}
+
+
+def _pattern(text: str) -> dict[str, str]:
+    return {"Regex" if isinstance(text, Regex) else "String": str(text)}
+
+
+def _bpe(
+    vocab: dict[str, int],
+    merges: list[tuple[str, str]],
+    unk_token: str | None = None,
+    fuse_unk: bool = False,
+    byte_fallback: bool = False,
+    ignore_merges: bool = False,
+) -> dict[str, Any]:
+    return _part(
+        "BPE",
+        dropout=None,
+        unk_token=unk_token,
+        continuing_subword_prefix=None,
+        end_of_word_suffix=None,
+        fuse_unk=fuse_unk,
+        byte_fallback=byte_fallback,
+        ignore_merges=ignore_merges,
+        vocab=vocab,
+        merges=[list(merge) for merge in merges],
+    )
+
+
+def _byte_level(add_prefix_space: bool = True, use_regex: bool = True) -> dict[str, Any]:
+    return _part("ByteLevel", add_prefix_space=add_prefix_space, trim_offsets=True, use_regex=use_regex)
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+    return _part("Replace", pattern=_pattern(pattern), content=content)
+
+
+def _template(single: list[str], pair: list[str], special_tokens: list[tuple[str, int]]) -> dict[str, Any]:
+    def step(text: str) -> dict[str, Any]:
+        if not text.startswith("$"):
+            return {"SpecialToken": {"id": text, "type_id": 0}}
+        name, _, kind = text[1:].partition(":")
+        return {"Sequence": {"id": name, "type_id": int(kind or 0)}}
+
+    special = {token: {"id": token, "ids": [index], "tokens": [token]} for token, index in special_tokens}
+    return _part("TemplateProcessing", single=[*map(step, single)], pair=[*map(step, pair)], special_tokens=special)
+
+
+models = SimpleNamespace(BPE=_bpe)
+normalizers = SimpleNamespace(
+    Sequence=lambda parts: _part("Sequence", normalizers=parts),
+    Prepend=lambda text: _part("Prepend", prepend=text),
+    Replace=_replace,
+)
+pre_tokenizers = SimpleNamespace(
+    Sequence=lambda parts: _part("Sequence", pretokenizers=parts),
+    ByteLevel=_byte_level,
+    Digits=lambda individual_digits: _part("Digits", individual_digits=individual_digits),
+    Split=lambda pattern, behavior: _part(
+        "Split", pattern=_pattern(pattern), behavior=behavior.capitalize(), invert=False
+    ),
+)
+decoders = SimpleNamespace(
+    Sequence=lambda parts: _part("Sequence", decoders=parts),
+    ByteLevel=_byte_level,
+    Replace=_replace,
+    ByteFallback=lambda: _part("ByteFallback"),
+    Fuse=lambda: _part("Fuse"),
+    Strip=lambda content, start, stop: _part("Strip", content=content, start=start, stop=stop),
+)
+processors = SimpleNamespace(TemplateProcessing=_template)

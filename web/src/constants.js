@@ -54,6 +54,7 @@ class Interleaved {
   }
 
   read(at, bytes) {
+    if (this.width === this.size) return this.#joined(at, bytes);
     const first = Math.floor(at / this.width);
     const count = Math.ceil((at + bytes) / this.width) - first;
     const made = new Uint8Array(count * this.width);
@@ -67,6 +68,19 @@ class Interleaved {
       place += run;
     });
     return made.subarray(at - first * this.width, at - first * this.width + bytes);
+  }
+
+  // Of a single period: sources one behind the other, of which only what is asked for is read.
+  #joined(at, bytes) {
+    const made = new Uint8Array(bytes);
+    let start = 0;
+    for (const source of this.sources) {
+      const first = Math.max(at - start, 0);
+      const count = Math.min(at + bytes - start, source.size) - first;
+      if (count > 0) made.set(source.read(first, count), start + first - at);
+      start += source.size;
+    }
+    return made;
   }
 }
 

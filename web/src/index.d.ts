@@ -102,10 +102,16 @@ export class LanguageModel {
   close(): Promise<void>;
 }
 
-/** Loads a language model: the URL of its folder, its files by name, or in Node a path. */
+/**
+ * Loads a language model: a GGUF file or a folder by its URL, a GGUF file as a File, files by name or as a page's file
+ * input has them, or in Node a path. A folder is one of `liveshape export`, or one of Hugging Face: config.json,
+ * tokenizer.json and safetensors.
+ */
 export function loadLanguageModel(
-  source: string | URL | Record<string, Blob | Uint8Array | string>,
+  source: string | URL | Blob | Iterable<File> | Record<string, Blob | Uint8Array | string>,
   options?: {
+    /** How a GGUF file or a Hugging Face folder is quantized, as `liveshape export --quant` does. */
+    quant?: "auto" | "4w" | "8da4w" | "8w" | "none";
     maxContext?: number;
     halfCache?: boolean;
     activations?: "float32" | "float16" | "int8" | "auto";

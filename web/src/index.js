@@ -1,6 +1,7 @@
 // liveshape in a page: programs and language models on the user's own GPU, in a worker.
 
-import { LANGUAGE_MODEL, LanguageModel, Model, OPTIONAL, snake } from "./models.js";
+import { modelFiles } from "./model_files.js";
+import { LanguageModel, Model, snake } from "./models.js";
 
 export { LanguageModel, Model };
 
@@ -91,25 +92,11 @@ export async function load(source, { onProgress, ...options } = {}) {
   return new Model(made, await made.tell("load", [`${folder}/model.pte`, options], onProgress));
 }
 
-// A language model: the URL of its folder, or Files by name.
+// A language model: the URL of its folder or of a GGUF file, a File, or Files by name.
 export async function loadLanguageModel(source, { onProgress, ...options } = {}) {
   const made = await runner();
-  const files = typeof source === "string" || source instanceof URL ? await listed(source) : source;
-  const folder = await made.call("folder", files);
+  const folder = await made.call("folder", await modelFiles(source, location.href));
   return new LanguageModel(made, await made.tell("loadLanguageModel", [folder, snake(options)], onProgress));
 }
 
 const absolute = (source) => (typeof source === "string" ? new URL(source, location.href).href : source instanceof URL ? source.href : source);
-
-// The files of a folder by what a language model needs, since a server lists none.
-async function listed(source) {
-  const base = new URL(`${source}`.replace(/\/?$/, "/"), location.href);
-  const files = { "model.pte": new URL("model.pte", base).href };
-  const texts = [...LANGUAGE_MODEL, ...OPTIONAL].map(async (name) => {
-    const answer = await fetch(new URL(name, base));
-    if (answer.ok) files[name] = new Uint8Array(await answer.arrayBuffer());
-    else if (LANGUAGE_MODEL.includes(name)) throw new Error(`${answer.url}: ${answer.status}; the model needs it`);
-  });
-  await Promise.all(texts);
-  return files;
-}

@@ -61,7 +61,3 @@ export function snake(options) {
   const named = Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]);
   return Object.fromEntries(named);
 }
-
-// The files of a folder that a language model needs.
-export const LANGUAGE_MODEL = ["tokenizer.json"];
-export const OPTIONAL = ["tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja"];

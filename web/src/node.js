@@ -43,12 +43,15 @@ export async function load(file, options = {}) {
   return new Model(runner, await made.load(`${folder}/model.pte`, options));
 }
 
-export async function loadLanguageModel(folder, options = {}) {
+// A folder of `liveshape export`, one of Hugging Face, or a GGUF file.
+export async function loadLanguageModel(source, options = {}) {
   const made = await runtime();
   const files = {};
-  for (const name of fs.readdirSync(folder)) {
+  const alone = source.endsWith(".gguf") && !fs.statSync(source).isDirectory();
+  const folder = alone ? path.dirname(source) : source;
+  for (const name of alone ? [path.basename(source)] : fs.readdirSync(folder)) {
     const file = path.join(folder, name);
-    if (name.endsWith(".pte")) files[name] = new NodeSource(fs, file);
+    if (/\.(pte|gguf|safetensors)$/.test(name)) files[name] = new NodeSource(fs, file);
     else if (/\.(json|jinja)$/.test(name)) files[name] = new Uint8Array(fs.readFileSync(file));
   }
   const { onProgress, ...others } = options;

@@ -3,7 +3,8 @@
 import { Tokenizer } from "@huggingface/tokenizers";
 import { PageGpu } from "./page_gpu.js";
 import { constantOf, upload } from "./constants.js";
-import { mount } from "./sources.js";
+import { BytesSource, mount } from "./sources.js";
+import { VirtualProgram } from "./virtual_program.js";
 
 const NUMBERS = {
   bool: Uint8Array,
@@ -48,7 +49,10 @@ export class Runtime {
       const constant = constantOf(JSON.parse(tree), this.#sources);
       upload((id, offset, bytes) => gpu.write(id, offset, bytes), JSON.parse(parts), constant);
     };
-    python.registerJsModule("liveshape_js", { gpu, makeTokenizer, upload: uploaded });
+    const mountProgram = (folder, stored, description) => {
+      this.folder({ "model.pte": new VirtualProgram(stored, JSON.parse(description), this.#sources) }, folder);
+    };
+    python.registerJsModule("liveshape_js", { gpu, makeTokenizer, mountProgram, upload: uploaded });
     python.runPython(`import sys; sys.path.insert(0, "/liveshape.zip")`);
   }
 
@@ -78,9 +82,10 @@ export class Runtime {
   }
 
   // Files are sources by name, or their bytes where they are small.
-  folder(files) {
-    const folder = `/models/${++this.#folders}`;
-    for (const [name, source] of Object.entries(files)) {
+  folder(files, folder = `/models/${++this.#folders}`) {
+    for (const [name, given] of Object.entries(files)) {
+      const weights = given instanceof Uint8Array && /\.(pte|gguf|safetensors)$/.test(name);
+      const source = weights ? new BytesSource(given) : given;
       if (!(source instanceof Uint8Array)) {
         mount(this.#python.FS, folder, name, source);
         this.#sources.set(`${folder}/${name}`, source);
@@ -102,7 +107,11 @@ export class Runtime {
   }
 
   async loadLanguageModel(folder, { onProgress, ...options } = {}) {
-    return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
+    try {
+      return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
+    } finally {
+      this.#sources.get(`${folder}/model.pte`)?.release?.();
+    }
   }
 
   async begin(id, prompt, options) {

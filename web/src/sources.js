@@ -1,5 +1,16 @@
 // Files that Python reads by ranges, synchronously, and that never are in its memory as a whole: a File or Blob, a URL
-// of a server that knows HTTP Range, or a file of Node.
+// of a server that knows HTTP Range, a file of Node, or bytes that a page has.
+
+export class BytesSource {
+  constructor(bytes) {
+    this.bytes = bytes;
+    this.size = bytes.length;
+  }
+
+  read(start, bytes) {
+    return this.bytes.subarray(start, start + bytes);
+  }
+}
 
 export class BlobSource {
   constructor(blob) {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from liveshape.export.file.delegate_blob import BlobTensor, DelegateBuilder, Shape
 from liveshape.export.model.families import Activation
 from liveshape.export.weights.matrices import Tensors
@@ -68,6 +66,6 @@ class Arithmetic:
         """A scalar as a constant tensor of one element; equal scalars share one."""
         if value not in self._numbers:
             assert not math.isnan(value)
-            constant = self.tensors.computed(f"number.{value!r}", (1,), lambda: np.array([value], np.float32))
+            constant = self.tensors.repeated(f"number.{value!r}", (1,), value)
             self._numbers[value] = self.graph.prepacked(constant)
         return self._numbers[value]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from liveshape.export.decoder.arithmetic import Arithmetic
 from liveshape.export.file.delegate_blob import BlobTensor, LiveInt
 from liveshape.export.model.config import ModelConfig
@@ -54,9 +52,7 @@ class Attention:
 
     def _cache(self) -> BlobTensor:
         shape = 1, self.context, self.config.kv_heads, self.config.head_size
-        tensors = self.arithmetic.tensors
-        empty = tensors.computed(f"cache.{shape[1]}", shape, lambda: np.zeros(shape, np.float32))
-        return self.arithmetic.graph.state(empty)
+        return self.arithmetic.graph.state(self.arithmetic.tensors.repeated(f"cache.{shape[1]}", shape, 0.0))
 
     def _spelled_out(
         self,

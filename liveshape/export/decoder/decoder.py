@@ -212,6 +212,4 @@ class Decoder:
         """The checkpoint's LayerNorm bias, or zeros: not every runtime takes None."""
         if self.tensors.has(f"{name}.bias"):
             return self.graph.constant(self.tensors.plain(f"{name}.bias"))
-        return self.graph.constant(
-            self.tensors.computed(f"zeros.{width}", (width,), lambda: np.zeros(width, np.float32))
-        )
+        return self.graph.constant(self.tensors.repeated(f"zeros.{width}", (width,), 0.0))

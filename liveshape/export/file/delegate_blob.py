@@ -7,6 +7,7 @@ for its upper bound in shapes and for itself in arguments.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -87,6 +88,7 @@ class DelegateBuilder:
         self.half = half
         self.inputs: list[BlobTensor] = []
         self.outputs: list[BlobTensor] = []
+        self.uses: Counter[str] = Counter()  # of constants, by their keys
         self._values: list[_Value] = []
         self._chain: list[tuple[str, tuple[int, ...]]] = []
         self._constants: list[Constant] = []
@@ -107,6 +109,7 @@ class DelegateBuilder:
 
     def constant(self, constant: Constant) -> BlobTensor:
         """A constant tensor; equal keys share one."""
+        self.uses[constant.key] += 1
         found = self._known.get(constant.key)
         if not isinstance(found, BlobTensor):
             self._known[constant.key] = found = self._constant(constant)

@@ -64,26 +64,45 @@ class ProgramSpec:
         return [constant for batch in self.batches for constant in batch.constants]
 
 
-def write_program(program: ProgramSpec, path: Path, progress: Progress = lambda done, total: None) -> int:
-    """Write a `.pte` and return its size; `progress` is called with bytes done and in total.
+@dataclass(frozen=True)
+class FileLayout:
+    """A `.pte` before any weight is read: its head, up to the first constant, where each constant starts, its size.
 
-    Example: `write_program(program, Path("model.pte"))`.
+    Example: `file_layout(program).starts["model.norm.weight"]`.
+    """
+
+    head: bytes
+    starts: Mapping[str, int]
+    size: int
+
+
+def file_layout(program: ProgramSpec) -> FileLayout:
+    """Lay a program out as a `.pte`.
+
+    Example: `file_layout(program).size`.
     """
     blob = program.delegate.blob()
     places, size = _places([0, len(blob), *(constant.nbytes for constant in program.constants)])
     content = _flatbuffer(program, places)
     base = _aligned(len(content) + _HEADER.size, _SEGMENT_ALIGNMENT)
+    front = _with_header(content, base, size).ljust(base + places[_BLOB][0], b"\0")
+    starts = {
+        constant.key: base + start for constant, (start, _) in zip(program.constants, places[_BLOB + 1 :], strict=True)
+    }
+    return FileLayout(front + blob, starts, base + size)
+
+
+def write_program(program: ProgramSpec, path: Path, progress: Progress = lambda done, total: None) -> int:
+    """Write a `.pte` and return its size; `progress` is called with bytes done and in total.
+
+    Example: `write_program(program, Path("model.pte"))`.
+    """
+    layout = file_layout(program)
     with whole_file(path, "a program") as file:
-        file.write(_with_header(content, base, size))
-        file.seek(base + places[_BLOB][0])
-        file.write(blob)
-        starts = {
-            constant.key: base + start
-            for constant, (start, _) in zip(program.constants, places[_BLOB + 1 :], strict=True)
-        }
-        _write_constants(file, program.batches, starts, base + size, progress)
-        file.truncate(base + size)
-    return base + size
+        file.write(layout.head)
+        _write_constants(file, program.batches, layout.starts, layout.size, progress)
+        file.truncate(layout.size)
+    return layout.size
 
 
 def _write_constants(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from liveshape.errors import FormatError, UnsupportedError
 from liveshape.export.model.config import ModelConfig
 from liveshape.export.model.layout import Grouped, Layout
+from liveshape.export.model.tensor_place import TensorPlace
 
 _SHOWN = 8
 # Buffers in older checkpoints that are computed from the config.
@@ -24,7 +25,8 @@ class Checkpoint:
     """A checkpoint. `shapes` has every tensor; `read` loads one as float32; `files` maps file names to contents.
 
     `rows` loads some rows of a tensor where that is cheaper than all of them. `stored` is the quantization layout of a
-    matrix in the source, None if it is floats, and `grouped` loads its rows without dequantizing.
+    matrix in the source, None if it is floats, and `grouped` loads its rows without dequantizing. `place` is where a
+    tensor lies in the source, None if its numbers are not there as they are.
 
     Example: `open_checkpoint("SmolLM2-135M/").config.layers`.
     """
@@ -36,6 +38,7 @@ class Checkpoint:
     rows: Callable[[str, slice], npt.NDArray[np.float32]] | None = None
     stored: Callable[[str], Layout | None] = lambda name: None
     grouped: Callable[[str, slice], Grouped] | None = None
+    place: Callable[[str], TensorPlace | None] = lambda name: None
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
         """Load rows of a tensor as float32."""

@@ -32,25 +32,29 @@ class DecodedBlocks:
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A ggml tensor type: weights per block, the struct of a block, and its reader.
+    """A ggml tensor type: weights per block, the struct of a block, its quantization layout, and its reader.
 
-    `bits` is the code width (4 or 8) that holds the stored integers losslessly; 0 for float types.
+    The layout has the code width (4 or 8) that holds the stored integers losslessly; it is None for float types.
     """
 
     name: str
     weights: int
-    record: np.dtype[Any]
-    bits: int
+    fields: tuple[Any, ...]
+    layout: Layout | None
     stored: Callable[[Blocks], Any]  # returns DecodedBlocks, or the floats themselves
 
     @property
     def nbytes(self) -> int:
-        return int(self.record.itemsize)
+        return sum(np.dtype(kind).itemsize * (count[0] if count else 1) for _, kind, *count in self.fields)
 
     @property
-    def layout(self) -> Layout | None:
-        """Its quantization layout, None for floats."""
-        return self.grouped(np.zeros(1, self.record), self.weights).layout if self.bits else None
+    def record(self) -> np.dtype[Any]:
+        return np.dtype(list(self.fields))
+
+    @property
+    def bits(self) -> int:
+        """The code width, 0 for float types."""
+        return 0 if self.layout is None else self.layout.bits
 
     def read(self, blocks: Blocks) -> Floats:
         """Dequantize blocks to a flat float32 array."""
@@ -166,10 +170,6 @@ def _q6_k(blocks: Blocks) -> DecodedBlocks:
     return DecodedBlocks(codes, _float(blocks["d"]) * blocks["scales"])
 
 
-def _format(name: str, weights: int, bits: int, stored: Callable[[Blocks], Any], *fields: Any) -> BlockFormat:
-    return BlockFormat(name, weights, np.dtype(list(fields)), bits, stored)
-
-
 # FP4 (E2M1) values times two, which makes them integers.
 MXFP4_CODES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 
@@ -177,19 +177,31 @@ _D, _M, _DMIN = ("d", "<f2"), ("m", "<f2"), ("dmin", "<f2")
 
 # By ggml_type.
 FORMATS: Mapping[int, BlockFormat] = {
-    0: _format("F32", 1, 0, lambda blocks: blocks["x"], ("x", "<f4")),
-    1: _format("F16", 1, 0, lambda blocks: blocks["x"].astype(np.float32), ("x", "<f2")),
-    2: _format("Q4_0", 32, 4, _q4_0, _D, ("qs", "u1", 16)),
-    3: _format("Q4_1", 32, 4, _q4_1, _D, _M, ("qs", "u1", 16)),
-    6: _format("Q5_0", 32, 8, _q5_0, _D, ("qh", "u1", 4), ("qs", "u1", 16)),
-    7: _format("Q5_1", 32, 8, _q5_1, _D, _M, ("qh", "u1", 4), ("qs", "u1", 16)),
-    8: _format("Q8_0", 32, 8, _q8, _D, ("qs", "i1", 32)),
-    10: _format("Q2_K", 256, 4, _q2_k, ("scales", "u1", 16), ("qs", "u1", 64), _D, _DMIN),
-    11: _format("Q3_K", 256, 4, _q3_k, ("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), _D),
-    12: _format("Q4_K", 256, 4, _q4_k, _D, _DMIN, ("scales", "u1", 12), ("qs", "u1", 128)),
-    13: _format("Q5_K", 256, 8, _q5_k, _D, _DMIN, ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
-    14: _format("Q6_K", 256, 8, _q6_k, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D),
-    15: _format("Q8_K", 256, 8, _q8, ("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)),
-    30: _format("BF16", 1, 0, lambda blocks: as_float32(blocks["x"], brain=True), ("x", "<u2")),
-    39: _format("MXFP4", 32, 8, _mxfp4, ("e", "u1"), ("qs", "u1", 16)),
+    0: BlockFormat("F32", 1, (("x", "<f4"),), None, lambda blocks: blocks["x"]),
+    1: BlockFormat("F16", 1, (("x", "<f2"),), None, lambda blocks: blocks["x"].astype(np.float32)),
+    2: BlockFormat("Q4_0", 32, (_D, ("qs", "u1", 16)), Layout(4, 32), _q4_0),
+    3: BlockFormat("Q4_1", 32, (_D, _M, ("qs", "u1", 16)), Layout(4, 32, minima=True), _q4_1),
+    6: BlockFormat("Q5_0", 32, (_D, ("qh", "u1", 4), ("qs", "u1", 16)), Layout(8, 32), _q5_0),
+    7: BlockFormat("Q5_1", 32, (_D, _M, ("qh", "u1", 4), ("qs", "u1", 16)), Layout(8, 32, minima=True), _q5_1),
+    8: BlockFormat("Q8_0", 32, (_D, ("qs", "i1", 32)), Layout(8, 32), _q8),
+    10: BlockFormat(
+        "Q2_K", 256, (("scales", "u1", 16), ("qs", "u1", 64), _D, _DMIN), Layout(4, 16, minima=True), _q2_k
+    ),
+    11: BlockFormat(
+        "Q3_K", 256, (("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), _D), Layout(4, 16), _q3_k
+    ),
+    12: BlockFormat(
+        "Q4_K", 256, (_D, _DMIN, ("scales", "u1", 12), ("qs", "u1", 128)), Layout(4, 32, minima=True), _q4_k
+    ),
+    13: BlockFormat(
+        "Q5_K",
+        256,
+        (_D, _DMIN, ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
+        Layout(8, 32, minima=True),
+        _q5_k,
+    ),
+    14: BlockFormat("Q6_K", 256, (("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), _D), Layout(8, 16), _q6_k),
+    15: BlockFormat("Q8_K", 256, (("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)), Layout(8, 256), _q8),
+    30: BlockFormat("BF16", 1, (("x", "<u2"),), None, lambda blocks: as_float32(blocks["x"], brain=True)),
+    39: BlockFormat("MXFP4", 32, (("e", "u1"), ("qs", "u1", 16)), Layout(8, 32), _mxfp4),
 }

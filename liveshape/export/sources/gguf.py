@@ -18,7 +18,7 @@ import numpy.typing as npt
 from liveshape.errors import FormatError
 from liveshape.export.model.layout import Grouped, Layout
 from liveshape.export.sources.ggml_blocks import FORMATS, BlockFormat
-from liveshape.formats.source import Source, check_view, drop_pages
+from liveshape.formats.source import Source, check_view, drop_pages, in_memory
 
 Rows = slice | npt.NDArray[np.int64]
 
@@ -37,7 +37,9 @@ _NUMBERS: Mapping[int, str] = {
     12: "<d",
 }
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")  # of a string
 _MAX_DIMS = 4
+_WINDOW = 1 << 20  # bytes of the header that are read at once where a file is not mapped
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._data = Source(path).view
-        self._at = 0
+        self._at, self._first, self._window = 0, 0, memoryview(b"")
         magic, version, tensors, entries = self._unpack("<4sIQQ")
         if magic != b"GGUF":
             raise FormatError(f"{path} is not a GGUF file: it begins with {magic!r}")
@@ -113,9 +115,16 @@ class GgufFile:
         size = struct.calcsize(layout)
         if self._at + size > len(self._data):
             raise FormatError(f"{self.path} ends at byte {len(self._data)}, in the middle of its header")
-        values = struct.unpack_from(layout, self._data, self._at)
+        return struct.unpack(layout, self._taken(size))
+
+    def _taken(self, size: int) -> memoryview:
+        """The next bytes of the header."""
+        if self._at + size > self._first + len(self._window):
+            self._first = self._at
+            self._window = in_memory(self._data[self._at : self._at + max(size, _WINDOW)])
+        start = self._at - self._first
         self._at += size
-        return values
+        return self._window[start : start + size]
 
     def _number(self, layout: str) -> Any:
         return self._unpack(layout)[0]
@@ -128,8 +137,22 @@ class GgufFile:
     def _string(self) -> str:
         length = self._number("<Q")
         self._check_count(length, 1, "bytes of a string")
-        self._at += length
-        return bytes(self._data[self._at - length : self._at]).decode("utf-8", "replace")
+        return bytes(self._taken(length)).decode("utf-8", "replace")
+
+    def _strings(self, count: int) -> list[str]:
+        """An array of strings, in a loop of its own: a vocabulary has hundreds of thousands, with its merges."""
+        found: list[str] = []
+        while len(found) < count:
+            found.append(self._string())  # the first of a window
+            window, at, end = self._window, self._at - self._first, len(self._window)
+            while len(found) < count and at + _LENGTH.size <= end:
+                stop = at + _LENGTH.size + _LENGTH.unpack_from(window, at)[0]
+                if stop > end:
+                    break
+                found.append(str(window[at + _LENGTH.size : stop], "utf-8", "replace"))
+                at = stop
+            self._at = self._first + at
+        return found
 
     def _value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
@@ -142,9 +165,10 @@ class GgufFile:
         if inner in _NUMBERS:
             layout = np.dtype(_NUMBERS[inner])
             self._check_count(length, layout.itemsize, "numbers of an array")
-            self._at += length * layout.itemsize
-            return np.frombuffer(self._data, layout, length, self._at - length * layout.itemsize).tolist()
+            return np.frombuffer(self._taken(length * layout.itemsize), layout, length).tolist()
         self._check_count(length, 8, "elements of an array")
+        if inner == _STRING:
+            return self._strings(length)
         return [self._value(inner, depth + 1) for _ in range(length)]
 
     def _tensor(self) -> GgufTensor:

@@ -17,10 +17,11 @@ from liveshape.export.model.checkpoint import Checkpoint, generation_config
 from liveshape.export.model.config import LARGEST, ModelConfig
 from liveshape.export.model.families import FAMILIES, Family
 from liveshape.export.model.layout import Grouped, Layout
+from liveshape.export.model.tensor_place import TensorPlace
 from liveshape.export.sources.fused_matrices import parts
 from liveshape.export.sources.gguf import GgufFile
 from liveshape.export.sources.gguf_config import from_gguf, token_of
-from liveshape.export.sources.rotary_rows import halves_of
+from liveshape.export.sources.rotary_rows import order_of, paired_heads
 from liveshape.export.sources.vocabulary import Vocabulary, tokenizer_files
 
 _OUTER = {
@@ -73,10 +74,15 @@ def open_gguf(path: Path) -> Checkpoint:
             "which GGUF files of this architecture store in an order that is not defined"
         )
 
+    def place(name: str) -> TensorPlace:
+        tensor = file.tensors[names[name]]
+        pairs = paired_heads(config, name) if family.neighbours or family.interleaved else None
+        return TensorPlace(str(path), tensor.offset, tensor.format.name, tensor.shape, pairs)
+
     def placed(name: str, rows: slice) -> slice | npt.NDArray[np.int64]:
         """The file's rows for rows of the model: undoes the permutation for interleaved RoPE."""
-        halves = halves_of(config, name) if family.neighbours or family.interleaved else None
-        return rows if halves is None else halves[rows]
+        order = order_of(place(name).pairs)
+        return rows if order is None else order[rows]
 
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         return file.read(names[name], placed(name, rows))
@@ -90,7 +96,7 @@ def open_gguf(path: Path) -> Checkpoint:
     files = dict(tokenizer_files(vocabulary_of(file)))
     files["generation_config.json"] = generation_config(config)
     shapes = {name: file.tensors[own].shape for name, own in names.items()}
-    return Checkpoint(config, shapes, read, files, read, stored, grouped)
+    return Checkpoint(config, shapes, read, files, read, stored, grouped, place)
 
 
 def _long_factors(file: GgufFile) -> tuple[list[float], list[float]] | None:

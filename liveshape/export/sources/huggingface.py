@@ -18,9 +18,10 @@ from liveshape.export.model.checkpoint import Checkpoint, generation_config
 from liveshape.export.model.config import ModelConfig
 from liveshape.export.model.families import FAMILIES
 from liveshape.export.model.layout import Grouped, Layout, restored
+from liveshape.export.model.tensor_place import TensorPlace
 from liveshape.export.sources.fused_matrices import parts
 from liveshape.export.sources.huggingface_config import from_hugging_face
-from liveshape.export.sources.rotary_rows import halves_of
+from liveshape.export.sources.rotary_rows import order_of, paired_heads
 from liveshape.export.sources.safetensors import SafetensorsFolder, StoredTensor, check_float
 from liveshape.export.sources.stacked_experts import BLOCK, Mxfp4Tensor, experts_apart
 
@@ -49,12 +50,22 @@ def open_folder(folder: Path) -> Checkpoint:
     if "tie_word_embeddings" not in found:
         config = replace(config, tied="lm_head.weight" not in matrices)
 
+    def located(name: str) -> TensorPlace:
+        tensor = matrices[name]
+        plus = 1.0 if family.norms_less_one and name.endswith("norm.weight") else 0.0
+        pairs = paired_heads(config, name) if family.interleaved else None
+        return TensorPlace(tensor.path, tensor.offset, tensor.kind, tensor.shape, pairs, plus)
+
+    def place(name: str) -> TensorPlace | None:
+        return None if name in blocks or matrices[name].strides is not None else located(name)
+
     def read(name: str, rows: slice = slice(None)) -> npt.NDArray[np.float32]:
         if name in blocks:
             return restored(blocks[name].grouped(rows))
-        halves = halves_of(config, name) if family.interleaved else None
-        stored = tensors.read(name, rows if halves is None else halves[rows])
-        return stored + np.float32(1) if family.norms_less_one and name.endswith("norm.weight") else stored
+        found = located(name)
+        order = order_of(found.pairs)
+        stored = tensors.read(name, rows if order is None else order[rows])
+        return stored + np.float32(found.plus) if found.plus else stored
 
     def stored(name: str) -> Layout | None:
         return Layout(8, BLOCK) if name in blocks else None
@@ -70,7 +81,7 @@ def open_folder(folder: Path) -> Checkpoint:
         )
     files.setdefault("generation_config.json", generation_config(config))
     shapes = {name: tensor.shape for name, tensor in (matrices | blocks).items()}
-    return Checkpoint(config, shapes, read, files, read, stored, grouped)
+    return Checkpoint(config, shapes, read, files, read, stored, grouped, place)
 
 
 def _matrices(

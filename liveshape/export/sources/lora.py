@@ -19,6 +19,7 @@ from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.model.checkpoint import Checkpoint
 from liveshape.export.model.families import FAMILIES
 from liveshape.export.model.layout import Array, Layout
+from liveshape.export.model.tensor_place import TensorPlace
 from liveshape.export.sources.rotary_rows import halves_of
 from liveshape.export.sources.safetensors import SafetensorsFolder
 
@@ -87,7 +88,10 @@ def with_adapter(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     def stored(name: str) -> Layout | None:
         return None if name in adapters else checkpoint.stored(name)
 
-    return replace(checkpoint, read=read, rows=rows, stored=stored)
+    def place(name: str) -> TensorPlace | None:
+        return None if name in adapters else checkpoint.place(name)
+
+    return replace(checkpoint, read=read, rows=rows, stored=stored, place=place)
 
 
 def read_adapters(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, LoraAdapter]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from liveshape.export.model.config import ModelConfig
+from liveshape.export.model.tensor_place import PairedHeads
 
 Order = npt.NDArray[np.int64]
 
@@ -17,8 +18,21 @@ def halves_of(config: ModelConfig, name: str) -> Order | None:
 
     Example: `halves_of(config, "model.layers.0.self_attn.q_proj.weight")`.
     """
+    return order_of(paired_heads(config, name))
+
+
+def paired_heads(config: ModelConfig, name: str) -> PairedHeads | None:
+    """The heads of a Q or K projection; None for other tensors.
+
+    Example: `paired_heads(config, "model.layers.0.self_attn.q_proj.weight")`.
+    """
     heads = {"q_proj": config.heads, "k_proj": config.kv_heads}.get(name.rpartition(".")[0].rpartition(".")[2])
-    return None if heads is None else pairs_to_halves(heads, config.head_size, config.rotary_size)
+    return None if heads is None else PairedHeads(heads, config.head_size, config.rotary_size)
+
+
+def order_of(pairs: PairedHeads | None) -> Order | None:
+    """The row of the file for each row of the model; None if they are the same."""
+    return None if pairs is None else pairs_to_halves(pairs.heads, pairs.size, pairs.rotated)
 
 
 def pairs_to_halves(heads: int, size: int, rotated: int) -> Order:

@@ -41,6 +41,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     strides: tuple[int, ...] | None = None
+    path: str = ""
 
     @property
     def item(self) -> np.dtype[Any]:
@@ -193,7 +194,7 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
         raise FormatError(f"{path}: a header of {length} bytes does not fit the file of {size}")
     header = _table(bytes(data[8 : 8 + length]), f"{path}: the header")
     found = {
-        name: _stored(f"{path}: tensor {name[:80]}", entry, data, 8 + length)
+        name: replace(_stored(f"{path}: tensor {name[:80]}", entry, data, 8 + length), path=str(path))
         for name, entry in header.items()
         if name != "__metadata__"
     }

@@ -9,13 +9,16 @@ from math import prod
 import numpy as np
 
 from liveshape.export.model.layout import Array
+from liveshape.export.weights.contents import Content
 
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant tensor of the file: its key in the named data, dtype and shape.
+    """A constant tensor of the file: its key in the named data, dtype, shape, and what it holds.
+
+    A constant without content is what its batch makes of it.
 
     >>> Constant("model.norm.weight", "float32", (64,)).nbytes
     256
@@ -24,6 +27,7 @@ class Constant:
     key: str
     dtype: str
     shape: tuple[int, ...]
+    content: Content | None = None
 
     @property
     def nbytes(self) -> int:

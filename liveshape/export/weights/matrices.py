@@ -1,20 +1,16 @@
-"""Tensors of a checkpoint as lazy constants: declared while the graph is built, quantized in chunks later."""
+"""Tensors of a checkpoint as lazy constants, declared while the graph is built: what each holds, not yet its data."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from liveshape.export.model.layout import Array, Grouped, Layout
-from liveshape.export.weights.lazy_constants import Batch, Chunk, Constant, as_stored, batch_of
-from liveshape.export.weights.packing import by_group, by_row, group_sums, pack_codes, packed_width, padded, sums_rows
+from liveshape.export.model.layout import Array, Layout
+from liveshape.export.weights.constant_data import batch_of_content, batch_of_matrix
+from liveshape.export.weights.contents import Computed, Content, MatrixPart, Part, Repeated, TensorFloats
+from liveshape.export.weights.lazy_constants import Batch, Constant
+from liveshape.export.weights.packing import packed_width, padded, sums_rows
 from liveshape.export.weights.storage import WeightStorage
-
-# Weights per chunk.
-_PIECE = 1 << 20
 
 
 @dataclass
@@ -27,10 +23,8 @@ class GroupedMatrix:
     name: str
     shape: tuple[int, int]
     layout: Layout
-    storage: WeightStorage
     floats: str
-    _asked: dict[str, Constant] = field(default_factory=dict)
-    _found: dict[int, dict[str, Array]] = field(default_factory=dict)  # per-group data of each chunk, by its first row
+    _asked: dict[Part, Constant] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -68,43 +62,14 @@ class GroupedMatrix:
         """(rows, groups)."""
         return self._constant("minima", self.floats, (self.rows, self.groups))
 
-    def batch(self) -> Batch:
-        """The batch that produces the constants in use."""
-        pieces = [functools.partial(self._piece, rows) for rows in row_slices(self.shape)]
-        return Batch(tuple(self._asked.values()), pieces, self._rest)
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """The constants in use."""
+        return tuple(self._asked.values())
 
-    def _constant(self, kind: str, dtype: str, shape: tuple[int, int]) -> Constant:
-        return self._asked.setdefault(kind, Constant(f"{self.name}.{kind}", dtype, shape))
-
-    def _piece(self, rows: slice) -> list[Chunk]:
-        """Quantize some rows; their codes are returned, scales, sums and minima wait for `_rest`."""
-        made = self.storage.grouped(self.name, self.layout, rows)
-        self._check(made)
-        found = {"scales": made.scales}
-        if "sums" in self._asked:
-            found["sums"] = group_sums(made.codes, self.groups)
-        if made.minima is not None:
-            found["minima"] = made.minima
-        self._found[rows.start] = found
-        return [(self.codes, pack_codes(made.codes) if made.bits == 4 else made.codes)]
-
-    def _check(self, made: Grouped) -> None:
-        assert made.layout == self.layout, f"{self.name} was to be {self.layout}, its rows are {made.layout}"
-
-    def _rest(self) -> list[Chunk]:
-        found = [self._found[start] for start in sorted(self._found)]
-        self._found.clear()
-        empty = np.zeros((self.rows - self.shape[0], self.shape[1]), np.int8)
-        chunks: list[Chunk] = [(self.codes, pack_codes(empty))] if len(empty) else []
-        for kind, constant in self._asked.items():
-            if kind == "codes":
-                continue
-            numbers = np.concatenate([each[kind.removesuffix("_by_group")] for each in found])
-            placed = (
-                by_row(numbers, self.rows) if kind in ("scales", "minima") else by_group(numbers, constant.shape[1])
-            )
-            chunks.append((constant, as_stored(placed, constant.dtype)))
-        return chunks
+    def _constant(self, part: Part, dtype: str, shape: tuple[int, int]) -> Constant:
+        content = MatrixPart(self.name, part, self.layout)
+        return self._asked.setdefault(part, Constant(f"{self.name}.{part}", dtype, shape, content))
 
 
 @dataclass
@@ -116,7 +81,7 @@ class Tensors:
 
     storage: WeightStorage
     floats: str
-    _batches: dict[str, Batch] = field(default_factory=dict)
+    _constants: dict[str, Constant] = field(default_factory=dict)
     _grouped: dict[str, GroupedMatrix] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
@@ -124,22 +89,19 @@ class Tensors:
 
     def plain(self, name: str) -> Constant:
         """An unquantized tensor."""
-        shape = self.storage.shapes[name]
-        constant = Constant(name, self.floats, shape)
-        pieces = [functools.partial(self._floats, constant, rows) for rows in row_slices(shape)]
-        self._batches.setdefault(name, Batch((constant,), pieces))
-        return constant
+        return self._constant(name, self.storage.shapes[name], TensorFloats(name))
 
     def filled(self, name: str, rows: int) -> Constant:
         """A vector, zero-padded to a length."""
-        count = self.storage.shapes[name][0]
-        return self.computed(name, (rows,), lambda: np.pad(self.storage.floats(name), (0, rows - count)))
+        return self._constant(name, (rows,), TensorFloats(name))
+
+    def repeated(self, key: str, shape: tuple[int, ...], value: float) -> Constant:
+        """A constant with one number in every element."""
+        return self._constant(key, shape, Repeated(value))
 
     def computed(self, key: str, shape: tuple[int, ...], make: Callable[[], Array]) -> Constant:
         """A constant that is computed rather than read from the checkpoint."""
-        constant = Constant(key, self.floats, shape)
-        self._batches.setdefault(key, batch_of(constant, make))
-        return constant
+        return self._constant(key, shape, Computed(make))
 
     def matrix(self, name: str, lookup: bool = False) -> GroupedMatrix | None:
         """The quantized matrix of this name, or None if the recipe leaves it in floats."""
@@ -148,24 +110,15 @@ class Tensors:
             return None
         if name not in self._grouped:
             rows, width = self.storage.shapes[name]
-            self._grouped[name] = GroupedMatrix(name, (rows, width), layout, self.storage, self.floats)
+            self._grouped[name] = GroupedMatrix(name, (rows, width), layout, self.floats)
         found = self._grouped[name]
         assert found.layout == layout, f"{name} is stored twice, as {found.layout} and {layout}"
         return found
 
     def batches(self) -> list[Batch]:
         """The batches that produce all constants in use."""
-        return [*self._batches.values(), *(matrix.batch() for matrix in self._grouped.values())]
+        alone = [batch_of_content(constant, self.storage) for constant in self._constants.values()]
+        return [*alone, *(batch_of_matrix(matrix.constants, self.storage) for matrix in self._grouped.values())]
 
-    def _floats(self, constant: Constant, rows: slice) -> list[Chunk]:
-        return [(constant, as_stored(self.storage.floats(constant.key, rows), constant.dtype))]
-
-
-def row_slices(shape: Sequence[int]) -> list[slice]:
-    """Split the rows of a tensor into chunks of about a million elements.
-
-    >>> row_slices((3000, 1024))
-    [slice(0, 1024, None), slice(1024, 2048, None), slice(2048, 3000, None)]
-    """
-    step = max(1, _PIECE // int(np.prod(shape[1:], dtype=np.int64)))
-    return [slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
+    def _constant(self, key: str, shape: tuple[int, ...], content: Content) -> Constant:
+        return self._constants.setdefault(key, Constant(key, self.floats, shape, content))

@@ -55,8 +55,12 @@ class RoundedStorage:
     def floats(self, name: str, rows: slice = slice(None)) -> Array:
         return self.checkpoint.read_rows(name, rows)
 
+    def keeps(self, name: str, layout: Layout) -> bool:
+        """Whether a matrix is kept in the codes that its source stores."""
+        return self.checkpoint.grouped is not None and self.checkpoint.stored(name) == layout
+
     def grouped(self, name: str, layout: Layout, rows: slice) -> Grouped:
-        if self.checkpoint.grouped is not None and self.checkpoint.stored(name) == layout:
+        if self.checkpoint.grouped is not None and self.keeps(name, layout):
             made = self.checkpoint.grouped(name, rows)
         else:
             made = rounded(self.floats(name, rows), layout)

@@ -1,0 +1,82 @@
+"""GGUF files and Hugging Face folders as they are, in Chromium: by URL with HTTP Range, and as a File."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from liveshape.export.folder import export_folder
+from liveshape.export.sources.opening import open_checkpoint
+from liveshape.llm import LanguageModel, Sampling
+from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.web.page_host import hosted
+from tests.web.source_models import WIDE, write_model_folder, write_model_gguf
+from tests.web.test_browser import WEB, run
+
+pytestmark = pytest.mark.slow
+
+IDS = [1, 259, 262, 270]
+TOKENS = 12
+LOADED = """
+    const progress = [];
+    const model = await liveshape.loadLanguageModel(source, { onProgress: (told) => progress.push(told) });
+    const tokens = [];
+    for await (const { token } of model.stream(given, { maxTokens: 12, temperature: 0 })) tokens.push(token);
+    await model.close();
+    return { tokens, progress, memory: await liveshape.memory() };
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    write_model_gguf(made / "tiny.gguf", "Q4_K")
+    write_model_folder(made / "folder", WIDE)
+    (made / "cut.gguf").write_bytes((made / "tiny.gguf").read_bytes()[:-1000])
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(home: Path) -> Iterator[Page]:
+    """One page for all: a worker boots once."""
+    with (
+        hosted(dist=WEB / "dist", example=WEB / "example", models=home) as (address, _),
+        chromium(WEBGPU_FLAGS) as opened,
+    ):
+        found = opened.new_page()
+        found.set_default_timeout(900_000)
+        found.goto(f"{address}/example/index.html")
+        yield found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "const source = '/models/tiny.gguf';",
+        "const blob = await (await fetch('/models/tiny.gguf')).blob(); const source = new File([blob], 'tiny.gguf');",
+        "const source = '/models/folder';",
+    ],
+    ids=["url", "file", "folder"],
+)
+def test_tokens_are_those_of_python(source: str, page: Page, home: Path, tmp_path: Path) -> None:
+    found = run(page, source + LOADED, IDS)
+    export_folder(open_checkpoint(home / ("folder" if "folder" in source else "tiny.gguf")), tmp_path / "native")
+    with LanguageModel.load(tmp_path / "native") as model:
+        assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=TOKENS))
+    done = [told["done"] for told in found["progress"]]
+    assert done == sorted(done)
+    assert done[-1] == found["progress"][-1]["total"] > 0
+    assert found["memory"] == 0
+
+
+def test_a_file_that_was_cut_is_told(page: Page) -> None:
+    body = """
+        return liveshape.loadLanguageModel("/models/cut.gguf").then(null, (error) => [error.name, error.message]);
+    """
+    name, message = run(page, body)
+    assert name == "FormatError"
+    assert "model.gguf: tensor " in message
+    assert "ends at byte" in message
