@@ -232,9 +232,9 @@ class PageDevice:
 
     # Work
 
-    async def ready(self) -> None:
-        """Wait until every kernel is compiled, where Python cannot wait by itself."""
-        await self._gpu.ready()
+    async def ready(self, tell: Callable[[int, int], Any] | None = None) -> None:
+        """Wait until every kernel is compiled; `tell` gets how many are, and of how many."""
+        await self._gpu.ready(tell)
         self._check()
 
     def submit(
@@ -247,7 +247,7 @@ class PageDevice:
     ) -> None:
         """Submit one step: input copies, the commands in one compute pass, copies to staging."""
         self._check()
-        if self._gpu.compiling:
+        if self._gpu.compiling and can_wait():  # else the browser waits for the compiler
             self._wait(self._gpu.ready())
             self._check()
         rows = array("I")

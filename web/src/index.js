@@ -1,115 +1,114 @@
 // liveshape in a page: programs and language models on the user's own GPU, in a worker.
 
+import { cacheFolder } from "./cache.js";
 import { LANGUAGE_MODEL, LanguageModel, Model, OPTIONAL, snake } from "./models.js";
+import { WorkerRunner } from "./worker_runner.js";
 
 export { LanguageModel, Model };
 
-class WorkerRunner {
-  #worker;
-  #waiting = new Map();
-  #next = 1;
-  #failed = null;
-
-  constructor(url) {
-    this.#worker = new Worker(url, { type: "module" });
-    this.#worker.onmessage = ({ data }) => {
-      const { resolve, reject, onProgress } = this.#waiting.get(data.id);
-      if (data.progress) return onProgress(data.progress);
-      this.#waiting.delete(data.id);
-      if (data.error) reject(Object.assign(new Error(data.error.message), data.error));
-      else resolve(data.result);
-    };
-    this.#worker.onerror = (event) => this.fail(new Error(`the worker of liveshape has failed: ${event.message}`));
-  }
-
-  fail(error) {
-    this.#failed = error;
-    for (const { reject } of this.#waiting.values()) reject(error);
-    this.#waiting.clear();
-  }
-
-  call(name, ...given) {
-    return this.tell(name, given);
-  }
-
-  tell(name, given, onProgress) {
-    if (this.#failed) return Promise.reject(this.#failed);
-    const id = this.#next++;
-    return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject, onProgress });
-      this.#worker.postMessage({ id, name, given, progress: Boolean(onProgress) });
-    });
-  }
-
-  terminate() {
-    this.#worker.terminate();
-    this.fail(new Error("liveshape was stopped; load the model again"));
-  }
-}
-
 let running = null;
+let latest = null; // the runner of the last boot
+let chosen = {}; // of the device
 
 // Boots the worker at the first use, and again after `stop` or a failure.
 async function runner() {
-  running ??= (async () => {
-    if (!globalThis.navigator?.gpu) {
-      throw new Error(
-        "this browser has no WebGPU: use a current Chrome, Edge, Safari or Firefox; on Linux Chrome may need " +
-          "chrome://flags/#enable-unsafe-webgpu",
-      );
-    }
-    const made = new WorkerRunner(new URL("./worker.js", import.meta.url));
-    made.device = await made.call("boot");
-    return made;
-  })();
+  running ??= boot();
+  const mine = running;
   try {
-    return await running;
+    return await mine;
   } catch (error) {
-    running = null;
+    if (running === mine) running = null;
     throw error;
   }
 }
 
-export async function device() {
+async function boot() {
+  if (!globalThis.navigator?.gpu) {
+    throw new Error(
+      globalThis.isSecureContext === false
+        ? "WebGPU needs a secure page: serve it by https, or from localhost"
+        : "this browser has no WebGPU: use a current Chrome, Edge, Safari or Firefox; on Linux Chrome may need " +
+            "chrome://flags/#enable-unsafe-webgpu",
+    );
+  }
+  const made = new WorkerRunner(new URL("./worker.js", import.meta.url), () => {
+    if (latest === made) running = null;
+  });
+  latest = made;
+  try {
+    made.device = await made.call("boot", chosen);
+    return made;
+  } catch (error) {
+    made.fail(error);
+    throw error;
+  }
+}
+
+// Opens the device, with what is asked of it; what was asked stays for the workers after this one.
+export async function device(options) {
+  if (options) {
+    if (running && JSON.stringify(options) !== JSON.stringify(chosen)) {
+      throw new Error("the device is open already: call stop() before it is opened otherwise");
+    }
+    chosen = options;
+  }
   return (await runner()).device;
 }
 
 export async function memory() {
-  return (await runner()).call("memory");
+  return running ? (await runner()).call("memory") : 0;
 }
 
 export async function stop() {
-  const made = await running;
+  const mine = running;
   running = null;
-  made?.terminate();
+  const made = await mine?.catch(() => null);
+  made?.fail(new Error("liveshape was stopped; load the model again"));
 }
 
 // A program: a URL, a File, or bytes.
-export async function load(source, { onProgress, ...options } = {}) {
-  const made = await runner();
-  const folder = await made.call("folder", { "model.pte": absolute(source) });
-  return new Model(made, await made.tell("load", [`${folder}/model.pte`, options], onProgress));
+export async function load(source, options = {}) {
+  const [made, { sourcing, watching, others }] = [await runner(), parted(options)];
+  const folder = await made.tell("folder", [{ "model.pte": absolute(source) }, sourcing], watching);
+  return new Model(made, await made.tell("load", [`${folder}/model.pte`, others], watching));
 }
 
 // A language model: the URL of its folder, or Files by name.
-export async function loadLanguageModel(source, { onProgress, ...options } = {}) {
-  const made = await runner();
-  const files = typeof source === "string" || source instanceof URL ? await listed(source) : source;
-  const folder = await made.call("folder", files);
-  return new LanguageModel(made, await made.tell("loadLanguageModel", [folder, snake(options)], onProgress));
+export async function loadLanguageModel(source, options = {}) {
+  const [made, { sourcing, watching, others }] = [await runner(), parted(options)];
+  if (!made.device.waits) throw new Error(NO_JSPI);
+  const given = typeof source === "string" || source instanceof URL ? listed(source) : source;
+  const files = Object.fromEntries(Object.entries(given).map(([name, each]) => [name, absolute(each)]));
+  const folder = await made.tell("folder", [files, sourcing], watching);
+  return new LanguageModel(made, await made.tell("loadLanguageModel", [folder, snake(others)], watching));
+}
+
+const NO_JSPI =
+  "language models need a browser that can suspend WebAssembly (JSPI): Chromium 137, Firefox 153, Safari 27; programs " +
+  "run in this one, too";
+
+// What is kept of downloads: { url, bytes, size, complete } each.
+export async function cached() {
+  return (await cacheFolder())?.list() ?? [];
+}
+
+export async function clearCache() {
+  await (await cacheFolder())?.clear();
+}
+
+// Options of the download, what is told meanwhile, and the others, which are Python's.
+function parted({ cache, credentials, headers, onProgress, signal, ...others }) {
+  return { sourcing: { cache, request: { credentials, headers } }, watching: { onProgress, signal }, others };
 }
 
 const absolute = (source) => (typeof source === "string" ? new URL(source, location.href).href : source instanceof URL ? source.href : source);
 
 // The files of a folder by what a language model needs, since a server lists none.
-async function listed(source) {
+function listed(source) {
   const base = new URL(`${source}`.replace(/\/?$/, "/"), location.href);
-  const files = { "model.pte": new URL("model.pte", base).href };
-  const texts = [...LANGUAGE_MODEL, ...OPTIONAL].map(async (name) => {
-    const answer = await fetch(new URL(name, base));
-    if (answer.ok) files[name] = new Uint8Array(await answer.arrayBuffer());
-    else if (LANGUAGE_MODEL.includes(name)) throw new Error(`${answer.url}: ${answer.status}; the model needs it`);
-  });
-  await Promise.all(texts);
+  const url = (name) => new URL(name, base).href;
+  const files = { "model.pte": url("model.pte") };
+  for (const name of LANGUAGE_MODEL) files[name] = { url: url(name) };
+  for (const name of OPTIONAL) files[name] = { url: url(name), optional: true };
   return files;
 }

@@ -31,13 +31,16 @@ export class LanguageModel {
     const stream = await this.runner.call("begin", this.id, prompt, snake(options));
     try {
       for (;;) {
-        const response = await this.runner.call("next", stream);
+        const response = await unlessAborted(this.runner.call("next", stream), signal);
         if (response === null) return;
         yield response;
         signal?.throwIfAborted();
       }
     } finally {
-      await this.runner.call("end", stream);
+      // Behind the token that is being made; nobody waits for it who has aborted.
+      const ended = this.runner.call("end", stream);
+      if (signal?.aborted) ended.catch(() => {});
+      else await ended;
     }
   }
 
@@ -54,6 +57,16 @@ export class LanguageModel {
   async close() {
     await this.runner.call("close", this.id);
   }
+}
+
+// A promise, or the reason of an abort as soon as it comes.
+function unlessAborted(promise, signal) {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
 }
 
 // Options have JavaScript's names here and Python's there.
