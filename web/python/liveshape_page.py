@@ -62,8 +62,6 @@ class _Watched:
             await _offers[0].open(None).ready(tell)  # type: ignore[attr-defined]
         finally:
             tell.destroy()
-        if self._tell("compile", 1, 1):
-            raise Aborted
 
 
 _PERIOD = 0.05  # seconds

@@ -111,7 +111,11 @@ async function locked(url, signal, work, other) {
 
 // The first byte of a file, for its size and version, or the whole answer of a server without ranges.
 async function ask(url, request, signal, tries) {
-  const answer = await requested(url, request, { Range: "bytes=0-0" }, signal, tries);
+  const answer = await requested(url, request, { Range: "bytes=0-0" }, signal, tries).catch((error) => {
+    if (error.status !== 0) throw error;
+    // Chromium fails where a server compresses although a part was asked for.
+    return requested(url, request, {}, signal, 1).catch(() => Promise.reject(error));
+  });
   const encoded = answer.headers.get("Content-Encoding");
   const size = Number(answer.headers.get("Content-Range")?.split("/")[1]);
   if (answer.status === 206 && size && !encoded) {

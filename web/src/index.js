@@ -1,7 +1,7 @@
 // liveshape in a page: programs and language models on the user's own GPU, in a worker.
 
 import { cacheFolder } from "./cache.js";
-import { LANGUAGE_MODEL, LanguageModel, Model, OPTIONAL, snake } from "./models.js";
+import { LANGUAGE_MODEL, LanguageModel, Model, NO_JSPI, OPTIONAL, snake } from "./models.js";
 import { WorkerRunner } from "./worker_runner.js";
 
 export { LanguageModel, Model };
@@ -82,10 +82,6 @@ export async function loadLanguageModel(source, options = {}) {
   const folder = await made.tell("folder", [files, sourcing], watching);
   return new LanguageModel(made, await made.tell("loadLanguageModel", [folder, snake(others)], watching));
 }
-
-const NO_JSPI =
-  "language models need a browser that can suspend WebAssembly (JSPI): Chromium 137, Firefox 153, Safari 27; programs " +
-  "run in this one, too";
 
 // What is kept of downloads: { url, bytes, size, complete } each.
 export async function cached() {

@@ -14,7 +14,7 @@ export class Model {
   }
 
   async close() {
-    await this.runner.call("close", this.id);
+    await closed(this.runner, this.id);
   }
 }
 
@@ -55,8 +55,15 @@ export class LanguageModel {
   }
 
   async close() {
-    await this.runner.call("close", this.id);
+    await closed(this.runner, this.id);
   }
+}
+
+// With a lost device or an ended worker all memory is free already.
+async function closed(runner, id) {
+  await runner.call("close", id).catch((error) => {
+    if (!runner.gone) throw error;
+  });
 }
 
 // A promise, or the reason of an abort as soon as it comes.
@@ -74,6 +81,10 @@ export function snake(options) {
   const named = Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]);
   return Object.fromEntries(named);
 }
+
+export const NO_JSPI =
+  "language models need a browser that can suspend WebAssembly (JSPI): Chromium 137, Firefox 153, Safari 27; programs " +
+  "run in this one, too";
 
 // The files of a folder that a language model needs.
 export const LANGUAGE_MODEL = ["tokenizer.json"];

@@ -3,6 +3,7 @@
 import { Tokenizer } from "@huggingface/tokenizers";
 import { PageGpu } from "./page_gpu.js";
 import { constantOf, upload } from "./constants.js";
+import { NO_JSPI } from "./models.js";
 import { mount } from "./sources.js";
 
 const NUMBERS = {
@@ -78,6 +79,7 @@ export class Runtime {
     } catch (error) {
       if (this.#gone) throw this.#gone;
       this.#check(error);
+      if (name.startsWith("load_")) await this.gpu.settle(); // errors of what was freed are not those of the next call
       const made = asError(error);
       made.message = [...this.#sources.values()].find((source) => source.failure)?.failure ?? made.message;
       throw made;
@@ -95,6 +97,10 @@ export class Runtime {
       this.#end("Error", `Python has failed in this page: ${error.message}; load the model again`);
       throw this.#gone;
     }
+  }
+
+  get gone() {
+    return this.#gone !== null;
   }
 
   #end(name, message) {
@@ -142,6 +148,10 @@ export class Runtime {
   }
 
   async loadLanguageModel(folder, { onProgress, signal, ...options } = {}) {
+    if (!JSPI()) {
+      this.#release(folder);
+      throw new Error(NO_JSPI);
+    }
     return this.#loaded(folder, "load_language_model", [folder, JSON.stringify(options)], { onProgress, signal });
   }
 
@@ -154,9 +164,10 @@ export class Runtime {
     try {
       const found = JSON.parse(await this.#call(name, ...given, tell));
       this.#folders.set(found.id, folder);
-      return found;
+      if (!signal?.aborted) return found;
+      await this.close(found.id);
+      throw signal.reason;
     } catch (error) {
-      if (!this.#gone) await this.gpu.settle(); // errors of what was freed are not those of the next load
       this.#release(folder);
       throw signal?.aborted ? signal.reason : error;
     }

@@ -67,7 +67,7 @@ export class UrlSource {
 export function failed(what, status, reason) {
   const passing = status === 0 || status === 408 || status === 429 || status >= 500;
   const told = status ? `${what}: ${status} ${reason}`.trim() : `${what}: no answer (${reason}); is the network there?`;
-  return Object.assign(new Error(told), { passing });
+  return Object.assign(new Error(told), { status, passing });
 }
 
 // Waits in a synchronous call.

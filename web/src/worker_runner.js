@@ -36,6 +36,10 @@ export class WorkerRunner {
     });
   }
 
+  get gone() {
+    return this.#failed !== null;
+  }
+
   fail(error) {
     if (this.#failed) return;
     this.#failed = error;
