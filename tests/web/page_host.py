@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ class PageHost(SimpleHTTPRequestHandler):
         name = self.path.partition("?")[0].lstrip("/")
         faults, asked = self.faults, self.headers.get("Range")
         faults.requests.append((name, asked))
+        faults.heard.append((name, dict(self.headers)))
         first, _, rest = name.partition("/")
         if first == "moved":
             self.send_response(302)
@@ -76,6 +78,15 @@ class PageHost(SimpleHTTPRequestHandler):
         """Nothing is logged."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A page that goes in the middle of an answer is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Faults:
     """What goes wrong, and what was asked for; `reset` sets all back."""
 
@@ -85,6 +96,7 @@ class Faults:
     def reset(self) -> None:
         """As a server that has no faults, and no request yet."""
         self.requests: list[tuple[str, str | None]] = []
+        self.heard: list[tuple[str, dict[str, str]]] = []  # headers
         self.bytes_sent: dict[str, int] = {}
         self.ranges, self.tags, self.compressed, self.salt = True, True, False, b""
         self.missing: set[str] = set()
@@ -102,8 +114,7 @@ def hosted(**roots: Path) -> Iterator[tuple[str, Faults]]:
     """The address of a server of these folders, and its faults."""
     faults = Faults()
     handler = type("Host", (PageHost,), {"roots": roots, "faults": faults})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", faults

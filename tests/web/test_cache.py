@@ -148,8 +148,6 @@ def test_a_worker_that_is_killed_in_the_middle_goes_on_there(page: Page, host: t
             return writer;
         };
     """
-    page.evaluate(f"(data) => {{ ({SCRIPT})(data).catch(() => {{}}); }}", {"name": "read", "given": {}})
-    restart(page)
     script = f"(data) => Promise.race([({SCRIPT})(data), new Promise((end) => setTimeout(end, 3000))])"
     url = f"{host[0]}/{NAME}"
     page.evaluate(script, {"name": "read", "given": {"url": url, "hook": die}})
@@ -226,6 +224,17 @@ def test_servers_of_all_kinds(page: Page, host: tuple[str, Faults], fault: str) 
     assert again["kind"] == "CachedSource"
     assert fault != "redirect" or host[1].bytes_sent[NAME] == sent + 1
     assert cached(page)[0]["url"].endswith(path)
+
+
+def test_headers_and_credentials_go_with_every_request(page: Page, host: tuple[str, Faults]) -> None:
+    page.context.add_cookies([{"name": "who", "value": "me", "url": host[0]}])
+    for cache in (True, False):
+        host[1].reset()
+        request = {"headers": {"Authorization": "Bearer 7"}, "credentials": "include"}
+        read(page, options={"request": request, "cache": cache}, piece=2 * BLOCK)
+        found = [heard for name, heard in host[1].heard if name == NAME]
+        assert len(found) >= 2
+        assert {(heard.get("Authorization"), heard.get("Cookie")) for heard in found} == {("Bearer 7", "who=me")}
 
 
 def test_what_is_not_there(page: Page, host: tuple[str, Faults]) -> None:

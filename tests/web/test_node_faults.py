@@ -76,7 +76,9 @@ def test_small_limits_and_features_withheld(features: list[str]) -> None:
 def test_several_models_and_calls_at_once() -> None:
     found = faults("several")
     assert found["together"]
-    assert found["streams"][0].startswith("InputError: the model was used otherwise since the last token of this stream")
+    assert found["streams"][0].startswith(
+        "InputError: the model was used otherwise since the last token of this stream"
+    )
     assert len(found["streams"][1]) == 10
     assert found["after"]
     assert "the model was closed" in found["closed"]

@@ -62,6 +62,8 @@ class _Watched:
             await _offers[0].open(None).ready(tell)  # type: ignore[attr-defined]
         finally:
             tell.destroy()
+        if self._tell("", 0, 0):  # only asks
+            raise Aborted
 
 
 _PERIOD = 0.05  # seconds

@@ -158,7 +158,7 @@ export class Runtime {
   async #loaded(folder, name, given, { onProgress, signal }) {
     // Whether to stop is what it returns.
     const tell = (stage, done, total) => {
-      onProgress?.({ stage, done, total });
+      if (stage) onProgress?.({ stage, done, total });
       return Boolean(signal?.aborted);
     };
     try {

@@ -66,11 +66,13 @@ function totals(onProgress, count) {
   };
 }
 
+const ADVICE = "; serve all of the package's dist/ beside worker.js";
+
 // Boots while it watches the files of the package: where one is missing, Pyodide may wait for ever, or not say which.
 async function present(boot) {
   const { fetch } = globalThis;
   const missing = new Promise((_, reject) => {
-    const lacks = (url, why) => reject(new Error(`${url}: ${why}; serve all of the package's dist/ beside worker.js`));
+    const lacks = (url, why) => reject(new Error(`${url}: ${why}${ADVICE}`));
     globalThis.fetch = async (given, options) => {
       const url = given.url ?? `${given}`;
       try {
@@ -85,6 +87,9 @@ async function present(boot) {
   });
   try {
     return await Promise.race([boot(), missing]);
+  } catch (error) {
+    if (/import/.test(error.message)) error.message += ADVICE; // of a module that Pyodide loads
+    throw error;
   } finally {
     globalThis.fetch = fetch;
   }
