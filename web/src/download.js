@@ -6,8 +6,8 @@ import { BlobSource, UrlSource, failed } from "./sources.js";
 
 const TRIES = 3;
 const PAUSE = 300; // ms before the second try, three times as long before the third
-const STALLED = 10_000; // ms that another tab's download may stand still
-const PIECE = 8 << 20;
+const STALLED = 30_000; // ms without a byte, after which a connection counts as broken
+const OTHER_STALLED = 10_000; // ms that another tab's download may stand still
 
 let warned = false;
 
@@ -97,7 +97,7 @@ async function locked(url, signal, work, other) {
     if (now > bytes) {
       [bytes, since] = [now, performance.now()];
       other.onProgress?.({ done: now, total: kept.size });
-    } else if (performance.now() - since > STALLED) {
+    } else if (performance.now() - since > OTHER_STALLED) {
       waiting.abort(new Error(`another tab has begun to download ${url} and does not go on`));
     }
   }, 500);
@@ -184,9 +184,10 @@ async function fill({ folder, source, onProgress, signal }) {
               block.set(chunk.subarray(taken, taken + count), place);
               taken += count;
               at += count;
-              if (place + count === kept.span(number)) writer.put(number, block.subarray(0, place + count));
+              if (place + count < kept.span(number)) continue;
+              writer.put(number, block.subarray(0, place + count));
+              onProgress?.({ done: (done += place + count), total: size });
             }
-            onProgress?.({ done: (done += chunk.length), total: size });
           }
         } catch (error) {
           if (signal?.aborted) throw signal.reason;
@@ -210,7 +211,11 @@ async function* chunks(body) {
   const reader = body.getReader();
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      let timer;
+      const stalled = new Promise((_, reject) => {
+        timer = setTimeout(() => reject(new TypeError(`nothing came for ${STALLED / 1000} s`)), STALLED);
+      });
+      const { done, value } = await Promise.race([reader.read(), stalled]).finally(() => clearTimeout(timer));
       if (done) return;
       yield value;
     }
@@ -228,11 +233,12 @@ async function whole({ answer, size }, onProgress, signal) {
       parts.push(chunk);
       bytes += chunk.length;
       done += chunk.length;
+      if (bytes < BLOCK) continue;
       onProgress?.({ done, total: Math.max(size, done) });
-      if (bytes < PIECE) continue;
       blobs.push(new Blob(parts));
       [parts, bytes] = [[], 0];
     }
+    onProgress?.({ done, total: done });
   } catch (error) {
     if (signal?.aborted) throw signal.reason;
     throw new Error(`${answer.url}: the download broke off after ${done} bytes: ${error.message}; load it again`);

@@ -36,23 +36,24 @@ const calls = {
     const onDownload = totals(onProgress, urls.length);
     const sources = { ...files };
     for (const [name, given] of Object.entries(files)) if (given instanceof Blob) sources[name] = new BlobSource(given);
+    const stopping = new AbortController(); // the first file that fails ends the download of the others
+    const ended = signal ? AbortSignal.any([signal, stopping.signal]) : stopping.signal;
     const opened = urls.map(async ([name, given], place) => {
       delete sources[name];
-      const url = given.url ?? given;
       try {
-        const source = await openUrl(url, { ...options, signal, onProgress: onDownload(place) });
+        const source = await openUrl(given.url ?? given, { ...options, signal: ended, onProgress: onDownload(place) });
         sources[name] = source;
         if (!given.url) return;
         sources[name] = source.read(0, source.size); // small, and needed as a file of Python's own
         source.close?.();
       } catch (error) {
-        if (!given.optional || signal?.aborted) throw error;
+        if (!given.optional) stopping.abort(error);
       }
     });
-    const failed = (await Promise.allSettled(opened)).find(({ status }) => status === "rejected");
-    if (!failed) return runtime.folder(sources);
+    await Promise.all(opened);
+    if (!ended.aborted) return runtime.folder(sources);
     for (const source of Object.values(sources)) source.close?.();
-    throw failed.reason;
+    throw ended.reason;
   },
 };
 
