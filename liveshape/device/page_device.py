@@ -227,9 +227,9 @@ class PageDevice:
 
     # Work
 
-    async def ready(self) -> None:
-        """Wait until every kernel is compiled, where Python cannot wait by itself."""
-        await self._gpu.ready()
+    async def ready(self, tell: Callable[[int, int], Any] | None = None) -> None:
+        """Wait until every kernel is compiled; `tell` gets how many are, and of how many."""
+        await self._gpu.ready(tell)
         self._check()
 
     def submit(
@@ -243,8 +243,9 @@ class PageDevice:
         """Submit one step: input copies, the commands in one compute pass, copies to staging."""
         if self._gpu.attention:
             self._check()
-            self._wait(self._gpu.ready())
-            self._check()
+            if can_wait():  # else the browser waits for the compiler
+                self._wait(self._gpu.ready())
+                self._check()
         step, moved = self._steps.moved(commands) if commands else (0, [])
         before = [copied_ranges(buffer, 0, to, 0, nbytes) for buffer, nbytes, to in input_copies]
         after = [copied_ranges(buffer, start, to, at, nbytes) for buffer, start, nbytes, to, at in copies]

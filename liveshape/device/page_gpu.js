@@ -15,6 +15,7 @@ const LIMITS = [
   "maxStorageBuffersPerShaderStage",
   "maxComputeWorkgroupStorageSize",
 ];
+const SMALLER = "close other models or tabs, or load a smaller model or a smaller maxContext";
 const FEATURES = ["shader-f16", "subgroups"];
 
 export class PageGpu {
@@ -27,14 +28,21 @@ export class PageGpu {
   #next = 1;
   #compiling = new Set(); // promises of pipelines
 
-  // Opens the adapter that the browser prefers, with all of its limits: WebGPU's defaults bind 128 MiB.
-  static async open(gpu = globalThis.navigator?.gpu, options = { powerPreference: "high-performance" }) {
+  // Opens the adapter that the browser prefers, with all of its limits, since WebGPU's defaults bind 128 MiB; `features`
+  // are the only ones to use, and `limits` the most to ask for.
+  static async open(gpu = globalThis.navigator?.gpu, { powerPreference = "high-performance", features, limits = {} } = {}) {
     if (!gpu) throw new Error("there is no WebGPU here");
-    const adapter = await gpu.requestAdapter(options);
-    if (!adapter) throw new Error("WebGPU offers no adapter");
+    const adapter = await gpu.requestAdapter({ powerPreference });
+    if (!adapter) {
+      throw new Error(
+        "WebGPU offers no adapter: the browser has blocked this GPU or its driver, or hardware acceleration is off; " +
+          "look at chrome://gpu, or about:support in Firefox",
+      );
+    }
     const requiredLimits = {};
-    for (const name of LIMITS) requiredLimits[name] = adapter.limits[name];
-    const requiredFeatures = FEATURES.filter((name) => adapter.features.has(name));
+    for (const name of LIMITS) requiredLimits[name] = Math.min(adapter.limits[name], limits[name] ?? Infinity);
+    const wanted = features ?? FEATURES;
+    const requiredFeatures = FEATURES.filter((name) => adapter.features.has(name) && wanted.includes(name));
     const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
     return new PageGpu(adapter, device);
   }
@@ -44,8 +52,10 @@ export class PageGpu {
     this.#queue = device.queue;
     this.lost = ""; // why the device is lost
     this.error = ""; // the first error that no call could tell
+    this.onLost = null;
     device.lost.then((info) => {
       this.lost = info.message || info.reason || "unknown";
+      this.onLost?.(this.lost);
     });
     device.onuncapturederror = (event) => {
       this.error ||= event.error.message;
@@ -77,7 +87,7 @@ export class PageGpu {
     const made = this.#device.createBuffer({ size: bytes, usage, label });
     this.#device.popErrorScope().then(
       (error) => {
-        if (error) this.error ||= `could not allocate ${bytes} bytes for ${label}: ${error.message}`;
+        if (error) this.error ||= `could not allocate ${bytes} bytes for ${label} (${error.message}); ${SMALLER}`;
       },
       () => {},
     );
@@ -119,17 +129,19 @@ export class PageGpu {
     }
     const layout = this.#device.createBindGroupLayout({ entries });
     const id = this.#next++;
-    const made = { layout, pipeline: null };
-    this.#pipelines.set(id, made);
     const module = this.#device.createShaderModule({ code, label });
+    const descriptor = {
+      label,
+      layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+      compute: { module, entryPoint: "main" },
+    };
+    const made = { layout, pipeline: null, descriptor };
+    this.#pipelines.set(id, made);
     const compiled = this.#device
-      .createComputePipelineAsync({
-        label,
-        layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module, entryPoint: "main" },
-      })
+      .createComputePipelineAsync(descriptor)
       .then((pipeline) => {
-        made.pipeline = pipeline;
+        made.pipeline ??= pipeline;
+        made.descriptor = null;
         this.#compiling.delete(compiled);
       })
       .catch(async (error) => {
@@ -146,9 +158,14 @@ export class PageGpu {
     return this.#compiling.size;
   }
 
-  // Resolves when every kernel is compiled.
-  async ready() {
-    while (this.#compiling.size) await Promise.all(this.#compiling);
+  // Resolves when every kernel is compiled; `tell` gets how many are, and of how many.
+  async ready(tell) {
+    let most = 0;
+    while (this.#compiling.size) {
+      most = Math.max(most, this.#compiling.size);
+      await Promise.race(this.#compiling);
+      tell?.(most - this.#compiling.size, most);
+    }
   }
 
   // `windows` are triples of a buffer, an offset and bytes.
@@ -198,7 +215,12 @@ export class PageGpu {
       let current = null;
       for (let row = 0, at = 0; row < groups.length; row++, at += ROW) {
         const { kernel, group } = groups[row];
-        if (kernel !== current) pass.setPipeline((current = kernel).pipeline);
+        if (kernel !== current) {
+          current = kernel;
+          // A host that cannot wait submits before `ready`: then the browser waits for the compiler.
+          kernel.pipeline ??= this.#device.createComputePipeline(kernel.descriptor);
+          pass.setPipeline(kernel.pipeline);
+        }
         if (data[at + 1] === NO_PARAMS) pass.setBindGroup(0, group);
         else {
           offsets[0] = data[at + 1];
@@ -230,6 +252,13 @@ export class PageGpu {
 
   async idle() {
     await this.#queue.onSubmittedWorkDone();
+  }
+
+  // After work that failed: waits for all that it began, and forgets its errors.
+  async settle() {
+    await this.ready();
+    await this.idle();
+    this.error = "";
   }
 
   destroy() {

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from liveshape import load
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import WEBGPU_FLAGS, chromium
-from tests.web.page_host import PageHost, hosted
 
 pytestmark = pytest.mark.slow
 
-WEB = Path(__file__).parents[2] / "web"
 SIZES = (128, 1, 7, 64, 1)
 IDS = [1, 403, 407, 261]
-
-
-@pytest.fixture(scope="module")
-def gpu_browser() -> Iterator[Browser]:
-    with chromium(WEBGPU_FLAGS) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[tuple[str, type[PageHost]]]:
-    program = shipped("demo")
-    assert program is not None
-    with hosted(dist=WEB / "dist", example=WEB / "example", story=shipped_model(), demo=program.parent) as found:
-        yield found
-
-
-@pytest.fixture
-def page(gpu_browser: Browser, host: tuple[str, type[PageHost]]) -> Iterator[Page]:
-    opened = gpu_browser.new_page()
-    opened.set_default_timeout(600_000)
-    opened.goto(f"{host[0]}/example/index.html")
-    yield opened
-    opened.close()
 
 
 def run(page: Page, body: str, given: Any = None) -> Any:
@@ -91,21 +63,6 @@ def test_tokens_are_those_of_python_and_the_page_stays_alive(page: Page) -> None
     with LanguageModel.load(shipped_model()) as model:
         assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=40))
     assert found["frames"] > 10 * found["seconds"], "the page waited for the worker"
-
-
-def test_a_download_that_is_cut_is_told_and_works_again(page: Page, host: tuple[str, type[PageHost]]) -> None:
-    body = """
-        try { await (await liveshape.load("/demo/block.pte")).close(); return null; }
-        catch (error) { return error.message; }
-    """
-    run(page, body)
-    host[1].cut = True
-    try:
-        told = run(page, body)
-    finally:
-        host[1].cut = False
-    assert "block.pte: bytes " in told
-    assert run(page, body) is None
 
 
 def test_a_worker_that_was_stopped_begins_anew(page: Page) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from liveshape_js import gpu, upload
-from pyodide.ffi import to_js
+from liveshape_js import gpu, turn, upload
+from pyodide.ffi import create_proxy, run_sync, to_js
 
 from liveshape import load
 from liveshape.device.backends import register
-from liveshape.device.page_device import page_offers
+from liveshape.device.page_device import can_wait, page_offers
+from liveshape.errors import InputError
 
 os.environ["LIVESHAPE_BACKEND"] = "page"
 _offers = page_offers(gpu, upload)
@@ -30,10 +32,41 @@ def _kept(thing: Any) -> int:
     return number
 
 
-def _progress(tell: Callable[[int, int], Any] | None) -> Callable[[int, int], None] | None:
-    if tell is None:
-        return None
-    return lambda done, total: tell(done, total)
+def _opened(number: int) -> Any:
+    if number not in _open:
+        raise InputError("the model was closed, and its memory is free for others; load it again")
+    return _open[number]
+
+
+class Aborted(Exception):
+    """The page wants the model no more."""
+
+
+class _Watched:
+    """Tells a page how loading goes, and stops where the page has aborted it."""
+
+    def __init__(self, tell: Callable[[str, int, int], bool]) -> None:
+        self._tell, self._waited = tell, time.perf_counter()
+
+    def uploaded(self, done: int, total: int) -> None:
+        if can_wait() and time.perf_counter() - self._waited > _PERIOD:
+            run_sync(turn())  # the page's messages come between two pieces of work
+            self._waited = time.perf_counter()
+        if self._tell("upload", done, total):
+            raise Aborted
+
+    async def compiled(self) -> None:
+        """Wait for all kernels, so that no call waits for one."""
+        tell = create_proxy(lambda done, total: self._tell("compile", done, total))
+        try:
+            await _offers[0].open(None).ready(tell)  # type: ignore[attr-defined]
+        finally:
+            tell.destroy()
+        if self._tell("", 0, 0):  # only asks
+            raise Aborted
+
+
+_PERIOD = 0.05  # seconds
 
 
 def _device() -> Any:
@@ -49,10 +82,15 @@ def about_device() -> str:
 # Programs
 
 
-def load_program(path: str, method: str, tell: Any) -> str:
+async def load_program(path: str, method: str, tell: Any) -> str:
     """Load a method of a `.pte`; returns its number, and its inputs and outputs."""
-    model = load(path, method=method, progress=_progress(tell))
-    _device().flush()  # kernels are compiled at load, in parallel, and no call waits for one
+    watched = _Watched(tell)
+    model = load(path, method=method, progress=watched.uploaded)
+    try:
+        await watched.compiled()
+    except BaseException:
+        model.close()
+        raise
     return json.dumps({"id": _kept(model), "inputs": _infos(model.inputs), "outputs": _infos(model.outputs)})
 
 
@@ -68,11 +106,11 @@ def _infos(tensors: Any) -> list[dict[str, Any]]:
     ]
 
 
-def run_program(number: int, inputs: Any) -> Any:
+async def run_program(number: int, inputs: Any) -> Any:
     """Run once. `inputs` are rows of dtype, shape as JSON, and bytes; the outputs, too."""
-    model = _open[number]
+    model = _opened(number)
     arrays = [_array(dtype, json.loads(shape), data) for dtype, shape, data in inputs]
-    found = model(*arrays)
+    found = await model.call_async(*arrays)
     outputs = found if isinstance(found, tuple) else (found,)
     return to_js([_row(output) for output in outputs])
 
@@ -92,18 +130,22 @@ def _row(output: Any) -> list[Any]:
 # Language models
 
 
-def load_language_model(folder: str, options: str, tell: Any) -> str:
+async def load_language_model(folder: str, options: str, tell: Any) -> str:
     """Load a model and its tokenizer from a folder: a program, a GGUF file, or safetensors with their config."""
     from liveshape_sources import converted
 
     from liveshape.llm import LanguageModel
     from liveshape.llm.text.tokenizer import Tokenizer
 
-    chosen = json.loads(options)
+    watched, chosen = _Watched(tell), json.loads(options)
     converted(folder, chosen.pop("quant", None))
     tokenizer = Tokenizer.load(folder)
-    model = LanguageModel.load(folder, progress=_progress(tell), **chosen)
-    _device().flush()
+    model = LanguageModel.load(folder, progress=watched.uploaded, **chosen)
+    try:
+        await watched.compiled()
+    except BaseException:
+        model.close()
+        raise
     facts = {
         "maxContext": model.max_context,
         "vocabSize": model.vocab_size,
@@ -116,14 +158,20 @@ def begin_stream(number: int, prompt: str, options: str) -> int:
     """Begin to generate; a prompt is a text, messages or ids, as JSON."""
     from liveshape.llm import stream_generate
 
-    model, tokenizer = _open[number]
-    return _kept(stream_generate(model, tokenizer, json.loads(prompt), **json.loads(options)))
+    model, tokenizer = _opened(number)
+    return _kept(_Stream(number, stream_generate(model, tokenizer, json.loads(prompt), **json.loads(options))))
+
+
+class _Stream(NamedTuple):
+    model: int  # its number
+    responses: Any
 
 
 def next_response(number: int) -> str | None:
     """The next response of a stream, None at its end."""
-    stream: Iterator[Any] = _open[number]
-    response = next(stream, None)
+    if number not in _open:
+        raise InputError("the model of this stream was closed: load it again")
+    response = next(_open[number].responses, None)
     if response is None:
         del _open[number]
         return None
@@ -143,16 +191,18 @@ def end_stream(number: int) -> None:
     """Stop a stream."""
     stream = _open.pop(number, None)
     if stream is not None:
-        stream.close()
+        stream.responses.close()
 
 
 def encode(number: int, text: str) -> str:
     """The ids of a text."""
-    return json.dumps(_open[number][1].encode(text))
+    return json.dumps(_opened(number)[1].encode(text))
 
 
 def close(number: int) -> None:
-    """Free what was loaded."""
+    """Free what was loaded, and end streams that were left."""
+    for other in [other for other, found in _open.items() if isinstance(found, _Stream) and found.model == number]:
+        end_stream(other)
     thing = _open.pop(number, None)
     if thing is not None:
         (thing[0] if isinstance(thing, tuple) else thing).close()

@@ -28,6 +28,8 @@ export interface TensorInfo {
 }
 
 export interface Progress {
+  /** Bytes of the download (of a URL), bytes of weights uploaded, kernels compiled. */
+  stage: "download" | "upload" | "compile";
   done: number;
   total: number;
 }
@@ -38,14 +40,48 @@ export interface DeviceInfo {
   half: boolean;
   /** Milliseconds from the start of the worker until each part was there; `ready` is the whole. */
   bootMs: { archive: number; gpu: number; python: number; ready: number };
+  /** Whether Python can wait for the GPU (JSPI), as language models need it. */
+  waits: boolean;
 }
 
-/** Opens the GPU and starts Python, if that was not done yet. */
-export function device(): Promise<DeviceInfo>;
+export interface DeviceOptions {
+  powerPreference?: "high-performance" | "low-power";
+  /** The only features to use, where the adapter has them; all by default. */
+  features?: ("shader-f16" | "subgroups")[];
+  /** The most to ask for, by WebGPU's names, such as maxStorageBufferBindingSize; the adapter's by default. */
+  limits?: Record<string, number>;
+}
+
+/** Opens the GPU and starts Python, if that was not done yet; with options, before the first load. */
+export function device(options?: DeviceOptions): Promise<DeviceInfo>;
 /** Bytes of GPU memory in use. */
 export function memory(): Promise<number>;
 /** Ends the worker and frees everything; the next load starts it again. */
 export function stop(): Promise<void>;
+
+export interface CachedFile {
+  url: string;
+  /** Bytes that are here, of `size`. */
+  bytes: number;
+  size: number;
+  complete: boolean;
+}
+
+/** Downloads that are kept in this browser; not in Node. */
+export function cached(): Promise<CachedFile[]>;
+/** Removes all of them; what a model has open goes with the next call after it is closed. Not in Node. */
+export function clearCache(): Promise<void>;
+
+export interface LoadOptions {
+  onProgress?: (progress: Progress) => void;
+  /** Aborts loading, and frees everything. */
+  signal?: AbortSignal;
+  /** Whether a file by URL is kept for the next load; true by default. */
+  cache?: boolean;
+  /** Of requests, as of fetch. */
+  credentials?: "omit" | "same-origin" | "include";
+  headers?: Record<string, string>;
+}
 
 export class Model {
   readonly inputs: TensorInfo[];
@@ -58,7 +94,7 @@ export class Model {
 /** Loads a program (.pte): a URL, a File, or in Node a path. */
 export function load(
   source: string | URL | Blob,
-  options?: { method?: string; onProgress?: (progress: Progress) => void },
+  options?: LoadOptions & { method?: string },
 ): Promise<Model>;
 
 export interface Message {
@@ -109,12 +145,11 @@ export class LanguageModel {
  */
 export function loadLanguageModel(
   source: string | URL | Blob | Iterable<File> | Record<string, Blob | Uint8Array | string>,
-  options?: {
+  options?: LoadOptions & {
     /** How a GGUF file or a Hugging Face folder is quantized, as `liveshape export --quant` does. */
     quant?: "auto" | "4w" | "8da4w" | "8w" | "none";
     maxContext?: number;
     halfCache?: boolean;
     activations?: "float32" | "float16" | "int8" | "auto";
-    onProgress?: (progress: Progress) => void;
   },
 ): Promise<LanguageModel>;

@@ -4,44 +4,62 @@
 const TOKENIZER = "tokenizer.json";
 const OPTIONAL = ["tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja"];
 const INDEX = "model.safetensors.index.json";
+const PROGRAM = "model.pte";
 
-// Sources by name, as the worker takes them: Files, bytes, or URLs.
-export async function modelFiles(source, base) {
+// Sources by name: Files, bytes, or URLs. `open` gives a source of a URL, by which small files are read here.
+export async function modelFiles(source, base, open) {
   if (source instanceof Blob) return { [source.name?.endsWith(".gguf") ? source.name : "model.gguf"]: source };
-  if (typeof source !== "string" && !(source instanceof URL)) {
-    const entries = Symbol.iterator in source ? [...source].map((file) => [file.name, file]) : Object.entries(source);
-    return Object.fromEntries(entries.map(([name, given]) => [name, typeof given === "string" ? new URL(given, base).href : given]));
-  }
+  if (Array.isArray(source)) return Object.fromEntries(source.map((file) => [file.name, file]));
+  if (typeof source !== "string") return source;
   const url = new URL(source, base);
-  return url.pathname.endsWith(".gguf") ? { "model.gguf": url.href } : listed(url);
+  return url.pathname.endsWith(".gguf") ? { "model.gguf": url.href } : listed(url, open);
 }
 
-async function listed(folder) {
-  const base = new URL(folder.href.replace(/\/?$/, "/"));
-  const names = [TOKENIZER, ...OPTIONAL, "config.json"];
-  const found = await Promise.all(names.map((name) => text(new URL(name, base))));
-  const files = Object.fromEntries(names.map((name, place) => [name, found[place].bytes]).filter(([, bytes]) => bytes));
-  if (!files[TOKENIZER]) throw new Error(`${found[0].answer.url}: ${found[0].answer.status}; the model needs it`);
-  const isProgram = !files["config.json"] || (await exists(new URL("model.pte", base)));
-  for (const name of isProgram ? ["model.pte"] : await shards(base, files)) files[name] = new URL(name, base).href;
+async function listed(folder, open) {
+  const place = (name) => new URL(name, folder.href.replace(/\/?$/, "/")).href;
+  const [tokenizer, config, ...others] = await Promise.all([
+    bytesOf(place(TOKENIZER), open),
+    optional(place("config.json"), open),
+    ...OPTIONAL.map((name) => optional(place(name), open)),
+  ]);
+  const texts = { [TOKENIZER]: tokenizer, "config.json": config };
+  OPTIONAL.forEach((name, index) => (texts[name] = others[index]));
+  let weights = [PROGRAM];
+  if (config && !(await exists(place(PROGRAM), open))) {
+    texts[INDEX] = await optional(place(INDEX), open);
+    weights = texts[INDEX] ? shards(texts[INDEX]) : ["model.safetensors"];
+  }
+  const files = Object.fromEntries(Object.entries(texts).filter(([, bytes]) => bytes));
+  for (const name of weights) files[name] = place(name);
   return files;
 }
 
-async function exists(url) {
-  const answer = await fetch(url, { headers: { Range: "bytes=0-0" } });
-  await answer.body?.cancel();
-  return answer.ok;
+// The safetensors that an index names.
+function shards(index) {
+  return [...new Set(Object.values(JSON.parse(new TextDecoder().decode(index)).weight_map ?? {}))];
 }
 
-// The safetensors of a folder: those of its index, or the only one.
-async function shards(base, files) {
-  const { bytes } = await text(new URL(INDEX, base));
-  if (!bytes) return ["model.safetensors"];
-  files[INDEX] = bytes;
-  return [...new Set(Object.values(JSON.parse(new TextDecoder().decode(bytes)).weight_map ?? {}))];
+async function bytesOf(url, open) {
+  const source = await open(url);
+  try {
+    return source.read(0, source.size);
+  } finally {
+    source.close?.();
+  }
 }
 
-async function text(url) {
-  const answer = await fetch(url);
-  return { answer, bytes: answer.ok ? new Uint8Array(await answer.arrayBuffer()) : null };
+// Null where the server says that it has no such file.
+async function optional(url, open) {
+  try {
+    return await bytesOf(url, open);
+  } catch (error) {
+    if (error.status >= 400 && error.status < 500) return null;
+    throw error;
+  }
+}
+
+async function exists(url, open) {
+  const answer = await fetch(url, { headers: { Range: "bytes=0-0" } }).catch(() => null);
+  await answer?.body?.cancel();
+  return answer ? answer.ok : open(url).then((source) => (source.close?.(), true)); // offline it may be in the cache
 }

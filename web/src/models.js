@@ -14,7 +14,7 @@ export class Model {
   }
 
   async close() {
-    await this.runner.call("close", this.id);
+    await closed(this.runner, this.id);
   }
 }
 
@@ -31,13 +31,16 @@ export class LanguageModel {
     const stream = await this.runner.call("begin", this.id, prompt, snake(options));
     try {
       for (;;) {
-        const response = await this.runner.call("next", stream);
+        const response = await unlessAborted(this.runner.call("next", stream), signal);
         if (response === null) return;
         yield response;
         signal?.throwIfAborted();
       }
     } finally {
-      await this.runner.call("end", stream);
+      // Behind the token that is being made; nobody waits for it who has aborted.
+      const ended = this.runner.call("end", stream);
+      if (signal?.aborted) ended.catch(() => {});
+      else await ended;
     }
   }
 
@@ -52,8 +55,25 @@ export class LanguageModel {
   }
 
   async close() {
-    await this.runner.call("close", this.id);
+    await closed(this.runner, this.id);
   }
+}
+
+// With a lost device or an ended worker all memory is free already.
+async function closed(runner, id) {
+  await runner.call("close", id).catch((error) => {
+    if (!runner.gone) throw error;
+  });
+}
+
+// A promise, or the reason of an abort as soon as it comes.
+function unlessAborted(promise, signal) {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
 }
 
 // Options have JavaScript's names here and Python's there.
@@ -61,3 +81,7 @@ export function snake(options) {
   const named = Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]);
   return Object.fromEntries(named);
 }
+
+export const NO_JSPI =
+  "language models need a browser that can suspend WebAssembly (JSPI): Chromium 137, Firefox 153, Safari 27; programs " +
+  "run in this one, too";

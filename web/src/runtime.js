@@ -3,6 +3,7 @@
 import { Tokenizer } from "@huggingface/tokenizers";
 import { PageGpu } from "./page_gpu.js";
 import { constantOf, upload } from "./constants.js";
+import { NO_JSPI } from "./models.js";
 import { BytesSource, mount } from "./sources.js";
 import { VirtualProgram } from "./virtual_program.js";
 
@@ -24,26 +25,31 @@ const NUMBERS = {
 export class Runtime {
   #python;
   #page;
-  #folders = 0;
+  #made = 0; // folders so far
   #sources = new Map(); // by their paths in Python
+  #folders = new Map(); // of models, by their numbers
+  #turn = Promise.resolve(); // the end of the calls so far
+  #gone = null; // why no call can succeed
 
-  // `archive` are the bytes of liveshape.zip, or their promise; `gpu` is navigator.gpu or what stands for it, and `began`
-  // is when all this began.
-  static async boot({ loadPyodide, options, archive, gpu, began = performance.now() }) {
+  // `archive` are the bytes of liveshape.zip, or their promise; `gpu` is navigator.gpu or what stands for it, `device` what
+  // is asked of it, `began` when all this began. `onGone` gets the error of a device that is lost, or of Python's end.
+  static async boot({ loadPyodide, options, archive, gpu, device, onGone, began = performance.now() }) {
     const bootMs = {};
     const timed = async (name, made) => {
       const found = await made;
       bootMs[name] = Math.round(performance.now() - began);
       return found;
     };
-    const parts = [timed("python", loadPyodide(options)), timed("gpu", PageGpu.open(gpu)), timed("archive", archive)];
-    const runtime = new Runtime(...(await Promise.all(parts)));
+    const parts = [timed("python", loadPyodide(options)), timed("gpu", PageGpu.open(gpu, device)), timed("archive", archive)];
+    const runtime = new Runtime(...(await Promise.all(parts)), onGone);
     return Object.assign(runtime, { device: { ...(await timed("ready", runtime.#start())), bootMs } });
   }
 
-  constructor(python, gpu, archive) {
+  constructor(python, gpu, archive, onGone) {
     this.#python = python;
     this.gpu = gpu;
+    this.onGone = onGone;
+    gpu.onLost = (reason) => this.#end("DeviceError", lostText(JSON.parse(gpu.info).name, reason));
     python.FS.writeFile("/liveshape.zip", new Uint8Array(archive), { canOwn: true }); // imported from as it is
     const uploaded = (parts, tree) => {
       const constant = constantOf(JSON.parse(tree), this.#sources);
@@ -52,7 +58,7 @@ export class Runtime {
     const mountProgram = (folder, stored, description) => {
       this.folder({ "model.pte": new VirtualProgram(stored, JSON.parse(description), this.#sources) }, folder);
     };
-    python.registerJsModule("liveshape_js", { gpu, makeTokenizer, mountProgram, upload: uploaded });
+    python.registerJsModule("liveshape_js", { gpu, makeTokenizer, mountProgram, upload: uploaded, turn });
     python.runPython(`import sys; sys.path.insert(0, "/liveshape.zip")`);
   }
 
@@ -64,25 +70,58 @@ export class Runtime {
       throw asError(error);
     }
     this.#page = this.#python.pyimport("liveshape_page");
-    return JSON.parse(this.#page.about_device());
+    return { ...JSON.parse(this.#page.about_device()), waits: JSPI() };
   }
 
-  async #call(name, ...given) {
+  // Calls run one after the other: Python has one stack for each, and models are not made for two at once.
+  #call(name, ...given) {
+    const called = this.#turn.then(() => this.#called(name, given));
+    this.#turn = called.catch(() => {});
+    return called;
+  }
+
+  async #called(name, given) {
+    if (this.#gone) throw this.#gone;
     const called = this.#page[name];
     for (const source of this.#sources.values()) source.failure = null;
     try {
-      return await called.callPromising(...given);
+      // Without JSPI Python cannot wait: what does not need to works, and the rest says so.
+      return await (JSPI() ? called.callPromising(...given) : called(...given));
     } catch (error) {
+      if (this.#gone) throw this.#gone;
+      this.#check(error);
+      if (name.startsWith("load_")) await this.gpu.settle(); // errors of what was freed are not those of the next call
       const made = asError(error);
       made.message = [...this.#sources.values()].find((source) => source.failure)?.failure ?? made.message;
       throw made;
     } finally {
-      called.destroy();
+      if (!this.#gone) called.destroy();
     }
   }
 
+  // An error that is not Python's may be the end of it, as WebAssembly that ran out of memory.
+  #check(error) {
+    if (error.name === "PythonError") return;
+    try {
+      this.#python.runPython("None");
+    } catch {
+      this.#end("Error", `Python has failed in this page: ${error.message}; load the model again`);
+      throw this.#gone;
+    }
+  }
+
+  get gone() {
+    return this.#gone !== null;
+  }
+
+  #end(name, message) {
+    if (this.#gone) return;
+    this.#gone = Object.assign(new Error(message), { name });
+    this.onGone?.(this.#gone);
+  }
+
   // Files are sources by name, or their bytes where they are small.
-  folder(files, folder = `/models/${++this.#folders}`) {
+  folder(files, folder = `/models/${++this.#made}`) {
     for (const [name, given] of Object.entries(files)) {
       const weights = given instanceof Uint8Array && /\.(pte|gguf|safetensors)$/.test(name);
       const source = weights ? new BytesSource(given) : given;
@@ -97,21 +136,59 @@ export class Runtime {
     return folder;
   }
 
-  async load(path, { method = "forward", onProgress } = {}) {
-    return JSON.parse(await this.#call("load_program", path, method, told(onProgress)));
+  // Closes the sources of a folder and removes its files.
+  #release(folder) {
+    const { FS } = this.#python;
+    for (const [path, source] of this.#sources) {
+      if (!path.startsWith(`${folder}/`)) continue;
+      source.close?.();
+      this.#sources.delete(path);
+    }
+    if (this.#gone || !FS.analyzePath(folder).exists) return;
+    for (const name of FS.readdir(folder)) if (name !== "." && name !== "..") FS.unlink(`${folder}/${name}`);
+    FS.rmdir(folder);
+  }
+
+  // Frees the result of a call that nobody waits for any more: a folder, or a model.
+  async discard(result) {
+    if (typeof result === "string") this.#release(result);
+    else if (result?.id) await this.close(result.id);
+  }
+
+  async load(path, { method = "forward", ...watching } = {}) {
+    return this.#loaded(path.replace(/\/[^/]*$/, ""), "load_program", [path, method], watching);
+  }
+
+  async loadLanguageModel(folder, { onProgress, signal, ...options } = {}) {
+    if (!JSPI()) {
+      this.#release(folder);
+      throw new Error(NO_JSPI);
+    }
+    return this.#loaded(folder, "load_language_model", [folder, JSON.stringify(options)], { onProgress, signal });
+  }
+
+  async #loaded(folder, name, given, { onProgress, signal }) {
+    // Whether to stop is what it returns.
+    const tell = (stage, done, total) => {
+      if (stage) onProgress?.({ stage, done, total });
+      return Boolean(signal?.aborted);
+    };
+    try {
+      const found = JSON.parse(await this.#call(name, ...given, tell));
+      this.#folders.set(found.id, folder);
+      this.#sources.get(`${folder}/model.pte`)?.release?.(); // what a virtual program keeps for reads to come
+      if (!signal?.aborted) return found;
+      await this.close(found.id);
+      throw signal.reason;
+    } catch (error) {
+      this.#release(folder);
+      throw signal?.aborted ? signal.reason : error;
+    }
   }
 
   async run(id, inputs) {
     const rows = await this.#call("run_program", id, inputs.map(asRow));
     return rows.map(fromRow);
-  }
-
-  async loadLanguageModel(folder, { onProgress, ...options } = {}) {
-    try {
-      return JSON.parse(await this.#call("load_language_model", folder, JSON.stringify(options), told(onProgress)));
-    } finally {
-      this.#sources.get(`${folder}/model.pte`)?.release?.();
-    }
   }
 
   async begin(id, prompt, options) {
@@ -133,6 +210,8 @@ export class Runtime {
 
   async close(id) {
     await this.#call("close", id);
+    this.#release(this.#folders.get(id));
+    this.#folders.delete(id);
   }
 
   async memory() {
@@ -140,8 +219,22 @@ export class Runtime {
   }
 }
 
-// What Python tells, as a page gets it.
-const told = (onProgress) => onProgress && ((done, total) => onProgress({ done, total }));
+// Whether WebAssembly can be suspended here (JSPI).
+const JSPI = () => typeof WebAssembly.Suspending === "function";
+
+const lostText = (name, reason) => `the device was lost: ${name} stopped, or was taken away (${reason}); load the model again`;
+
+// A turn of the event loop, in which messages come; timers of a tab in the background would be late.
+function turn() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
 
 // The error of the package by its own name, without the frames of Python above it.
 function asError(error) {

@@ -24,35 +24,67 @@ export class BlobSource {
   }
 }
 
-export class UrlSource {
-  constructor(url, size, tag) {
-    Object.assign(this, { url, size, tag });
-  }
+const TRIES = 3;
 
-  // Asks for the size, and whether the server answers ranges; null where it does not.
-  static async open(url) {
-    const answer = await fetch(url, { headers: { Range: "bytes=0-0" } });
-    if (!answer.ok) throw new Error(`${url}: ${answer.status} ${answer.statusText}`);
-    await answer.arrayBuffer();
-    const size = Number(answer.headers.get("Content-Range")?.split("/")[1]);
-    return answer.status === 206 && size ? new UrlSource(url, size, answer.headers.get("ETag")) : null;
+// A file of a server that knows HTTP Range, read by synchronous requests, as workers may.
+export class UrlSource {
+  constructor(url, size, request, version) {
+    Object.assign(this, { url, size, request, version });
   }
 
   read(start, bytes) {
-    const request = new XMLHttpRequest(); // synchronous, as workers may
-    request.open("GET", this.url, false);
-    request.responseType = "arraybuffer";
-    request.setRequestHeader("Range", `bytes=${start}-${start + bytes - 1}`);
-    request.send();
-    const found = new Uint8Array(request.response ?? 0);
-    if (request.status !== 206 || found.length !== bytes) {
-      throw new Error(`${this.url}: bytes ${start} to ${start + bytes}: status ${request.status}, ${found.length} came`);
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return this.#read(start, bytes);
+      } catch (error) {
+        if (attempt === TRIES || !error.passing) throw error;
+        pause(300 * 3 ** (attempt - 1));
+      }
     }
-    if (this.tag && request.getResponseHeader("ETag") !== this.tag) {
-      throw new Error(`${this.url} has changed while it was read: load it again`);
+  }
+
+  #read(start, bytes) {
+    const { credentials, headers } = this.request;
+    const asked = new XMLHttpRequest();
+    asked.open("GET", this.url, false);
+    asked.responseType = "arraybuffer";
+    asked.withCredentials = credentials === "include";
+    for (const [name, value] of Object.entries({ ...headers, Range: `bytes=${start}-${start + bytes - 1}` })) {
+      asked.setRequestHeader(name, value);
+    }
+    try {
+      asked.send();
+    } catch (error) {
+      throw failed(`${this.url}: bytes ${start} to ${start + bytes}`, 0, error.message);
+    }
+    this.check(asked.status, asked.getResponseHeader("ETag"));
+    const found = new Uint8Array(asked.response ?? 0);
+    if (found.length !== bytes) {
+      throw failed(`${this.url}: bytes ${start} to ${start + bytes}`, 0, `${found.length} came`);
     }
     return found;
   }
+
+  // An answer must be a part, and of the version that the first answer was of.
+  check(status, tag) {
+    if (status !== 206) throw failed(this.url, status, "a part was asked for");
+    if (tag && !this.version.startsWith(`${tag} `)) {
+      throw new Error(`${this.url} has changed while it was read: load it again`);
+    }
+  }
+}
+
+// The error of a request; `passing` if another try may succeed. A status of 0 is a connection that failed.
+export function failed(what, status, reason) {
+  const passing = status === 0 || status === 408 || status === 429 || status >= 500;
+  const told = status ? `${what}: ${status} ${reason}`.trim() : `${what}: no answer (${reason}); is the network there?`;
+  return Object.assign(new Error(told), { status, passing });
+}
+
+// Waits in a synchronous call.
+function pause(milliseconds) {
+  const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+  Atomics.wait(new Int32Array(buffer), 0, 0, milliseconds);
 }
 
 export class NodeSource {
@@ -66,6 +98,10 @@ export class NodeSource {
     const found = new Uint8Array(bytes);
     const count = this.fs.readSync(this.file, found, 0, bytes, start);
     return found.subarray(0, count);
+  }
+
+  close() {
+    this.fs.closeSync(this.file);
   }
 }
 
