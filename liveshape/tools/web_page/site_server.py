@@ -136,7 +136,7 @@ class SiteRequest(BaseHTTPRequestHandler):
         asked = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
         begin, end, status = 0, size, HTTPStatus.OK
         if asked is not None and (found := _RANGE.fullmatch(asked.strip())) is not None and any(found.groups()):
-            begin, end = _range(*found.groups(), size)
+            begin, end = _range(found[1], found[2], size)
             if begin >= end:
                 self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
                 return

@@ -20,7 +20,10 @@ function showLoading({ done, total }) {
   else showEngine(`Loading weights: ${bytesText(done)} of ${bytesText(total)}`, { progress: { done, total } });
 }
 
-function showDevice({ name, software }) {
+let engineDevice = null;
+
+function showDevice() {
+  const { name, software } = engineDevice;
   showEngine(software ? `In this page, on ${name}: a software adapter, without a GPU, and slow` : `In this page, on ${name}`);
 }
 
@@ -34,9 +37,9 @@ async function withEngine(load) {
   try {
     showEngine("Starting the engine");
     const liveshape = await import("./liveshape/index.js");
-    const device = await liveshape.device();
+    engineDevice = await liveshape.device();
     const loaded = await load(liveshape);
-    showDevice(device);
+    showDevice();
     return loaded;
   } catch (error) {
     showEngine(error.message, { bad: true });

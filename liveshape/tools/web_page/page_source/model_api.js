@@ -60,13 +60,16 @@ async function* streamChat(body, signal) {
     await abortable(before, signal);
     const { max_tokens: maxTokens = null, temperature, top_p: topP, seed } = body;
     const options = { maxTokens, temperature, topP, seed, raw: !model.chat, keepPrefix: true };
+    showEngine("Reading the prompt");
     responses = model.stream(model.chat ? body.messages : continued(body.messages), options);
     for (;;) {
       const { value, done } = await abortable(responses.next(), signal);
+      if (value?.tokens <= 1) showDevice();
       if (done) return;
       yield chunkOf(value);
     }
   } catch (error) {
+    if (responses) showDevice();
     if (!signal?.aborted && !/^(InputError|ShapeError)$/.test(error.name)) forget().catch(() => {});
     throw error;
   } finally {
