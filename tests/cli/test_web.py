@@ -49,9 +49,9 @@ def facts_of(page: bytes) -> Any:
 
 
 def parts(page: bytes) -> tuple[str, str]:
-    return tuple(
-        re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page.decode(), re.DOTALL)[0] for tag in ("style", "script")
-    )
+    """The style and the script."""
+    found = [re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page.decode(), re.DOTALL) for tag in ("style", "script")]
+    return found[0][0], found[1][0]
 
 
 def test_a_language_model_becomes_a_chat(runtime: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -60,14 +60,8 @@ def test_a_language_model_becomes_a_chat(runtime: Path, tmp_path: Path, capsys: 
     assert "site: " in out
     site, story = tmp_path / "site", shipped_model()
     texts = {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}
-    parts_of_runtime = {f"liveshape/{name}" for name in RUNTIME if name != "node.js"}
-    assert names(site) == {
-        "index.html",
-        MARK,
-        "model/model.pte",
-        *(f"model/{name}" for name in texts),
-        *parts_of_runtime,
-    }
+    loaded = {f"liveshape/{name}" for name in RUNTIME if name != "node.js"}
+    assert names(site) == {"index.html", MARK, *(f"model/{name}" for name in ("model.pte", *texts)), *loaded}
     for name in ("model.pte", *texts):
         assert (site / "model" / name).read_bytes() == (story / name).read_bytes()
     facts = facts_of((site / "index.html").read_bytes())
@@ -142,30 +136,24 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "told"),
     [
-        ("demo", 2, "-o FOLDER writes it, --serve"),
-        ("demo -o site --port 80", 2, "--port 80 is of a server"),
-        ("nothing.pte -o site", 2, "nothing.pte"),
-        ("demo -o site --method other", 2, "forward"),
-        ("demo -o site --max-context 64", 2, "--max-context"),
-        ("demo -o site --quant 4w", 2, "--quant"),
-        ("story -o site --method forward", 2, "--method"),
-        ("demo -o site --serve --host 203.0.113.7", 2, "cannot listen"),
+        ("demo", "-o FOLDER writes it, --serve"),
+        ("demo -o site --port 80", "--port 80 is of a server"),
+        ("nothing.pte -o site", "nothing.pte"),
+        ("demo -o site --method other", "forward"),
+        ("demo -o site --max-context 64", "--max-context"),
+        ("demo -o site --quant 4w", "--quant"),
+        ("story -o site --method forward", "--method"),
+        ("demo -o site --serve --host 203.0.113.7", "cannot listen"),
     ],
 )
 def test_refusals(
-    arguments: str,
-    code: int,
-    told: str,
-    runtime: Path,
-    tmp_path: Path,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: str, told: str, runtime: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found, _, err = call(capsys, "web", *arguments.split(), "--runtime", runtime)
-    assert (found, told in err) == (code, True), err
+    code, _, err = call(capsys, "web", *arguments.split(), "--runtime", runtime)
+    assert (code, told in err) == (2, True), err
 
 
 def test_without_a_runtime_it_says_what_to_do(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,11 +196,7 @@ def test_the_chat_is_the_page_of_the_server_with_another_api() -> None:
 # The server
 
 
-FILES: dict[str, Path | bytes] = {
-    "index.html": b"<!doctype html>",
-    "a/b.wasm": bytes(range(100)),
-    "c.mjs": b"export {}",
-}
+FILES: dict[str, Path | bytes] = {"index.html": b"<!doctype html>", "a/b.wasm": bytes(100), "c.mjs": b"export {}"}
 
 
 @pytest.fixture
@@ -261,8 +245,14 @@ def test_files_come_with_their_types(server: SiteServer) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "begin", "end"),
-    [("bytes=0-0", 0, 1), ("bytes=5-9", 5, 10), ("bytes=2040-", 2040, 2048), ("bytes=-8", 2040, 2048)]
-    + [("bytes=2000-99999", 2000, 2048), ("bytes=-99999", 0, 2048)],
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=5-9", 5, 10),
+        ("bytes=2040-", 2040, 2048),
+        ("bytes=-8", 2040, 2048),
+        ("bytes=2000-99999", 2000, 2048),
+        ("bytes=-99999", 0, 2048),
+    ],
 )
 def test_ranges(server: SiteServer, asked: str, begin: int, end: int) -> None:
     whole = bytes(range(256)) * 8
@@ -277,13 +267,10 @@ def test_a_range_of_nothing(server: SiteServer, asked: str) -> None:
     assert (status, headers["content-range"]) == (416, "bytes */2048")
 
 
-@pytest.mark.parametrize("asked", ["bytes=-", "bytes=0-1,5-6", "lines=1-2", "bytes=a-b", "bytes=١-٢"])
+@pytest.mark.parametrize("asked", ["bytes=-", "bytes=0-1,5-6", "lines=1-2", "bytes=a-b", f"bytes={'9' * 5000}-"])
 def test_what_is_no_range_gets_the_whole(server: SiteServer, asked: str) -> None:
-    try:
-        asked.encode("latin-1")
-    except UnicodeEncodeError:
-        asked = asked.encode().decode("latin-1")
-    assert [ask(server, "/model.pte", Range=asked)[place] for place in (0,)] == [200]
+    status, _, content = ask(server, "/model.pte", Range=asked)
+    assert (status, len(content)) == (200, 2048)
 
 
 def test_a_file_that_changes_has_another_tag(server: SiteServer) -> None:
@@ -303,14 +290,9 @@ def test_a_file_that_changes_has_another_tag(server: SiteServer) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/../outside.txt",
-        "/a/../../outside.txt",
-        "/%2e%2e/outside.txt",
-        "/..%2foutside.txt",
-        "//etc/passwd",
-        "/etc/passwd",
-    ]
-    + ["/a", "/a/", "/model.pte/", "/a%00b", "/c.mjs%00", "/a\\..\\outside.txt"],
+        *("/../outside.txt", "/a/../../outside.txt", "/%2e%2e/outside.txt", "/..%2foutside.txt", "/a\\..\\outside.txt"),
+        *("//etc/passwd", "/etc/passwd", "/a", "/a/", "/model.pte/", "/a%00b", "/c.mjs%00"),
+    ],
 )
 def test_nothing_else_is_served(server: SiteServer, path: str) -> None:
     status, _, content = ask(server, path)

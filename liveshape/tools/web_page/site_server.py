@@ -25,7 +25,7 @@ from liveshape.tools.web_page.site_files import PAGE, SiteFiles
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
 _PLAIN = "application/octet-stream"
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _PIECE = 1 << 20  # bytes that are read at a time
 _THREADS = 64  # connections at a time
 _PATIENCE = 60.0  # seconds without a byte that end a connection

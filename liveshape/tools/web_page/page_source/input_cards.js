@@ -87,7 +87,7 @@ class InputCard {
         this.kind.value = "file";
       } else if (pictureLayout(this.info.bounds)) {
         const bitmap = await createImageBitmap(file);
-        this.picture = { name: `${file.name}: ${bitmap.width} by ${bitmap.height}, scaled to the live size`, bitmap };
+        this.picture = { name: `${file.name}: ${bitmap.width} by ${bitmap.height}, its middle scaled to the live size`, bitmap };
         this.kind.value = "picture";
         this.showPreview();
       } else {
