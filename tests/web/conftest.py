@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("playwright") else ["test_browser.py"]
+collect_ignore = [] if importlib.util.find_spec("playwright") else ["test_browser.py", "test_site.py"]

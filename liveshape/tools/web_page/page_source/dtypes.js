@@ -17,7 +17,7 @@ const DTYPES = {
 
 const isFloat = (dtype) => dtype.startsWith("float");
 const countOf = (shape) => shape.reduce((product, size) => product * size, 1);
-const shapeText = (shape) => shape.join(" × ") || "scalar";
+const shapeText = (shape) => shape.join("x") || "scalar";
 
 // A tensor whose numbers are those of a function of their place; whole numbers where the type has no others.
 function tensorOf(dtype, shape, numberAt) {
