@@ -31,6 +31,7 @@ _KINDS = {name: name[0] for name in _FORMATS}
 _SHORT = {"?": "bool", "f2": "float16", "f4": "float32", "f8": "float64"} | {
     f"{kind}{size}": f"{'u' if kind == 'u' else ''}int{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)
 }
+_SHORT |= {form: name for name, form in _FORMATS.items()}
 _SCALARS = {bool: "bool", int: "int64", float: "float64"}
 
 
@@ -57,6 +58,14 @@ class dtype:
 
     def newbyteorder(self, order="="):
         return self
+
+    @property
+    def alignment(self):
+        return self.itemsize
+
+    @property
+    def str(self):
+        return f"{'<' if self.itemsize > 1 else '|'}{self.kind}{self.itemsize}"
 
     @property
     def type(self):
@@ -138,6 +147,9 @@ class generic:
 
     def __sub__(self, other):
         return self._number - _bare(other)
+
+    def __pow__(self, other):
+        return asarray(self).__pow__(other)
 
 
 class integer(generic):
@@ -257,7 +269,7 @@ class ndarray:
 
     # What it holds
 
-    def tobytes(self):
+    def tobytes(self, order="C"):
         return self._view.tobytes()
 
     def item(self, place=None):
@@ -337,6 +349,11 @@ class ndarray:
     def copy(self):
         data = bytearray(self._view.tobytes())
         return ndarray(memoryview(data).cast(_FORMATS[self.dtype.name]), self.dtype, self.shape)
+
+    def byteswap(self, inplace=False):
+        if self.itemsize > 1:
+            raise _missing("byteswap")
+        return self
 
     def _take(self, axes):
         """The array with its axes in another order."""
@@ -447,6 +464,12 @@ class ndarray:
     def __truediv__(self, other):
         return self._with(other, lambda a, b: a / b if b else math.copysign(inf, a) if a else nan)
 
+    def __rtruediv__(self, other):
+        return self._with(other, lambda a, b: b / a if a else math.copysign(inf, b) if b else nan)
+
+    def __pow__(self, other):
+        return self._with(other, _power)
+
     def __lshift__(self, other):
         return self._with(other, lambda a, b: a << b)
 
@@ -514,6 +537,13 @@ class ndarray:
     def sum(self):
         total = math.fsum(self._view) if self.dtype.kind == "f" else sum(self._view)
         return (self.dtype.type if self.dtype.kind == "f" else int64)(total)
+
+
+def _power(a, b):
+    try:
+        return a**b
+    except OverflowError:
+        return inf
 
 
 def _strides(shape):
@@ -643,9 +673,12 @@ def arange(*limits, dtype=None):
 
 def concatenate(arrays, axis=0):
     arrays = [asarray(each) for each in arrays]
-    if axis not in (0, -arrays[0].ndim):
-        raise _missing("concatenate along another axis than the first")
     first = arrays[0]
+    if axis == 1 and first.ndim == 2:
+        joined = [row for rows in zip(*arrays, strict=True) for row in rows]
+        return concatenate(joined).reshape(first.shape[0], -1)
+    if axis not in (0, -first.ndim):
+        raise _missing("concatenate along another axis than the first")
     data = b"".join(each.astype(first.dtype, copy=False).tobytes() for each in arrays)
     rows = sum(each.shape[0] for each in arrays)
     return frombuffer(bytearray(data), first.dtype).reshape(rows, *first.shape[1:])
@@ -668,6 +701,32 @@ def where(condition, a, b):
     kind = next(each.dtype for each in (a, b) if isinstance(each, ndarray))
     chosen = [x if wanted else y for wanted, x, y in zip(condition._view, first, second, strict=True)]
     return ndarray(_packed(chosen, kind), kind, shape)
+
+
+def outer(a, b):
+    a, b = asarray(a), asarray(b)
+    kind = _common(a, b)
+    return ndarray(_packed([x * y for x in a._view for y in b._view], kind), kind, (a.size, b.size))
+
+
+def clip(given, low, high):
+    made = asarray(given)
+    numbers = [low if each < low else high if each > high else each for each in made._view]
+    return ndarray(_packed(numbers, made.dtype), made.dtype, made.shape)
+
+
+def cos(given):
+    return _each(math.cos, given)
+
+
+def sin(given):
+    return _each(math.sin, given)
+
+
+def _each(function, given):
+    made = asarray(given)
+    kind = made.dtype if made.dtype.kind == "f" else dtype("float64")
+    return ndarray(_packed([function(each) if math.isfinite(each) else nan for each in made._view], kind), kind, made.shape)
 
 
 # Asking about numbers
