@@ -43,6 +43,7 @@ BASE = (
         "keyword",
     ),
     *("encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "encodings.cp437"),
+    "encodings.unicode_escape",  # of the strings in chat templates
     *("encodings.idna", "asyncio", "zipfile", "annotationlib", "_py_warnings", "shutil", "tempfile", "webbrowser"),
 )
 WHOLE = ("_pyodide", "pyodide", "importlib", "json", "re", "collections", "concurrent")  # whole packages

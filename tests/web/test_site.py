@@ -157,6 +157,7 @@ def test_messages_go_through_the_template_and_two_conversations_take_turns(
         expect(answer(page)).to_have_attribute("aria-busy", "false", timeout=PATIENCE)
         kept = page.evaluate("() => Object.values(localStorage)")
         found = [json.loads(each)["messages"] for each in kept if "messages" in each]
+        assert [reply["state"] for _, reply in found] == ["done"] * 2, [reply.get("error") for _, reply in found]
         written = {question["content"]: reply["content"] for question, reply in found}
     folder = tmp_path / "site" / "model"
     tokenizer = Tokenizer.load(folder)

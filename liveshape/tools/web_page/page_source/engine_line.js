@@ -15,9 +15,14 @@ function bytesText(bytes) {
   return `${(bytes / 1000 ** place).toFixed(place && bytes < 100 * 1000 ** place ? 1 : 0)} ${units[place]}`;
 }
 
-function showLoading({ done, total }) {
-  if (done >= total) showEngine("Compiling kernels");
-  else showEngine(`Loading weights: ${bytesText(done)} of ${bytesText(total)}`, { progress: { done, total } });
+const STAGES = { download: "Downloading", upload: "Loading weights" };
+
+// Bytes of a download and of an upload, and the number of kernels.
+function showLoading({ stage = "upload", done, total }) {
+  const progress = { done, total };
+  if (stage === "compile" && done < total) showEngine(`Compiling kernels: ${done} of ${total}`, { progress });
+  else if (done < total) showEngine(`${STAGES[stage]}: ${bytesText(done)} of ${bytesText(total)}`, { progress });
+  else if (stage !== "download") showEngine("Compiling kernels");
 }
 
 let engineDevice = null;
