@@ -726,7 +726,8 @@ def sin(given):
 def _each(function, given):
     made = asarray(given)
     kind = made.dtype if made.dtype.kind == "f" else dtype("float64")
-    return ndarray(_packed([function(each) if math.isfinite(each) else nan for each in made._view], kind), kind, made.shape)
+    numbers = [function(each) if math.isfinite(each) else nan for each in made._view]
+    return ndarray(_packed(numbers, kind), kind, made.shape)
 
 
 # Asking about numbers
