@@ -18,7 +18,14 @@ from liveshape.errors import (
     ShapeError,
     UnsupportedError,
 )
-from liveshape.tools.parsers import export_parsers, measuring_parsers, program_parsers, serve_parsers, text_parsers
+from liveshape.tools.parsers import (
+    export_parsers,
+    measuring_parsers,
+    program_parsers,
+    serve_parsers,
+    text_parsers,
+    web_parsers,
+)
 from liveshape.tools.wrapping import HelpFormatter, wrapped
 
 _ABOUT = """\
@@ -33,6 +40,7 @@ examples:
   liveshape generate model-folder -p "Once upon"     text from a language model
   liveshape chat model.gguf                          talk to one, converted at its first use
   liveshape serve model.gguf                         the APIs of OpenAI and Anthropic (the extra `serve`)
+  liveshape web model.gguf -o site                   a web page that runs it on the GPU of whoever opens it
   liveshape export SmolLM2-135M-Instruct -o smollm   convert to such a folder (the extra `llm`)
   liveshape perplexity model-folder book.txt         perplexity on a text
   liveshape bench --shape 1b                         tokens per second
@@ -166,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     program_parsers.add_commands(add)
     text_parsers.add_commands(add)
     serve_parsers.add_commands(add)
+    web_parsers.add_commands(add)
     export_parsers.add_commands(add)
     measuring_parsers.add_commands(add)
     add("demo", "generate a story with the shipped model, and run one graph at several live shapes", _DEMO, _run_demo)

@@ -1,4 +1,7 @@
-"""The chat page at `/`: the files of page_source/ as one HTML file that needs nothing but the server's own API."""
+"""The chat page at `/`: the files of page_source/ as one HTML file that needs nothing but the server's own API.
+
+`liveshape web` makes its pages of the same files, with another `api.js` that runs the model in the page itself.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from importlib import resources
 # From the ground up: a script uses those before it when it is read, and all of them when it runs.
 SCRIPTS = (
     "dom.js",
+    "storage.js",
+    "theme.js",
     "inline.js",
     "markdown.js",
     "conversations.js",
@@ -22,6 +27,7 @@ SCRIPTS = (
     "dialogs.js",
     "page.js",
 )
+STYLES = ("base.css", "style.css")
 
 
 def page() -> bytes:
@@ -31,7 +37,7 @@ def page() -> bytes:
     b'<!doctype html>'
     """
     style, script = _parts()
-    return _source("index.html").replace("{{style}}", style).replace("{{script}}", script).encode()
+    return joined(source("index.html"), policy="", host="server", style=style, script=script)
 
 
 @functools.cache
@@ -41,11 +47,11 @@ def headers() -> Mapping[str, str]:
     >>> headers()["Content-Type"]
     'text/html; charset=utf-8'
     """
-    style, script = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in _parts())
+    style, script = map(digest, _parts())
     policy = {
         "default-src": "'none'",
-        "script-src": f"'sha256-{script}'",
-        "style-src": f"'sha256-{style}'",
+        "script-src": script,
+        "style-src": style,
         "img-src": "data:",
         "connect-src": "'self'",
         "base-uri": "'none'",
@@ -64,10 +70,37 @@ def headers() -> Mapping[str, str]:
     }
 
 
+def source(name: str) -> str:
+    """A file of the page.
+
+    >>> source("index.html")[:15]
+    '<!doctype html>'
+    """
+    return resources.files("liveshape.serve").joinpath("page_source", name).read_text(encoding="utf-8")
+
+
+def joined(template: str, **parts: str) -> bytes:
+    """A page of its parts, which stand in it as `{{name}}`; what they hold is not looked at.
+
+    >>> joined("<p>{{text}}</p>", text="{{text}}")
+    b'<p>{{text}}</p>'
+    """
+    page, *rest = template.split("{{")
+    for piece in rest:
+        name, _, after = piece.partition("}}")
+        page += parts[name] + after
+    return page.encode()
+
+
+def digest(part: str) -> str:
+    """A style or a script, as a policy allows it.
+
+    >>> digest("")[:15]
+    "'sha256-47DEQpj"
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
+
+
 def _parts() -> tuple[str, str]:
     """The style and the script, as they stand in the page."""
-    return _source("style.css"), "\n".join(_source(name) for name in SCRIPTS)
-
-
-def _source(name: str) -> str:
-    return resources.files("liveshape.serve").joinpath("page_source", name).read_text(encoding="utf-8")
+    return "\n".join(map(source, STYLES)), "\n".join(map(source, SCRIPTS))

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import liveshape.serve
-from liveshape.serve.page import SCRIPTS, headers, page
+from liveshape.serve.page import SCRIPTS, STYLES, headers, page
 
 SOURCE = Path(liveshape.serve.__file__).parent / "page_source"
 
@@ -30,8 +30,8 @@ def test_the_policy_allows_the_script_and_the_style_of_the_page_and_no_other() -
 def test_the_page_is_whole() -> None:
     text = page().decode()
     assert "{{" not in text
-    assert {path.name for path in SOURCE.iterdir()} == {"index.html", "style.css", *SCRIPTS}
-    assert all((SOURCE / name).read_text() in text for name in SCRIPTS)
+    assert {path.name for path in SOURCE.iterdir()} == {"index.html", *STYLES, *SCRIPTS}
+    assert all((SOURCE / name).read_text() in text for name in (*STYLES, *SCRIPTS))
 
 
 def test_the_page_fetches_nothing_from_elsewhere() -> None:

@@ -22,14 +22,18 @@ FLAGS = (
 WEBGPU_FLAGS = [*(flag for flag in FLAGS if flag != "--disable-gpu"), "--enable-unsafe-webgpu"]
 
 
+def of_the_system() -> str | None:
+    """Where the system has one."""
+    return os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
 @contextmanager
 def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
     """An open browser."""
     from playwright.sync_api import sync_playwright
 
-    named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         # Without one of the system's it is the one that Playwright brought, or its words about how to have it.
-        opened = playwright.chromium.launch(executable_path=named, args=list(flags))
+        opened = playwright.chromium.launch(executable_path=of_the_system(), args=list(flags))
         yield opened
         opened.close()

@@ -42,6 +42,9 @@ async function request(path, options = {}) {
   }
 }
 
+// What a new conversation says below the name of the model.
+const modelNotes = () => ["Conversations are kept in this browser alone."];
+
 async function listModels() {
   const { data } = await (await request("v1/models")).json();
   return data.map((model) => model.id);

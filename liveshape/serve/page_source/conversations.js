@@ -47,33 +47,6 @@ function showVersion(conversation, message) {
   conversation.leaf = last.id;
 }
 
-// A browser may refuse storage altogether: even naming it raises then.
-function stored(name, area = "localStorage") {
-  try {
-    return window[area].getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-function store(name, value, area = "localStorage") {
-  try {
-    if (value === null) window[area].removeItem(name);
-    else window[area].setItem(name, value);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
-}
-
 function saveConversation(conversation) {
   if (!conversation.messages.length) return;
   conversations.set(conversation.id, conversation);

@@ -1,7 +1,5 @@
-// The page begins here: models, theme, shortcuts, other tabs.
+// The page begins here: models, shortcuts, other tabs.
 
-const THEME = "liveshape.theme";
-const systemDark = matchMedia("(prefers-color-scheme: dark)");
 let models = [];
 let loadingModels = null;
 
@@ -45,25 +43,6 @@ function showModel() {
   for (const place of document.querySelectorAll(".empty .model")) place.textContent = current;
 }
 
-function showTheme() {
-  const chosen = stored(THEME);
-  if (chosen) document.documentElement.dataset.theme = chosen;
-  else delete document.documentElement.dataset.theme;
-  byId("theme").textContent = isDark() ? "Light" : "Dark";
-}
-
-function isDark() {
-  const chosen = stored(THEME);
-  return chosen ? chosen === "dark" : systemDark.matches;
-}
-
-// Back to what the system prefers is back to following it.
-function toggleTheme() {
-  const dark = !isDark();
-  store(THEME, dark === systemDark.matches ? null : dark ? "dark" : "light");
-  showTheme();
-}
-
 function onKey(event) {
   const typing = event.target.closest("input, textarea, select");
   const open = document.querySelector("dialog[open]");
@@ -97,9 +76,7 @@ function onStorage(event) {
 }
 
 function start() {
-  showTheme();
-  systemDark.addEventListener("change", showTheme);
-  byId("theme").addEventListener("click", toggleTheme);
+  startTheme();
   byId("model").addEventListener("change", (event) => {
     shown.model = event.target.value;
     saveConversation(shown);

@@ -28,8 +28,7 @@ function renderThread() {
 
 function emptyView() {
   const model = element("p", { className: "model" }, currentModel());
-  const place = element("p", {}, "Conversations are kept in this browser alone.");
-  return element("div", { className: "empty" }, model, place);
+  return element("div", { className: "empty" }, model, ...modelNotes().map((note) => element("p", {}, note)));
 }
 
 let updates = new Set();
