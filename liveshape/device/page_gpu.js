@@ -103,8 +103,9 @@ export class PageGpu {
 
   // Kernels
 
-  // `writes` has a letter per binding: w where the kernel writes, r where it only reads.
-  pipeline(label, code, writes, paramBytes) {
+  // `writes` has a letter per binding: w where the kernel writes, r where it only reads. `now` is for those who cannot
+  // wait: what is wrong with the kernel is then an error that no call could tell.
+  pipeline(label, code, writes, paramBytes, now = false) {
     const visibility = GPUShaderStage.COMPUTE;
     const entries = [...writes].map((each, binding) => ({
       binding,
@@ -120,12 +121,17 @@ export class PageGpu {
     const made = { layout, pipeline: null };
     this.#pipelines.set(id, made);
     const module = this.#device.createShaderModule({ code, label });
+    const wanted = {
+      label,
+      layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+      compute: { module, entryPoint: "main" },
+    };
+    if (now) {
+      made.pipeline = this.#device.createComputePipeline(wanted);
+      return id;
+    }
     const compiled = this.#device
-      .createComputePipelineAsync({
-        label,
-        layout: this.#device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module, entryPoint: "main" },
-      })
+      .createComputePipelineAsync(wanted)
       .then((pipeline) => {
         made.pipeline = pipeline;
         this.#compiling.delete(compiled);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -13,12 +12,9 @@ from liveshape_js import gpu, upload
 from pyodide.ffi import to_js
 
 from liveshape import load
-from liveshape.device.backends import register
-from liveshape.device.page_device import page_offers
+from liveshape.device.page_opening import offer_gpu
 
-os.environ["LIVESHAPE_BACKEND"] = "page"
-_offers = page_offers(gpu, upload)
-register("page", lambda: _offers)
+_device = offer_gpu(gpu, upload)  # JavaScript has opened it while Python started
 
 _numbers = count(1)
 _open: dict[int, Any] = {}
@@ -38,8 +34,7 @@ def _progress(tell: Callable[[int, int], Any] | None) -> Callable[[int, int], No
 
 def about_device() -> str:
     """The adapter and what it allows."""
-    device = _offers[0].open(None)
-    return json.dumps({"name": device.name, "software": device.adapter.software, "half": device.limits.half})
+    return json.dumps({"name": _device.name, "software": _device.adapter.software, "half": _device.limits.half})
 
 
 # Programs
@@ -150,4 +145,4 @@ def close(number: int) -> None:
 
 def memory() -> int:
     """Bytes of the device's memory in use."""
-    return int(_offers[0].open(None).counters.live_bytes)
+    return int(_device.counters.live_bytes)
