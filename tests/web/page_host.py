@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class PageHost(SimpleHTTPRequestHandler):
-    """GET of files below `roots`, by the first part of the path, whole or by range; the root itself is an empty page."""
+    """GET of files below `roots`, by the first part of the path, whole or by range; the root is an empty page."""
 
     roots: dict[str, Path]
     cut: bool  # whether answers of ranges are cut short
