@@ -2,6 +2,7 @@
 
 import fs from "node:fs";
 import * as liveshape from "../dist/node.js";
+import { runCalls } from "./calls.js";
 
 const say = (what) => console.log(JSON.stringify(what));
 const [task, ...given] = process.argv.slice(2);
@@ -19,6 +20,11 @@ const tasks = {
     }
     await model.close();
     say({ memory: await liveshape.memory() });
+  },
+
+  // Many programs, each with its calls: a file of JSON has both.
+  async calls(given) {
+    for (const program of JSON.parse(fs.readFileSync(given, "utf8"))) say(await runCalls(liveshape, program));
   },
 
   // What a call with a wrong shape, a wrong dtype or too few inputs is told.
