@@ -32,7 +32,7 @@ MOST_CALLS = 7
 
 
 class ImageNetwork(nn.Module):
-    """What networks of images are made of: strided, depthwise and pointwise convolutions, norms, a sum, scales, a head."""
+    """What such networks are made of: strided, depthwise and pointwise convolutions, norms, a sum, scales, a head."""
 
     def __init__(self) -> None:
         super().__init__()
