@@ -1,5 +1,5 @@
-"""Firefox without a head, for the tests of pages: driven by Marionette, its own remote protocol, since Playwright's needs
-a Firefox of Playwright's. A message is its length, a colon, and JSON."""
+"""Firefox without a head, for the tests of pages: driven by Marionette, its own remote protocol, since Playwright's is
+not that of the system's Firefox. A message is its length, a colon, and JSON."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def firefox(environment: Mapping[str, str]) -> Iterator[Firefox]:
         lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in prefs.items()]
         Path(profile, "user.js").write_text("\n".join(lines))
         command = [path, "--headless", "--no-remote", "--marionette", "--profile", profile]
-        log = Path(profile, "log.txt").open("wb")
-        process = subprocess.Popen(command, env={**environment, "HOME": profile}, stdout=log, stderr=log)
+        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env={**environment, "HOME": profile}, **quiet)
         try:
             with connected(port, process) as connection:
                 yield Firefox(connection)
@@ -105,7 +105,6 @@ def firefox(environment: Mapping[str, str]) -> Iterator[Firefox]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            log.close()
 
 
 def connected(port: int, process: subprocess.Popen[bytes]) -> socket.socket:

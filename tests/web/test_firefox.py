@@ -1,5 +1,7 @@
-"""The npm package in Firefox, on the software adapter: the block at many live shapes, and tokens, as the native engine has
-them. Skipped where there is no Firefox, or where its WebGPU finds no adapter without a display."""
+"""The npm package in Firefox, on the software adapter: the block at many live shapes, and tokens, as natively.
+
+Skipped where there is no Firefox, or where it has no adapter for WebGPU without a display.
+"""
 
 from __future__ import annotations
 

@@ -135,6 +135,7 @@ def test_images_of_many_sizes_in_chromium(page: Page) -> None:
     check_in_page(page, IMAGE, [{"side": side} for side in SIDES])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_programs_in_chromium(page: Page, program: TestProgram) -> None:
     check_in_page(page, program, rows_of(program))

@@ -95,6 +95,7 @@ def answered() -> Iterator[Answer]:
         yield lambda text: page.evaluate("(text) => globalThis.call(text)", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", SEEDS)
 def test_in_chromium(first: int, answered: Answer) -> None:
     for seed in range(first, first + BATCH):

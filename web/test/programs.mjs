@@ -48,6 +48,15 @@ const tasks = {
     say({ size: out.data.length });
   },
 
+  // Tokens of a prompt of ids.
+  async ids(folder, ids, count) {
+    const model = await liveshape.loadLanguageModel(folder);
+    const tokens = [];
+    const options = { maxTokens: Number(count), temperature: 0 };
+    for await (const { token } of model.stream(JSON.parse(ids), options)) tokens.push(token);
+    say({ tokens });
+  },
+
   // Tokens of a prompt of ids, and of a text; then a stream that is aborted, and one after it.
   async tokens(folder, ids, count, text) {
     const model = await liveshape.loadLanguageModel(folder);
