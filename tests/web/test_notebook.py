@@ -130,6 +130,26 @@ def test_the_notebook_in_node(wheel: Path, tmp_path: Path, x: Any) -> None:
     check_notebook(in_node(wheel, tmp_path, CELLS), x)
 
 
+def test_the_block_of_the_docs_runs(wheel: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "web.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    said = in_node(wheel, tmp_path, [block, "print(y.shape)"])
+    assert said[1] == "(1, 7, 64)\n"
+
+
+def test_texts_say_what_they_lack(wheel: Path, tmp_path: Path) -> None:
+    cell = """
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.shipped import shipped_model
+
+try:
+    Tokenizer.load(shipped_model())
+except ImportError as error:
+    print(error)
+"""
+    assert "tokenizers is not" in in_node(wheel, tmp_path, [CELLS[0], cell])[1]
+
+
 def test_where_python_cannot_wait_calls_are_awaited(wheel: Path, tmp_path: Path, x: Any) -> None:
     said = in_node(wheel, tmp_path, AWAITED, "plain")
     assert "`await liveshape.open_page()` before" in said[1]
