@@ -10,7 +10,7 @@ const [task, ...given] = process.argv.slice(2);
 const tasks = {
   // A program at many live shapes: inputs are raw floats in a file, one behind the other.
   async shapes(program, inputs, width, sizes) {
-    const numbers = new Float32Array(fs.readFileSync(inputs).buffer);
+    const numbers = new Float32Array(new Uint8Array(fs.readFileSync(inputs)).buffer); // a small file is a part of a pool
     const model = await liveshape.load(program, { onProgress: (progress) => say({ progress }) });
     say({ inputs: model.inputs });
     for (const size of sizes.split(",").map(Number)) {
