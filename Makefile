@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn
 
-.PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-ray bytecode lint docs adapter test-adapter clean
+.PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
@@ -58,8 +58,11 @@ BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
 test-page: .venv/.page
 	$(BROWSERS) $(SLOW) -m slow $(PAGES)
 
-# The npm package: in Node on Dawn, and in Chromium on its software adapter.
+# The npm package and the notebook: in Node on Dawn, in Chromium on its software adapter, and in Firefox where it has one.
+# test-web-all has the sweeps in Chromium and a real model as well.
 test-web: .venv/.page web/dist/liveshape.zip test-adapter
+	$(BROWSERS) $(SLOW) -m "slow and not long" tests/web
+test-web-all: .venv/.page web/dist/liveshape.zip test-adapter
 	$(BROWSERS) $(SLOW) -m slow tests/web
 
 # What a page needs, in web/dist: Pyodide, the package and its kernels, JavaScript.

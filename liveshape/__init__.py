@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from liveshape.device.page_opening import open_page
     from liveshape.errors import (
         DeviceError,
         FormatError,
@@ -57,6 +58,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "load",
+    "open_page",
 ]
 
 # Lazy imports: each name imports its module at first use.
@@ -68,6 +70,7 @@ _HOMES = {
     "Runtime": "runtime",
     "TensorInfo": "metadata",
     "load": "model",
+    "open_page": "device.page_opening",
 }
 
 

@@ -25,9 +25,10 @@ def need(*packages: str, extra: str = "llm", what: str = "text in and out") -> N
     """
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        raise MissingPackageError(
-            f"{what} needs {' and '.join(missing)}, which running a program does not: pip install 'liveshape[{extra}]'"
-        )
+        how = f"pip install 'liveshape[{extra}]'"
+        if sys.platform == "emscripten":
+            how = "micropip.install has what is built for Pyodide, and tokenizers is not (docs/web.md)"
+        raise MissingPackageError(f"{what} needs {' and '.join(missing)}, which running a program does not: {how}")
 
 
 class _Import(threading.Thread):

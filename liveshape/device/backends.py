@@ -1,7 +1,7 @@
 """Registry of device backends: backends by name, their adapters, and choosing and opening one.
 
-A backend is a function that returns its offers, called on demand: a library is imported only when it is used, and a
-web page that opened its GPU before Python started can offer that device.
+A backend is a function that returns its offers, called on demand: a library is imported only when it is used. In a web
+page (Pyodide) there is one backend, the page's own GPU.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -44,7 +45,14 @@ def _dawn() -> Sequence[Offer]:
     return offers()
 
 
-_backends: dict[str, Backend] = {"wgpu": _wgpu, "dawn": _dawn}
+def _page() -> Sequence[Offer]:
+    from liveshape.device.page_opening import offers
+
+    return offers()
+
+
+_IN_PAGE = sys.platform == "emscripten"
+_backends: dict[str, Backend] = {"page": _page} if _IN_PAGE else {"wgpu": _wgpu, "dawn": _dawn}
 _open: dict[tuple[str, int], Device] = {}  # by backend and index of the adapter
 _opening = threading.RLock()
 
@@ -58,13 +66,14 @@ def register(name: str, backend: Backend) -> None:
 
 
 def default_backend(asked: str | int | None = None, matrices: bool = True) -> str:
-    """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else Dawn where it is installed and opens the
-    matrix units of that device, else wgpu; that, too, for work that takes no `matrices`, since it encodes faster.
+    """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else the GPU of the page that Python runs in,
+    else Dawn where it is installed and opens the matrix units of that device, else wgpu; that, too, for work that takes
+    no `matrices`, since it encodes faster.
 
     >>> default_backend()  # doctest: +SKIP
     'wgpu'
     """
-    named = os.environ.get("LIVESHAPE_BACKEND")
+    named = os.environ.get("LIVESHAPE_BACKEND") or ("page" if _IN_PAGE else None)
     if named or not matrices or importlib.util.find_spec("wgpudawn") is None:
         return named or "wgpu"
     try:

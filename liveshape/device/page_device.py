@@ -17,7 +17,7 @@ from typing import Any
 from liveshape.device.buffers import Allocation, Register, allocate, bindings, copied_ranges, only_part, ranges
 from liveshape.device.page_steps import PageHandle, Steps
 from liveshape.device.pipelines import Pipeline, Pipelines
-from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Offer, Watched
+from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.required import granted_limits
 from liveshape.device.subgroups import LANES, LEAST_LANES, LEAST_SUBGROUP, neighbours
 from liveshape.device.tint import with_extensions
@@ -68,7 +68,7 @@ class PageBound:
 class PageDevice:
     """An open device of a page.
 
-    Example: `register("page", lambda: page_offers(gpu))`.
+    Example: `PageDevice(gpu)`, where `gpu` is an open `PageGpu`.
     """
 
     has_clock = False
@@ -101,6 +101,10 @@ class PageDevice:
 
     def __repr__(self) -> str:
         return f"Device({self.name})"
+
+    def limited(self, limits: Limits) -> PageDevice:
+        """The same GPU with other limits."""
+        return PageDevice(self._gpu, limits, self._upload)
 
     @property
     def counters(self) -> Counters:
@@ -204,7 +208,7 @@ class PageDevice:
     # Kernels
 
     def _compile(self, variant: Variant) -> Pipeline:
-        """Start to compile; `submit` waits until all is done."""
+        """Start to compile; `submit` waits until all is done. Where Python cannot wait, the driver does."""
         writes = "".join("w" if each else "r" for each in variant.writes)
         code = with_extensions(variant.source)
         made = self._gpu.pipeline(variant.label, code, writes, variant.kernel.param_bytes)
@@ -323,14 +327,3 @@ def described(constant: ConstantSource) -> list[Any] | None:
     if isinstance(constant, Paired):
         return ["paired", source, constant.block, constant.run]
     return ["transposed", source, constant.rows, constant.size]
-
-
-def page_offers(gpu: Any, upload: Upload | None = None) -> Sequence[Offer]:
-    """The adapter of a page, opened by JavaScript before.
-
-    `upload` takes the parts of a buffer and the tree of `described`, as JSON.
-
-    Example: `register("page", lambda: page_offers(gpu))`.
-    """
-    device = PageDevice(gpu, upload=upload)
-    return [Offer(device.adapter, lambda limits: device if limits is None else PageDevice(gpu, limits, upload))]

@@ -189,7 +189,10 @@ def view_identity(view: memoryview) -> int:
     """
     if view.obj is view:  # a range of a file that is not mapped
         return id(view)
-    whole = memoryview(view.obj)
+    try:
+        whole = memoryview(view.obj)
+    except TypeError:  # of an exporter written in Python, as the numpy of a page: each view has an object of its own
+        return id(view)
     return id(view.obj) if whole.nbytes == view.nbytes else id(view)
 
 

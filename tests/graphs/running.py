@@ -1,4 +1,4 @@
-"""The one place that knows how a program becomes a graph and how a graph runs under a set of choices."""
+"""The one place that knows how a graph runs under a set of choices."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import torch.ao.quantization.fx._decomposed  # noqa: F401  so that the host know
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import PlanError
-from liveshape.graph import Graph, Limits
-from liveshape.lower.lowering import simplified
+from liveshape.graph import Graph
 from liveshape.plan import plan
 from liveshape.plan.compiling import check_resume, compile
 from liveshape.plan.plan_state import PlanState
 from liveshape.run.executor import Executor
 from liveshape.run.host import find_on_host
+from tests.graphs.building import graph_of
 from tests.graphs.program import Program, Ref
-from tests.support.chains import Chain
 
 # Odd limits: no power of two, so small that tensors are split, few groups, few invocations or many, no halves.
 LIMITS: dict[str, dict[str, Any]] = {
@@ -66,34 +65,6 @@ def device_of(name: str) -> Device:
     # What is lowered may not exceed what the adapter has.
     changes["max_bindings"] = min(changes.get("max_bindings", 8), open_device().limits.max_bindings)
     return open_device(limits=replace(open_device().limits, **changes))
-
-
-def graph_of(program: Program, limits: Limits, fusion: bool) -> tuple[Graph, dict[Ref, Any]]:
-    """A new graph of a program, and its values."""
-    chain = Chain()
-    found: dict[Ref, Any] = {}
-    for number, value in enumerate(program.values):
-        if value.role in ("scalar", "given"):
-            made: Any = chain.scalar(given=value.role == "given")
-        elif value.role == "input":
-            made = chain.input(value.bound, value.dtype)
-        elif value.role == "result":
-            made = chain.tensor(value.bound, value.dtype)
-        else:
-            made = chain.constant(value.data)
-        found[Ref(number)] = made
-
-    def read(argument: Any) -> Any:
-        if isinstance(argument, tuple):
-            return tuple(read(item) for item in argument)
-        return found[argument] if isinstance(argument, Ref) else argument
-
-    for call in program.calls:
-        args = tuple(read(argument) for argument in call.args)
-        # A history is mutated: what the description calls its result is an argument of the operator.
-        chain.node(call.operator, *args, *((None,) if call.operator == "liveshape.record" else ()))
-    graph = chain.graph(*(read(ref) for ref in program.outputs), name=f"seed {program.seed}")
-    return simplified(graph, limits) if fusion else graph, found
 
 
 def moved_to_host(graph: Graph, share: float, chance: random.Random) -> Graph:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +18,29 @@ from tests.web.page_host import Faults, hosted
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PAGES = [each.name for each in Path(__file__).parent.glob("test_*.py") if "playwright" in each.read_text()]
-collect_ignore = [] if importlib.util.find_spec("playwright") else PAGES
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web"
+BUILT = WEB / "dist" / "liveshape.zip"
+SOURCES = (
+    *WEB.glob("*.*"),
+    *(path for name in ("liveshape", "web/src", "web/python") for path in (ROOT / name).rglob("*.*")),
+)
 
-WEB = Path(__file__).parents[2] / "web"
+
+def is_built() -> bool:
+    """Whether the npm package was built of what is here now."""
+    of_it = (path for path in SOURCES if path.suffix in (".py", ".js", ".mjs", ".wgsl"))
+    return BUILT.exists() and all(path.stat().st_mtime <= BUILT.stat().st_mtime for path in of_it)
+
+
+has_playwright = importlib.util.find_spec("playwright") is not None
+has_node = (WEB / "node_modules" / "node" / "bin" / "node").exists()
+has_chromium = bool(os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"))
+
+PAGES = [each.name for each in Path(__file__).parent.glob("test_*.py") if "playwright" in each.read_text()]
+collect_ignore = [] if has_playwright else PAGES
+if not (has_playwright and has_chromium and has_node and is_built()):
+    collect_ignore.append("test_short.py")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from playwright.sync_api import Page
 from liveshape import load
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
+from tests.web.page_graphs import read, spelled
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,20 @@ def test_a_program_at_many_live_shapes(page: Page) -> None:
     assert memory == 0
 
 
+def test_golden_calls_of_the_story_model(page: Page) -> None:
+    """The logits that torch had, at the lengths and positions of `liveshape demo`."""
+    golden = np.load(shipped_model() / "golden.npz")
+    starts = np.cumsum([0, *golden["calls"]])
+    calls = [[golden["ids"][None, first:last], np.array([first])] for first, last in pairwise(starts)]
+    body = "return (await import('/test/calls.js')).runCalls(liveshape, given);"
+    found = run(page, body, {"file": "/story/model.pte", "calls": spelled(calls)})
+    assert "failed" not in found, found
+    with load(shipped_model() / "model.pte") as model:
+        for (logits,), inputs, wanted in zip(found["outputs"], calls, golden["logits"], strict=True):
+            np.testing.assert_allclose(read(logits)[0], wanted, 1e-3, 1e-3)
+            np.testing.assert_allclose(read(logits), model(*inputs), 1e-4, 1e-4)
+
+
 def test_tokens_are_those_of_python_and_the_page_stays_alive(page: Page) -> None:
     body = """
         const model = await liveshape.loadLanguageModel("/story/");
@@ -53,7 +69,7 @@ def test_tokens_are_those_of_python_and_the_page_stays_alive(page: Page) -> None
         const count = () => { frames += 1; if (going) requestAnimationFrame(count); };
         requestAnimationFrame(count);
         const began = performance.now(), tokens = [];
-        for await (const { token } of model.stream(given, { maxTokens: 40, temperature: 0 })) tokens.push(token);
+        for await (const { token } of model.stream(given, { maxTokens: 100, temperature: 0 })) tokens.push(token);
         const seconds = (performance.now() - began) / 1000;
         going = false;
         await model.close();
@@ -61,7 +77,7 @@ def test_tokens_are_those_of_python_and_the_page_stays_alive(page: Page) -> None
     """
     found = run(page, body, IDS)
     with LanguageModel.load(shipped_model()) as model:
-        assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=40))
+        assert found["tokens"] == list(model.stream(IDS, Sampling(), max_tokens=100))
     assert found["frames"] > 10 * found["seconds"], "the page waited for the worker"
 
 

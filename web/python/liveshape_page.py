@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from itertools import count
@@ -14,13 +13,11 @@ from liveshape_js import gpu, turn, upload
 from pyodide.ffi import create_proxy, run_sync, to_js
 
 from liveshape import load
-from liveshape.device.backends import register
-from liveshape.device.page_device import can_wait, page_offers
+from liveshape.device.page_device import can_wait
+from liveshape.device.page_opening import offer_gpu
 from liveshape.errors import InputError
 
-os.environ["LIVESHAPE_BACKEND"] = "page"
-_offers = page_offers(gpu, upload)
-register("page", lambda: _offers)
+_device = offer_gpu(gpu, upload)  # JavaScript has opened it while Python started
 
 _numbers = count(1)
 _open: dict[int, Any] = {}
@@ -59,7 +56,7 @@ class _Watched:
         """Wait for all kernels, so that no call waits for one."""
         tell = create_proxy(lambda done, total: self._tell("compile", done, total))
         try:
-            await _offers[0].open(None).ready(tell)  # type: ignore[attr-defined]
+            await _device.ready(tell)
         finally:
             tell.destroy()
         if self._tell("", 0, 0):  # only asks
@@ -69,14 +66,9 @@ class _Watched:
 _PERIOD = 0.05  # seconds
 
 
-def _device() -> Any:
-    return _offers[0].open(None)
-
-
 def about_device() -> str:
     """The adapter and what it allows."""
-    device = _device()
-    return json.dumps({"name": device.name, "software": device.adapter.software, "half": device.limits.half})
+    return json.dumps({"name": _device.name, "software": _device.adapter.software, "half": _device.limits.half})
 
 
 # Programs
@@ -210,4 +202,4 @@ def close(number: int) -> None:
 
 def memory() -> int:
     """Bytes of the device's memory in use."""
-    return int(_device().counters.live_bytes)
+    return int(_device.counters.live_bytes)

@@ -2,6 +2,7 @@
 
 import fs from "node:fs";
 import * as liveshape from "../dist/node.js";
+import { runCalls } from "./calls.js";
 
 const say = (what) => console.log(JSON.stringify(what));
 const [task, ...given] = process.argv.slice(2);
@@ -9,7 +10,7 @@ const [task, ...given] = process.argv.slice(2);
 const tasks = {
   // A program at many live shapes: inputs are raw floats in a file, one behind the other.
   async shapes(program, inputs, width, sizes) {
-    const numbers = new Float32Array(fs.readFileSync(inputs).buffer);
+    const numbers = new Float32Array(new Uint8Array(fs.readFileSync(inputs)).buffer); // a small file is a part of a pool
     const model = await liveshape.load(program, { onProgress: (progress) => say({ progress }) });
     say({ inputs: model.inputs });
     for (const size of sizes.split(",").map(Number)) {
@@ -19,6 +20,11 @@ const tasks = {
     }
     await model.close();
     say({ memory: await liveshape.memory() });
+  },
+
+  // Many programs, each with its calls: a file of JSON has both.
+  async calls(given) {
+    for (const program of JSON.parse(fs.readFileSync(given, "utf8"))) say(await runCalls(liveshape, program));
   },
 
   // What a call with a wrong shape, a wrong dtype or too few inputs is told.
@@ -40,6 +46,15 @@ const tasks = {
     await liveshape.load(program.replace(/[^/]+$/, "tokenizer.json")).catch((error) => say({ error: error.message }));
     const out = await model.run({ data: data.slice(0, 64), shape: [1, 1, 64] });
     say({ size: out.data.length });
+  },
+
+  // Tokens of a prompt of ids.
+  async ids(folder, ids, count) {
+    const model = await liveshape.loadLanguageModel(folder);
+    const tokens = [];
+    const options = { maxTokens: Number(count), temperature: 0 };
+    for await (const { token } of model.stream(JSON.parse(ids), options)) tokens.push(token);
+    say({ tokens });
   },
 
   // Tokens of a prompt of ids, and of a text; then a stream that is aborted, and one after it.
