@@ -27,6 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench import web_peers
 from bench.host import Decoding
 from liveshape import load
 from liveshape.export.folder import Settings, export_folder
@@ -173,6 +174,17 @@ def host_cost(tokens: int) -> dict[str, Any]:
     return found | {"native_median_ms": 1e3 * median(timed(decoding.token) for _ in range(tokens))}
 
 
+def beside_peers(browser: Any, modules: Path, tokens: int, repeats: int) -> dict[str, Any]:
+    """Each peer and liveshape with the same program."""
+    program = shipped("demo")
+    assert program is not None
+    with tempfile.TemporaryDirectory() as folder:
+        web_peers.make(Path(folder))
+        roots = {"dist": WEB / "dist", "demo": program.parent, "made": Path(folder), "peers": modules}
+        with hosted(**roots) as (url, _):
+            return web_peers.measured(browser, url, modules, tokens, repeats)
+
+
 def table(results: dict[str, Any]) -> Table:
     """Everything in one table."""
     starts, page, python, host = (results[name] for name in ("start", "chromium", "python", "host"))
@@ -212,10 +224,14 @@ def main() -> None:
         results["browser"] = browser.version
         results["start"] = started(browser, url, options.starts)
         results["chromium"] = in_chromium(browser, url, options.tokens, options.repeats)
+        if options.peers is not None:
+            results["peers"] = beside_peers(browser, options.peers / "node_modules", options.tokens, options.repeats)
     results["python"] = native(options.tokens, options.repeats)
     results["host"] = host_cost(300)
     console = Console()
     console.print(table(results))
+    for name, found in results.get("peers", {}).items():
+        console.print(f"{name}: {found if isinstance(found, str) else json.dumps(found)}")
     if options.json is not None:
         Path(options.json).write_text(json.dumps(results, indent=2), encoding="utf-8")
 

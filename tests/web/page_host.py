@@ -23,6 +23,7 @@ class PageHost(SimpleHTTPRequestHandler):
         **SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
         ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
     }
 
     def do_GET(self) -> None:
