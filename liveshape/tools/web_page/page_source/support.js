@@ -5,7 +5,7 @@ const BROWSERS = "Chrome or Edge 137, Firefox 153 or Safari 27, or newer";
 // What is missing and what helps, or null.
 async function whatIsMissing() {
   if (!isSecureContext) {
-    return "Browsers offer WebGPU to pages of https and of this machine alone: open this page by https, or as localhost.";
+    return "Browsers offer WebGPU to pages of https and of this machine alone: open it by https, or as localhost.";
   }
   if (!navigator.gpu) {
     return (
