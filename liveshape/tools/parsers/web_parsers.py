@@ -7,7 +7,7 @@ import argparse
 from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, natural
 
 _WEB = f"""\
-The folder has a page, the model and the runtime, about 13 MB beside the model (4 MB as servers compress it). Any web
+The folder has a page, the model and the runtime, about 20 MB beside the model (5 MB as servers compress it). Any web
 server can serve it, by https and with HTTP Range; nothing is installed, and nothing that is written there leaves the
 browser. A language model gets a page to chat, or to continue text where it has no chat template; any other program a
 form: live sizes as sliders, inputs from random numbers, .npy files or pictures, outputs as numbers, pictures and plots.

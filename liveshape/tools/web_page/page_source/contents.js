@@ -30,7 +30,7 @@ function typedTensor(dtype, shape, text) {
   const numbers = parts.map((part) => {
     const number = WORDS[part.toLowerCase()] ?? Number(part);
     if (Number.isNaN(number) && part.toLowerCase() !== "nan") throw new Error(`“${part}” is not a number`);
-    if (!isFloat(dtype) && !Number.isInteger(number)) throw new Error(`${part} is not a whole number, which ${dtype} needs`);
+    if (!isFloat(dtype) && !Number.isInteger(number)) throw new Error(`${dtype} needs whole numbers, not ${part}`);
     return number;
   });
   const count = countOf(shape);

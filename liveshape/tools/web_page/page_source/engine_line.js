@@ -29,7 +29,7 @@ let engineDevice = null;
 
 function showDevice() {
   const { name, software } = engineDevice;
-  showEngine(software ? `In this page, on ${name}: a software adapter, without a GPU, and slow` : `In this page, on ${name}`);
+  showEngine(`In this page, on ${name}${software ? ": a software adapter, without a GPU, and slow" : ""}`);
 }
 
 // Runs `load` with the runtime and the device, once this browser is known to have what it takes.

@@ -19,8 +19,8 @@ class InputCard {
 
   makeScalar() {
     const { dtype } = this.info;
-    const kind = dtype === "bool" ? { type: "checkbox" } : { type: "number", value: 0, step: dtype === "int" ? 1 : "any" };
-    this.number = element("input", { ...kind, ariaLabel: this.info.name });
+    const field = { type: "number", value: 0, step: dtype === "int" ? 1 : "any" };
+    this.number = element("input", { ...(dtype === "bool" ? { type: "checkbox" } : field), ariaLabel: this.info.name });
     this.fields.append(this.number);
   }
 
@@ -30,7 +30,8 @@ class InputCard {
     if (!pictureLayout(this.info.bounds)) delete kinds.picture;
     this.kind = element("select", { ariaLabel: `Contents of ${this.info.name}` }, ...Object.entries(kinds).map(option));
     this.seed = element("input", { type: "number", value: this.place, min: 0, step: 1, ariaLabel: "Seed" });
-    this.text = element("textarea", { rows: 3, ariaLabel: "Numbers", placeholder: "0.5, or as many as the shape has" });
+    const rows = countOf(this.info.bounds) > 8 ? 3 : 1;
+    this.text = element("textarea", { rows, ariaLabel: "Numbers", placeholder: "0.5, or as many as the shape has" });
     const scales = Object.entries(SCALES).map(([name, { label }]) => [name, label]);
     this.scale = element("select", { ariaLabel: "Values of the picture" }, ...scales.map(option));
     this.scale.hidden = !isFloat(this.info.dtype);
@@ -80,14 +81,16 @@ class InputCard {
     try {
       if (file.name.toLowerCase().endsWith(".npy")) {
         const tensor = cast(readNpy(await file.arrayBuffer(), file.name), this.info.dtype);
+        const [given, allowed] = [shapeText(tensor.shape), shapeText(this.info.bounds)];
         if (!fitSizes(this.info, this.place, this.sizes, tensor.shape)) {
-          throw new Error(`${file.name} is ${shapeText(tensor.shape)}; ${this.info.name} is up to ${shapeText(this.info.bounds)}`);
+          throw new Error(`${file.name} is ${given}; ${this.info.name} is up to ${allowed}`);
         }
-        this.file = { name: `${file.name}: ${shapeText(tensor.shape)}`, tensor };
+        this.file = { name: `${file.name}: ${given}`, tensor };
         this.kind.value = "file";
       } else if (pictureLayout(this.info.bounds)) {
         const bitmap = await createImageBitmap(file);
-        this.picture = { name: `${file.name}: ${bitmap.width} by ${bitmap.height}, its middle scaled to the live size`, bitmap };
+        const size = `${bitmap.width} by ${bitmap.height}`;
+        this.picture = { name: `${file.name}: ${size}, its middle scaled to the live size`, bitmap };
         this.kind.value = "picture";
         this.showPreview();
       } else {
@@ -103,7 +106,8 @@ class InputCard {
   showPreview() {
     const { bitmap } = this.picture;
     const height = 96;
-    const canvas = element("canvas", { height, width: Math.max(1, Math.round((bitmap.width * height) / bitmap.height)) });
+    const width = Math.max(1, Math.round((bitmap.width * height) / bitmap.height));
+    const canvas = element("canvas", { height, width });
     canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, height);
     this.preview.replaceChildren(canvas);
   }
@@ -131,9 +135,8 @@ class InputCard {
     }
     if (!this.file) throw new Error("choose a .npy file, or drop one");
     const { tensor } = this.file;
-    if (shapeText(tensor.shape) !== shapeText(shape)) {
-      throw new Error(`the file is ${shapeText(tensor.shape)}, the sizes above say ${shapeText(shape)}: move them back`);
-    }
+    const [given, wanted] = [shapeText(tensor.shape), shapeText(shape)];
+    if (given !== wanted) throw new Error(`the file is ${given}, the sizes above say ${wanted}: move them back`);
     return tensor;
   }
 }

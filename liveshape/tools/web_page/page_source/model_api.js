@@ -42,8 +42,8 @@ async function listModels() {
   if (SITE.bytes < LARGE) languageModel().catch(() => {}); // the line says why
   else if (!loaded) {
     const load = () => languageModel().catch(() => {});
-    const action = button("Load", load, { className: "plain" });
-    showEngine(`The model has ${bytesText(SITE.bytes)}, which are loaded with the first message`, { actions: [action] });
+    const actions = [button("Load", load, { className: "plain" })];
+    showEngine(`The model has ${bytesText(SITE.bytes)}, which are loaded with the first message`, { actions });
   }
   return [SITE.name];
 }

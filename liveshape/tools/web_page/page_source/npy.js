@@ -8,7 +8,8 @@ function readNpy(buffer, name) {
   const refuse = (reason) => {
     throw new Error(`${name}: ${reason}`);
   };
-  if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(0, 6)) !== NPY_MAGIC) refuse("not a .npy file of numpy");
+  const magic = String.fromCharCode(...bytes.subarray(0, 6));
+  if (bytes.length < 12 || magic !== NPY_MAGIC) refuse("not a .npy file of numpy");
   const long = bytes[6] > 1; // versions 2 and 3 have a longer header
   const start = long ? 12 : 10;
   const end = start + (long ? view.getUint32(8, true) : view.getUint16(8, true));

@@ -25,7 +25,8 @@ function statistics(data) {
 }
 
 function facts(rows) {
-  return element("dl", { className: "facts" }, ...rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  const row = ([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value));
+  return element("dl", { className: "facts" }, ...rows.map(row));
 }
 
 function outputCard(output, name) {
@@ -36,7 +37,8 @@ function outputCard(output, name) {
   const { data, shape, dtype } = output;
   const save = button("Download .npy", () => saveNpy(output, name));
   const title = element("h3", {}, name, " ", element("span", { className: "soft" }, dtype));
-  const head = element("div", { className: "card-head" }, title, element("span", { className: "shape" }, shapeText(shape)), save);
+  const size = element("span", { className: "shape" }, shapeText(shape));
+  const head = element("div", { className: "card-head" }, title, size, save);
   const card = element("section", { className: "card", ariaLabel: name }, head);
   if (!data.length) {
     card.append(element("p", { className: "soft" }, "No numbers: one of its sizes is 0."));
@@ -63,9 +65,10 @@ function vectorParts(numbers, found) {
 function firstNumbers(data) {
   const shown = Array.from(data.slice(0, FIRST), Number);
   const rest = data.length - shown.length;
-  const list = element("ol", { className: "numbers", start: 0 }, ...shown.map((each) => element("li", {}, numberText(each))));
-  const title = element("h4", {}, rest ? `First ${shown.length} of ${data.length.toLocaleString("en")} numbers` : "Numbers");
-  return element("div", {}, title, list);
+  const items = shown.map((each) => element("li", {}, numberText(each)));
+  const title = rest ? `First ${shown.length} of ${data.length.toLocaleString("en")} numbers` : "Numbers";
+  const list = element("ol", { className: "numbers", start: 0 }, ...items);
+  return element("div", {}, element("h4", {}, title), list);
 }
 
 function saveNpy(output, name) {

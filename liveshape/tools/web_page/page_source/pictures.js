@@ -6,7 +6,10 @@ const DEVIATION = [0.229, 0.224, 0.225];
 // How the numbers of a picture, from 0 to 1, go into a tensor.
 const SCALES = {
   unit: { label: "0 to 1", of: (value) => value },
-  imagenet: { label: "ImageNet's mean and deviation", of: (value, channel) => (value - MEAN[channel]) / DEVIATION[channel] },
+  imagenet: {
+    label: "ImageNet's mean and deviation",
+    of: (value, channel) => (value - MEAN[channel]) / DEVIATION[channel],
+  },
   signed: { label: "-1 to 1", of: (value) => 2 * value - 1 },
   bytes: { label: "0 to 255", of: (value) => Math.round(255 * value) },
 };
@@ -34,7 +37,9 @@ function pictureTensor(picture, dtype, shape, scale) {
   const { of } = SCALES[isFloat(dtype) ? scale : "bytes"];
   return tensorOf(dtype, shape, (place) => {
     const within = place % (3 * area);
-    const [channel, pixel] = colours === "first" ? [Math.floor(within / area), within % area] : [within % 3, Math.floor(within / 3)];
+    const first = colours === "first";
+    const channel = first ? Math.floor(within / area) : within % 3;
+    const pixel = first ? within % area : Math.floor(within / 3);
     return of(data[4 * pixel + channel] / 255, channel);
   });
 }
@@ -44,13 +49,15 @@ function pictureOf(shape) {
   const sizes = shape.slice();
   while (sizes.length > 3 && sizes[0] === 1) sizes.shift();
   const [channels, height, width] = sizes;
-  return sizes.length === 3 && [1, 3].includes(channels) && height > 1 && width > 1 ? { channels, height, width } : null;
+  const isPicture = sizes.length === 3 && [1, 3].includes(channels) && height > 1 && width > 1;
+  return isPicture ? { channels, height, width } : null;
 }
 
 // Numbers from 0 to 1 as they are, all others stretched from the least to the largest.
 function drawPicture({ data, shape }, { min, max }) {
   const { channels, height, width } = pictureOf(shape);
-  const canvas = element("canvas", { width, height, role: "img", ariaLabel: `Output as a picture of ${width} by ${height}` });
+  const ariaLabel = `Output as a picture of ${width} by ${height}`;
+  const canvas = element("canvas", { width, height, role: "img", ariaLabel });
   const [low, high] = min >= 0 && max <= 1 ? [0, 1] : [min, max];
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);

@@ -24,13 +24,15 @@ function drawPlot(numbers, { min, max }) {
   const shown = (value) => down(Number.isFinite(value) ? value : 0);
   const zero = svg("line", { class: "axis", x1: 0, x2: width, y1: down(0), y2: down(0) });
   const label = `Plot of ${numbers.length} numbers from ${numberText(min)} to ${numberText(max)}`;
-  const drawn = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, zero);
+  const viewBox = `0 0 ${width} ${height}`;
+  const drawn = svg("svg", { class: "plot", viewBox, role: "img", "aria-label": label }, zero);
   if (numbers.length <= MOST_BARS) {
     const thick = Math.max(1, across(1) - across(0) - 2);
     numbers.forEach((value, place) => {
       const [one, other] = [down(0), shown(value)];
-      const bar = { x: across(place) + 1, y: Math.min(one, other), width: thick, height: Math.max(1, Math.abs(one - other)) };
-      drawn.append(svg("rect", { class: "bar", ...bar }, svg("title", {}, `${place}: ${numberText(value)}`)));
+      const tall = Math.max(1, Math.abs(one - other));
+      const bar = { class: "bar", x: across(place) + 1, y: Math.min(one, other), width: thick, height: tall };
+      drawn.append(svg("rect", bar, svg("title", {}, `${place}: ${numberText(value)}`)));
     });
   } else {
     const points = numbers.map((value, place) => `${across(place + 0.5).toFixed(1)},${shown(value).toFixed(1)}`);

@@ -60,7 +60,8 @@ function fitSizes(info, input, sizes, shape) {
 function sizeField(size, onChange) {
   const range = { min: size.min, max: size.max, step: size.step, value: size.value };
   const slider = element("input", { type: "range", ...range, ariaLabel: size.name });
-  const field = element("input", { type: "number", ...range, ariaLabel: `${size.name}, as a number`, inputMode: "numeric" });
+  const ariaLabel = `${size.name}, as a number`;
+  const field = element("input", { type: "number", ...range, ariaLabel, inputMode: "numeric" });
   size.show = (value) => {
     size.value = value;
     slider.value = field.value = value;

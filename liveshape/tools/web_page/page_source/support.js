@@ -5,7 +5,7 @@ const BROWSERS = "Chrome or Edge 137, Firefox 153 or Safari 27, or newer";
 // What is missing and what helps, or null.
 async function whatIsMissing() {
   if (!isSecureContext) {
-    return "Browsers offer WebGPU only to pages of https:// and of this machine: open this page by https, or as localhost.";
+    return "Browsers offer WebGPU to pages of https and of this machine alone: open it by https, or as localhost.";
   }
   if (!navigator.gpu) {
     return (
@@ -19,7 +19,7 @@ async function whatIsMissing() {
   const adapter = await navigator.gpu.requestAdapter().catch(() => null);
   if (adapter) return null;
   return (
-    "This browser has WebGPU but found no GPU that it would use. Switch on “Use graphics acceleration” in its settings, " +
+    "This browser has WebGPU but found no GPU that it would use. Switch on graphics acceleration in its settings, " +
     "update the driver of the graphics card, or see chrome://gpu for the reason."
   );
 }
