@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 # Nothing that leaves the machine, nothing that needs a display or the kernel's namespaces.
 FLAGS = (
@@ -37,3 +37,16 @@ def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=of_the_system(), args=list(flags))
         yield opened
         opened.close()
+
+
+@contextmanager
+def opened_page(browser: Browser, address: str, patience: float = 600_000) -> Iterator[Page]:
+    """A page of its own profile, with nothing in its cache; it waits as many milliseconds for what a test asks."""
+    profile = browser.new_context()
+    profile.set_default_timeout(patience)
+    page = profile.new_page()
+    page.goto(address)
+    try:
+        yield page
+    finally:
+        profile.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import WEBGPU_FLAGS, chromium, opened_page
 from tests.web.page_host import Faults, hosted
 
 if TYPE_CHECKING:
@@ -69,9 +69,5 @@ def host(served: tuple[str, Faults]) -> Iterator[tuple[str, Faults]]:
 @pytest.fixture
 def page(gpu_browser: Browser, host: tuple[str, Faults]) -> Iterator[Page]:
     """A page of its own profile, with nothing in its cache."""
-    profile = gpu_browser.new_context()
-    profile.set_default_timeout(600_000)
-    opened = profile.new_page()
-    opened.goto(f"{host[0]}/example/index.html")
-    yield opened
-    profile.close()
+    with opened_page(gpu_browser, f"{host[0]}/example/index.html") as opened:
+        yield opened

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from liveshape.export.folder import export_folder
 from liveshape.export.sources.opening import open_checkpoint
 from liveshape.llm import LanguageModel, Sampling
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.web.page_host import hosted
 from tests.web.source_models import WIDE, write_model_folder, write_model_gguf
-from tests.web.test_browser import WEB, run
+from tests.web.test_browser import run
+from tests.web.test_node import WEB
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +41,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(home: Path) -> Iterator[Page]:
+def page(home: Path, gpu_browser: Browser) -> Iterator[Page]:
     """One page for all: a worker boots once."""
     with (
         hosted(dist=WEB / "dist", example=WEB / "example", models=home) as (address, _),
-        chromium(WEBGPU_FLAGS) as opened,
+        opened_page(gpu_browser, f"{address}/example/index.html") as found,
     ):
-        found = opened.new_page()
-        found.set_default_timeout(900_000)
-        found.goto(f"{address}/example/index.html")
         yield found
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 from liveshape import load
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.web.page_host import hosted
 from tests.web.test_node import IDS, NODE, WEB, environment
 
@@ -165,7 +166,7 @@ def address(wheel: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["page", "without JSPI"])
-def test_the_notebook_in_a_page(address: str, wheel: Path, x: Any, kind: str) -> None:
+def test_the_notebook_in_a_page(gpu_browser: Browser, address: str, wheel: Path, x: Any, kind: str) -> None:
     cells = CELLS if kind == "page" else AWAITED
     body = """async ({ wheel, cells, suspending }) => {
         const { loadPyodide } = await import("/pyodide/pyodide.mjs");
@@ -176,10 +177,7 @@ def test_the_notebook_in_a_page(address: str, wheel: Path, x: Any, kind: str) ->
         const options = { indexURL: "/pyodide/" };
         return runCells({ loadPyodide, options, wheel: bytes, numpy, cells, suspending });
     }"""
-    with chromium(WEBGPU_FLAGS) as browser:
-        page = browser.new_page()
-        page.set_default_timeout(600_000)
-        page.goto(address)
+    with opened_page(gpu_browser, address) as page:
         given = {"wheel": wheel.name, "cells": cells, "suspending": kind == "page"}
         said = printed(page.evaluate(body, given), cells)
     if kind == "page":

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 from torch import nn
 
 from liveshape import load
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.support.programs import Input, TestProgram, programs
 from tests.support.sweeping import live_rows
 from tests.web.page_graphs import read, spelled
@@ -110,15 +110,12 @@ def test_programs_in_node(batch: list[TestProgram], tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page(gpu_browser: Browser) -> Iterator[Page]:
     folder = IMAGE.pte().parent
     with (
         hosted(dist=WEB / "dist", test=WEB / "test", exports=folder) as (address, _),
-        chromium(WEBGPU_FLAGS) as browser,
+        opened_page(gpu_browser, address) as opened,
     ):
-        opened = browser.new_page()
-        opened.set_default_timeout(600_000)
-        opened.goto(address)
         yield opened
 
 

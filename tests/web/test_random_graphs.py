@@ -14,13 +14,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.graphs.comparing import Wrong, check_close
 from tests.graphs.generator import random_program
 from tests.graphs.program import listing
 from tests.graphs.reference import Expected, expected
 from tests.graphs.running import Choices, Run
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.web.page_graphs import FILES, read, text_of
 from tests.web.page_host import hosted
 from tests.web.test_node import NODE, WEB, environment
@@ -78,7 +79,7 @@ def test_in_node(first: int, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def answered() -> Iterator[Answer]:
+def answered(gpu_browser: Browser) -> Iterator[Answer]:
     """A page that runs a program and gives its results."""
     opening = """async (given) => {
         const { loadPyodide } = await import("/dist/pyodide/pyodide.mjs");
@@ -87,10 +88,7 @@ def answered() -> Iterator[Answer]:
         const options = { indexURL: "/dist/pyodide/" };
         globalThis.call = await openPython({ loadPyodide, options, archive, gpu: navigator.gpu, ...given });
     }"""
-    with hosted(dist=WEB / "dist", test=WEB / "test") as (address, _), chromium(WEBGPU_FLAGS) as browser:
-        page = browser.new_page()
-        page.set_default_timeout(600_000)
-        page.goto(address)
+    with hosted(dist=WEB / "dist", test=WEB / "test") as (address, _), opened_page(gpu_browser, address) as page:
         page.evaluate(opening, CALLED)
         yield lambda text: page.evaluate("(text) => globalThis.call(text)", text)
 

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+from playwright.sync_api import Browser
 
 from liveshape import load
 from liveshape.shipped import shipped
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.web.page_graphs import read, spelled
 from tests.web.page_host import hosted
 from tests.web.test_node import WEB, in_node
@@ -17,7 +18,7 @@ from tests.web.test_node import WEB, in_node
 SIZES = (64, 3)
 
 
-def test_a_program_in_node_and_in_chromium(tmp_path: Path) -> None:
+def test_a_program_in_node_and_in_chromium(tmp_path: Path, gpu_browser: Browser) -> None:
     program = shipped("demo")
     assert program is not None
     x = np.random.default_rng(2).standard_normal((1, max(SIZES), 64)).astype(np.float32)
@@ -31,10 +32,7 @@ def test_a_program_in_node_and_in_chromium(tmp_path: Path) -> None:
         return runCalls(await import("/dist/index.js"), given);
     }"""
     roots = {"dist": WEB / "dist", "test": WEB / "test", "demo": program.parent}
-    with hosted(**roots) as (address, _), chromium(WEBGPU_FLAGS) as browser:
-        page = browser.new_page()
-        page.set_default_timeout(300_000)
-        page.goto(address)
+    with hosted(**roots) as (address, _), opened_page(gpu_browser, address) as page:
         in_page = page.evaluate(body, {"file": "/demo/block.pte", "calls": calls})
     for found in (in_process, in_page):
         assert "failed" not in found, found

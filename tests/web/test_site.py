@@ -22,19 +22,13 @@ from liveshape.errors import FormatError
 from liveshape.llm import LanguageModel, generate
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import FLAGS, WEBGPU_FLAGS, chromium, of_the_system
+from tests.support.browser import FLAGS, of_the_system
 from tests.support.chat_model import write_folder_model
 
 pytestmark = pytest.mark.slow
 
 PATIENCE = 600_000  # milliseconds on a software adapter, on a busy machine
 BEGINNING = "Once upon a time"
-
-
-@pytest.fixture(scope="module")
-def gpu_browser() -> Iterator[Browser]:
-    with chromium(WEBGPU_FLAGS) as opened:
-        yield opened
 
 
 @contextmanager

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from liveshape.export.folder import Settings, export_folder
 from liveshape.export.sources.opening import open_checkpoint
 from liveshape.llm import LanguageModel, Sampling
 from tests.export.real_models import smollm2
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import opened_page
 from tests.web.page_host import hosted
 from tests.web.test_node import WEB, in_node
 
@@ -39,7 +40,7 @@ def test_tokens_in_node(folder: Path, wanted: list[int]) -> None:
     assert lines[-1] == {"tokens": wanted}
 
 
-def test_tokens_in_chromium(folder: Path, wanted: list[int]) -> None:
+def test_tokens_in_chromium(gpu_browser: Browser, folder: Path, wanted: list[int]) -> None:
     body = """async ({ ids, count }) => {
         const liveshape = await import("/dist/index.js");
         const model = await liveshape.loadLanguageModel("/model/");
@@ -47,8 +48,5 @@ def test_tokens_in_chromium(folder: Path, wanted: list[int]) -> None:
         for await (const { token } of model.stream(ids, { maxTokens: count, temperature: 0 })) tokens.push(token);
         return tokens;
     }"""
-    with hosted(dist=WEB / "dist", model=folder) as (address, _), chromium(WEBGPU_FLAGS) as browser:
-        page = browser.new_page()
-        page.set_default_timeout(1_800_000)
-        page.goto(address)
+    with hosted(dist=WEB / "dist", model=folder) as (address, _), opened_page(gpu_browser, address, 1_800_000) as page:
         assert page.evaluate(body, {"ids": IDS, "count": COUNT}) == wanted
