@@ -27,7 +27,7 @@ class PageHandle:
         self._drop(self._kind, self.id)
 
 
-class Step:
+class KeptStep:
     """Commands that the page has, with the grids that it has for each slot."""
 
     __slots__ = ("commands", "grids", "handle", "places", "slots")
@@ -65,7 +65,7 @@ class Steps:
 
     def __init__(self, gpu: Any) -> None:
         self._gpu = gpu
-        self._kept: dict[int, Step] = {}
+        self._kept: dict[int, KeptStep] = {}
 
     def moved(self, commands: Sequence[Command]) -> tuple[int, list[int]]:
         """The number of a step in the page, and what has moved since it was there."""
@@ -74,7 +74,7 @@ class Steps:
             moved = found.moved()
             if moved is not None:
                 return found.handle.id, moved
-        made = self._kept[id(commands)] = Step(commands, self._gpu)
+        made = self._kept[id(commands)] = KeptStep(commands, self._gpu)
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         return made.handle.id, []
