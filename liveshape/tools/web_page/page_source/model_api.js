@@ -10,14 +10,16 @@ const modelNotes = () => [
 let loaded = null; // a promise
 
 function languageModel() {
-  loaded ??= withEngine(async ({ loadLanguageModel }) => {
-    const files = await Promise.all(SITE.files.map(modelFile));
-    return loadLanguageModel(Object.fromEntries(files), { ...SITE.options, onProgress: showLoading });
-  }).catch((error) => {
+  loaded ??= withEngine(loadModel, { waits: true }).catch((error) => {
     loaded = null;
     throw error;
   });
   return loaded;
+}
+
+async function loadModel({ loadLanguageModel }) {
+  const files = await Promise.all(SITE.files.map(modelFile));
+  return loadLanguageModel(Object.fromEntries(files), { ...SITE.options, onProgress: showLoading });
 }
 
 // Weights by their address, so that they are read by parts; texts by their bytes.

@@ -2,8 +2,8 @@
 
 const BROWSERS = "Chrome or Edge 137, Firefox 153 or Safari 27, or newer";
 
-// What is missing and what helps, or null.
-async function whatIsMissing() {
+// What is missing and what helps, or null. A language model waits inside of its calls, a program need not.
+async function whatIsMissing(waits) {
   if (!isSecureContext) {
     return "Browsers offer WebGPU to pages of https and of this machine alone: open it by https, or as localhost.";
   }
@@ -13,7 +13,7 @@ async function whatIsMissing() {
       "to be switched on: chrome://flags/#enable-unsafe-webgpu."
     );
   }
-  if (!("Suspending" in WebAssembly)) {
+  if (waits && !("Suspending" in WebAssembly)) {
     return `This browser cannot let WebAssembly wait for the GPU (JSPI). Use ${BROWSERS}.`;
   }
   const adapter = await navigator.gpu.requestAdapter().catch(() => null);
