@@ -97,8 +97,8 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with contextlib.ExitStack() as servers:
         for written in blocks_of(page):
             block = Block(written.language, written.text.replace(f":{_PORT}", f":{port}"))
-            if "import micropip" in block.text:
-                continue  # a notebook in a page: tests/web/test_notebook.py runs it
+            if "import micropip" in block.text or "liveshape web" in block.text:
+                continue  # they need the runtime of pages: tests/web/test_notebook.py and test_site.py run them
             if block.language == "python":
                 if page in HOWTOS:
                     names = {"__name__": "__main__"}  # who comes from the index copies one block
