@@ -39,22 +39,24 @@ const calls = {
     for (const [name, given] of Object.entries(files)) if (given instanceof Blob) sources[name] = new BlobSource(given);
     const stopping = new AbortController(); // the first file that fails ends the download of the others
     const ended = signal ? AbortSignal.any([signal, stopping.signal]) : stopping.signal;
-    const opened = urls.map(async ([name, given], place) => {
+    const opened = urls.map(async ([name, url], place) => {
       delete sources[name];
       try {
-        const source = await openUrl(given.url ?? given, { ...options, signal: ended, onProgress: onDownload(place) });
-        sources[name] = source;
-        if (!given.url) return;
-        sources[name] = source.read(0, source.size); // small, and needed as a file of Python's own
-        source.close?.();
+        sources[name] = await openUrl(url, { ...options, signal: ended, onProgress: onDownload(place) });
       } catch (error) {
-        if (!given.optional) stopping.abort(error);
+        stopping.abort(error);
       }
     });
     await Promise.all(opened);
     if (!ended.aborted) return runtime.folder(sources);
     for (const source of Object.values(sources)) source.close?.();
     throw ended.reason;
+  },
+
+  // The files of a language model, whatever the page has given, which lies at `base`.
+  async modelFolder(source, base, { onProgress, signal, ...options }) {
+    const files = await modelFiles(source, base, (url) => openUrl(url, { ...options, signal }));
+    return calls.folder(files, { onProgress, signal, ...options });
   },
 };
 
