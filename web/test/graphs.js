@@ -7,13 +7,12 @@ import { Runtime } from "../dist/runtime.js";
 export async function openPython({ loadPyodide, options, archive, gpu, texts, module, name }) {
   let python;
   const loaded = async (given) => (python = await loadPyodide(given));
-  const runtime = await Runtime.boot({ loadPyodide: loaded, options, archive, gpu });
-  await runtime.start();
+  await Runtime.boot({ loadPyodide: loaded, options, archive, gpu });
   for (const [path, text] of Object.entries(texts)) {
-    python.FS.mkdirTree(`/liveshape/${path}`.replace(/\/[^/]+$/, ""));
-    python.FS.writeFile(`/liveshape/${path}`, text);
+    python.FS.mkdirTree(`/given/${path}`.replace(/\/[^/]+$/, ""));
+    python.FS.writeFile(`/given/${path}`, text);
   }
-  await python.runPythonAsync(`import importlib; importlib.invalidate_caches(); import ${module}`);
+  await python.runPythonAsync(`import sys; sys.path.append("/given"); import ${module}`);
   const called = python.pyimport(module)[name];
   return (text) => called.callPromising(text);
 }

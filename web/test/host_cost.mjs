@@ -61,7 +61,7 @@ const uploaded = (parts, tree) => {
   upload((id, offset, bytes) => gpu.write(id, offset, bytes), JSON.parse(parts), constantOf(JSON.parse(tree), sources));
 };
 const cpu = () => Object.values(process.threadCpuUsage()).reduce((sum, each) => sum + each) / 1000;
-python.registerJsModule("liveshape_js", { gpu, makeTokenizer: nothing, upload: uploaded });
+python.registerJsModule("liveshape_js", { gpu, makeTokenizer: nothing, mountProgram: nothing, upload: uploaded, turn: later });
 python.globals.set("cpu", cpu);
 await python.runPythonAsync(`import sys; sys.path.insert(0, "/liveshape.zip"); import liveshape_page`);
 const counted = () => dispatches;
