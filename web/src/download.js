@@ -20,7 +20,9 @@ export async function openUrl(url, { cache = true, request = {}, onProgress, sig
     asked = await ask(url, request, signal, kept?.complete ? 1 : TRIES);
   } catch (error) {
     // Offline, or a server that is down: what is here was whole.
-    if (kept?.complete && error.passing) return folder.read(url, kept, new Unreachable(url, error));
+    if (kept?.complete && error.passing) {
+      return Object.assign(await folder.read(url, kept, new Unreachable(url, error)), { offline: true });
+    }
     throw error;
   }
   const { version, size, ranges, answer } = asked;

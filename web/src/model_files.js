@@ -17,16 +17,14 @@ export async function modelFiles(source, base, open) {
 
 async function listed(folder, open) {
   const place = (name) => new URL(name, folder.href.replace(/\/?$/, "/")).href;
-  const [tokenizer, config, ...others] = await Promise.all([
-    bytesOf(place(TOKENIZER), open),
-    optional(place("config.json"), open),
-    ...OPTIONAL.map((name) => optional(place(name), open)),
-  ]);
-  const texts = { [TOKENIZER]: tokenizer, "config.json": config };
-  OPTIONAL.forEach((name, index) => (texts[name] = others[index]));
+  const first = await open(place(TOKENIZER));
+  const texts = { [TOKENIZER]: taken(first) };
+  const find = (name) => optional(place(name), open, first.offline);
+  await Promise.all(["config.json", ...OPTIONAL].map(async (name) => (texts[name] = await find(name))));
+  const config = texts["config.json"];
   let weights = [PROGRAM];
   if (config && !(await exists(place(PROGRAM), open))) {
-    texts[INDEX] = await optional(place(INDEX), open);
+    texts[INDEX] = await find(INDEX);
     weights = texts[INDEX] ? shards(texts[INDEX]) : ["model.safetensors"];
   }
   const files = Object.fromEntries(Object.entries(texts).filter(([, bytes]) => bytes));
@@ -39,8 +37,7 @@ function shards(index) {
   return [...new Set(Object.values(JSON.parse(new TextDecoder().decode(index)).weight_map ?? {}))];
 }
 
-async function bytesOf(url, open) {
-  const source = await open(url);
+function taken(source) {
   try {
     return source.read(0, source.size);
   } finally {
@@ -48,12 +45,12 @@ async function bytesOf(url, open) {
   }
 }
 
-// Null where the server says that it has no such file.
-async function optional(url, open) {
+// Null where the server says that it has no such file; offline, where the cache has none.
+async function optional(url, open, offline) {
   try {
-    return await bytesOf(url, open);
+    return taken(await open(url));
   } catch (error) {
-    if (error.status >= 400 && error.status < 500) return null;
+    if (error.passing ? offline : error.status >= 400) return null;
     throw error;
   }
 }

@@ -13,5 +13,8 @@ const gpu = create([]); // of Dawn, which must outlive its devices
 const archive = new Uint8Array(fs.readFileSync(path.join(dist, "liveshape.zip")));
 const options = { indexURL: path.join(dist, "pyodide/") };
 const call = await openPython({ loadPyodide, options, archive, gpu, ...wanted });
-for (const text of given) fs.writeSync(1, `${await call(text)}\n`);
+for (const text of given) {
+  const answer = await call(text);
+  await new Promise((resolve) => process.stdout.write(`${answer}\n`, resolve)); // a pipe takes a part at a time
+}
 process.exit();
