@@ -265,10 +265,12 @@ def staged_row_config(config: dict[str, Any], depth: int, limits: Limits) -> dic
 def stages_row(config: dict[str, Any], depth: int, limits: Limits) -> bool:
     """Whether a GEMV stages its row: threads with 32 neighbours each would read it from as many lines of a cache.
 
-    Where a workgroup has one unit, each thread reads its own neighbours once, and staging costs more.
+    Where a workgroup has one unit, each thread reads its own neighbours once, and staging costs more. Only whole eights
+    of the depth are staged: a single group, which covers any depth, may end within one.
     """
     several_units = config["UNIT_THREADS"] < MAX_UNIT_THREADS
-    return bool(config["VECTOR_LOADS"]) and several_units and depth > 0 and can_stage_row(depth, limits, padded=True)
+    stageable = depth > 0 and depth % 8 == 0 and can_stage_row(depth, limits, padded=True)
+    return bool(config["VECTOR_LOADS"]) and several_units and stageable
 
 
 def few_rows_config(rows: int, columns: int, depth: int, group: int) -> dict[str, Any]:

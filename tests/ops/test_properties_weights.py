@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from liveshape.device.backends import open_device
 from tests.ops.cases.quantized import q4gsw
 from tests.support.graphs import OpCase, sweep
 
@@ -37,3 +40,13 @@ def test_some_layers(case: OpCase) -> None:
 @given(layers())
 def test_many_layers(case: OpCase) -> None:
     sweep(case, rounds=1)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(layers())
+def test_many_layers_of_many_threads(case: OpCase) -> None:
+    """With the kernels that a GPU takes."""
+    limits = replace(open_device().limits, max_invocations=256, max_cooperating_threads=256)
+    device = open_device(limits=limits)
+    sweep(case, device.limits, device, rounds=1)

@@ -44,5 +44,14 @@ def test_staged_row(name: str, device: Device) -> None:
     sweep(case, device.limits, device, rounds=2)
 
 
+@pytest.mark.parametrize("depth", [25, 28, 31, 57])
+def test_a_depth_of_no_whole_eights_is_not_staged(depth: int, device: Device) -> None:
+    """One group covers such a depth, so that vectors of it are loaded; numbers past the last eight belong to it too."""
+    for columns, aligned in ((1, 1), (7, 4)):
+        case = q4gsw(depth, columns, depth, minima=True, aligned=aligned, sizes=ROWS)
+        assert any("VECTOR_LOADS=true" in label for label in kernels_of(case, device))
+        sweep(case, device.limits, device, rounds=1)
+
+
 def test_words_are_read_from_where_the_row_lies(device: Device) -> None:
     assert not any("staged" in label for label in kernels_of(q4gsw(512, 70, 32, sizes=ROWS), device))

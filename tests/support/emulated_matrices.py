@@ -16,6 +16,7 @@ from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
 
 MATRICES = (MatrixShape("float16", "float32", 16, 16, 16), MatrixShape("int8", "int32", 16, 16, 32))
+_ENABLE = "enable f16;\n"
 _ALIASES = re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix_\w+<[^;]*>;$", re.MULTILINE)
 _CALLS = (
     (re.compile(r"subgroupMatrixLoad<Left, row_major>\(\s*&row_tile,"), "Left("),
@@ -133,7 +134,9 @@ def _with_arrays(text: str) -> str:
     if not _ALIASES.search(text):
         return text
     product = _BYTE_PRODUCT if "alias Total = i32;" in text else _HALF_PRODUCT
-    text = _ALIASES.sub("", text).removeprefix("enable f16;\n") + _FUNCTIONS + product
+    text = _ALIASES.sub("", text.removeprefix(_ENABLE)) + _FUNCTIONS + product
+    if re.search(r"\bf16\b", text):  # not only of the matrices that were
+        text = _ENABLE + text
     for call, function in _CALLS:
         text = call.sub(function, text)
     return text
