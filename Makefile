@@ -8,7 +8,7 @@ SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 # Tests start many processes that import torch: each would compile its modules anew where no bytecode is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn
+TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-ops test-dawn-models test-dawn-survival
 
 .PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
 
@@ -42,12 +42,18 @@ test-graphs:
 test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py $(PAGES:%=--ignore=%)
 
-# What talks to a device, through Dawn, on the newest software driver where there is no GPU. With LIVESHAPE_LONG=1 also
-# what is slow of it, for hours: all sweeps and programs, 500 interrupts, faults at every call, 20,000 steps.
-DAWN = LIVESHAPE_BACKEND=dawn $(SLOW) $(if $(LIVESHAPE_LONG),,-m "not slow")
+# What talks to a device, through Dawn, on the newest software driver where there is no GPU: what is quick of it; all
+# sweeps; exported programs and networks; 500 interrupts, faults at every call, 20,000 steps.
+DAWN = LIVESHAPE_BACKEND=dawn $(SLOW)
 test-dawn:
-	$(DAWN) tests/ops tests/device tests/graphs tests/models
-	$(DAWN) tests/survival
+	$(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
+	$(DAWN) -m "not slow" tests/survival
+test-dawn-ops:
+	$(DAWN) -m slow tests/ops tests/device tests/graphs
+test-dawn-models:
+	$(DAWN) -m slow tests/models
+test-dawn-survival:
+	$(DAWN) -m slow tests/survival
 
 # Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
 test-matrices: .venv/.test
