@@ -23,7 +23,7 @@ async function listed(folder, open) {
   await Promise.all(["config.json", ...OPTIONAL].map(async (name) => (texts[name] = await find(name))));
   const config = texts["config.json"];
   let weights = [PROGRAM];
-  if (config && !(await exists(place(PROGRAM), open))) {
+  if (config && !(await exists(place(PROGRAM), open, first.offline))) {
     texts[INDEX] = await find(INDEX);
     weights = texts[INDEX] ? shards(texts[INDEX]) : ["model.safetensors"];
   }
@@ -46,17 +46,19 @@ function taken(source) {
 }
 
 // Null where the server says that it has no such file; offline, where the cache has none.
-async function optional(url, open, offline) {
+async function optional(url, open, offline, take = taken) {
   try {
-    return taken(await open(url));
+    return take(await open(url));
   } catch (error) {
     if (error.passing ? offline : error.status >= 400) return null;
     throw error;
   }
 }
 
-async function exists(url, open) {
-  const answer = await fetch(url, { headers: { Range: "bytes=0-0" } }).catch(() => null);
+// A server is asked for one byte; what fails or is offline is opened, which tries again or finds it in the cache.
+async function exists(url, open, offline) {
+  const answer = offline ? null : await fetch(url, { headers: { Range: "bytes=0-0" } }).catch(() => null);
   await answer?.body?.cancel();
-  return answer ? answer.ok : open(url).then((source) => (source.close?.(), true)); // offline it may be in the cache
+  if (answer && answer.status < 500) return answer.ok;
+  return Boolean(await optional(url, open, offline, (source) => (source.close?.(), true)));
 }
