@@ -1,12 +1,19 @@
-"""The shipped language model with float16 activations: its fused layers, with every epilogue, by matrix units, beside
-the same in float32."""
+"""Language models with float16 activations: the shipped one, its fused layers, with every epilogue, by matrix units,
+beside the same in float32; and SmolLM2, whose text is torch's."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from liveshape.export.folder import Settings, export_folder
+from liveshape.export.sources.opening import open_checkpoint
+from liveshape.llm import Sampling
 from liveshape.llm.language_model import LanguageModel
+from tests.export.real_models import smollm2
+from tests.export.test_real_models import expected
 from tests.matrices.opened import kernels_of, with_matrices
 from tests.survival.subjects import STORY
 
@@ -30,6 +37,20 @@ def test_prompts_of_any_length() -> None:
             assert length < 16 or error > 0, "it was not computed from halves"
         found = {name.removeprefix("q4/matrix_tiles") for name in kernels_of(device) if "q4/matrix" in name}
     assert found >= EPILOGUES
+
+
+def test_text_is_that_of_torch(tmp_path: Path) -> None:
+    """SmolLM2 as its file has it: every token after a prompt, and after as much of the text as matrix units take."""
+    device, _ = with_matrices()
+    export_folder(open_checkpoint(str(smollm2())), tmp_path, Settings(max_seq=64, max_context=128))
+    with LanguageModel.load(tmp_path, device=device, activations="float16") as model:
+        for case in expected("smollm2"):
+            ids, greedy = case["ids"], case["greedy"]
+            model.reset()
+            assert list(model.stream(ids, Sampling(), max_tokens=len(greedy))) == greedy, case["prompt"]
+            for length in range(max(0, 17 - len(ids)), len(greedy), 4):
+                assert _logits(model, [*ids, *greedy[:length]]).argmax() == greedy[length], (case["prompt"], length)
+    assert any("/matrix_" in name for name in kernels_of(device))
 
 
 def _logits(model: LanguageModel, ids: list[int]) -> np.ndarray:
