@@ -11,7 +11,7 @@ from tests.web.test_node import NODE, WEB
 
 pytestmark = pytest.mark.slow
 
-# `open` as download.js has it: offline a source of the cache, else what the server has; a failure that passes is marked.
+# `open` as download.js has it: a source of the cache, or what the server has; a failure that passes is marked.
 SCRIPT = """
 import { modelFiles } from "./src/model_files.js";
 const { answers, cached, offline } = JSON.parse(process.argv[1]);
