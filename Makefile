@@ -43,17 +43,17 @@ test-survival:
 	$(SLOW) -m slow tests/survival tests/serve --ignore=tests/serve/test_ray.py $(PAGES:%=--ignore=%)
 
 # What talks to a device, through Dawn, on the newest software driver where there is no GPU: what is quick of it; all
-# sweeps; exported programs and networks; 500 interrupts, faults at every call, 20,000 steps.
+# sweeps; exported programs and networks; 500 interrupts, faults at every call, 20,000 steps, random graphs.
 DAWN = LIVESHAPE_BACKEND=dawn $(SLOW)
 test-dawn:
 	$(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
 	$(DAWN) -m "not slow" tests/survival
 test-dawn-ops: # test-matrices has the matrices themselves
-	$(DAWN) -m slow tests/ops tests/device tests/graphs --ignore=tests/ops/test_emulated_matrices.py
+	$(DAWN) -m slow tests/ops --ignore=tests/ops/test_emulated_matrices.py
 test-dawn-models:
 	$(DAWN) -m slow tests/models
 test-dawn-survival:
-	$(DAWN) -m slow tests/survival
+	$(DAWN) -m slow tests/survival tests/device tests/graphs
 
 # Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
 test-matrices: .venv/.test
