@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from liveshape.device.backends import open_device
+from liveshape.device.protocol import Device
 from tests.ops.cases.quantized import q4gsw
 from tests.support.graphs import OpCase, sweep
 
@@ -42,11 +44,16 @@ def test_many_layers(case: OpCase) -> None:
     sweep(case, rounds=1)
 
 
+@functools.cache
+def with_many_threads() -> Device:
+    """One device for all examples: each has kernels of its own."""
+    return open_device(limits=replace(open_device().limits, max_invocations=256, max_cooperating_threads=256))
+
+
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(layers())
 def test_many_layers_of_many_threads(case: OpCase) -> None:
     """With the kernels that a GPU takes."""
-    limits = replace(open_device().limits, max_invocations=256, max_cooperating_threads=256)
-    device = open_device(limits=limits)
+    device = with_many_threads()
     sweep(case, device.limits, device, rounds=1)
