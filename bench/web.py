@@ -4,8 +4,8 @@ Run: python -m bench.web [--starts 3] [--tokens 40] [--peers FOLDER] [--json FIL
 
 `make web` comes before. Chromium brings SwiftShader; Python takes the same driver where Chromium's folder has it, else
 its own, and the table says which. The host's cost of a token is that of random weights in the shape of SmolLM2-135M, on
-a WebGPU that does nothing, in Node. FOLDER has the node_modules of onnxruntime-web and @wllama/wllama, each beside
-liveshape with one program; bench/web_peers.py has them.
+a WebGPU that does nothing, in Node. FOLDER has the node_modules of onnxruntime-web, @huggingface/transformers and
+@wllama/wllama, each beside liveshape with one program; bench/web_peers.py has them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Peers of a page, each with one program beside liveshape, in one run of Chromium: onnxruntime-web with the block
-program, wllama with a small random Llama, which it computes on the processor unless it is told otherwise.
+program; transformers.js and wllama with a small random Llama, which wllama computes on the processor by its own choice.
 
 `python -m bench.web --peers FOLDER` runs them; FOLDER has their node_modules. Nothing is fetched from elsewhere. A peer
-that is not there, or does not run, is reported in a line. transformers.js runs models by onnxruntime-web, so that its
-row would be that of onnxruntime-web again.
+that is not there, or does not run, is reported in a line.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.onnx_file import onnx_file
+from bench.random_llama import RandomLlama
 from liveshape.shipped import shipped
-from tests.export.gguf_files import write_gguf
 
 ROWS = 128
 _BLOCK = """async ([url, rows, repeats]) => {
@@ -52,76 +49,56 @@ _BLOCK = """async ([url, rows, repeats]) => {
   found.difference = output.reduce((most, each, place) => Math.max(most, Math.abs(each - wanted[place])), 0);
   return found;
 }"""
+# The Llama: liveshape's part, then that of a peer in place of PEER. `same` counts the tokens that both chose.
 _LLAMA = """async ([url, tokens]) => {
+  const prompt = [1, 5, 6, 7], wanted = [];
+  const rate = (times) => (1000 * (times.length - 1)) / (times.at(-1) - times[0]);
   const liveshape = await import(`${url}/dist/index.js`);
-  let begin = performance.now();
+  let begin = performance.now(), times = [];
   const model = await liveshape.loadLanguageModel(`${url}/made/llama/`);
   const found = { liveshape: { load_ms: performance.now() - begin } };
-  let first, count = 0;
-  for await (const _ of model.stream([1, 5, 6, 7], { maxTokens: tokens, temperature: 0 })) {
-    first ??= performance.now();
-    count += 1;
+  for await (const { token } of model.stream(prompt, { maxTokens: tokens, temperature: 0 })) {
+    times.push(performance.now());
+    wanted.push(token);
   }
-  found.liveshape.rate = (1000 * (count - 1)) / (performance.now() - first);
+  found.liveshape.rate = rate(times);
   await model.close();
   await liveshape.stop();
+  times = [];
+  PEER
+  return found;
+}"""
+_TRANSFORMERS = """
+  const folder = `${url}/peers/@huggingface/transformers/dist`;
+  const { AutoModelForCausalLM, Tensor, env } = await import(`${folder}/transformers.min.js`);
+  const local = { allowRemoteModels: false, allowLocalModels: true, localModelPath: `${url}/made/` };
+  Object.assign(env, local, { useBrowserCache: false });
+  env.backends.onnx.wasm.wasmPaths = `${url}/peers/onnxruntime-web/dist/`;
+  env.backends.onnx.wasm.numThreads = 1;
+  begin = performance.now();
+  const peer = await AutoModelForCausalLM.from_pretrained("llama-onnx", { device: "webgpu", dtype: "fp32" });
+  found.peer = { load_ms: performance.now() - begin };
+  const row = (numbers) => new Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
+  const streamer = { put: () => times.push(performance.now()), end: () => {} };
+  const given = { inputs: row(prompt), attention_mask: row(prompt.map(() => 1)), do_sample: false, eos_token_id: null };
+  await peer.generate({ ...given, max_new_tokens: 4 }); // compiles
+  const ids = await peer.generate({ ...given, max_new_tokens: tokens, streamer });
+  found.peer.rate = rate(times.slice(1)); // the first is the prompt
+  const made = Array.from(ids.data, Number).slice(prompt.length);
+  found.same = wanted.filter((id, place) => id === made[place]).length;
+  await peer.dispose();
+"""
+_WLLAMA = """
   const { Wllama } = await import(`${url}/peers/@wllama/wllama/esm/index.js`);
   const peer = new Wllama({ default: `${url}/peers/@wllama/wllama/esm/wasm/wllama.wasm` });
   begin = performance.now();
   const file = await (await fetch(`${url}/made/llama.gguf`)).blob();
   await peer.loadModel([file], { n_ctx: 256, n_threads: 1 });
   found.peer = { load_ms: performance.now() - begin };
-  first = undefined;
-  count = 0;
-  const onData = () => {
-    first ??= performance.now();
-    count += 1;
-  };
+  const onData = () => times.push(performance.now());
   await peer.createCompletion({ prompt: "a b c", max_tokens: tokens, temperature: 0, stream: true, onData });
-  found.peer.rate = (1000 * (count - 2)) / (performance.now() - first); // the last one says why it stopped
-  return found;
-}"""
-
-
-def random_gguf(path: Path) -> None:
-    """A Llama of two layers in float32, with a vocabulary of bytes and numbers."""
-    layers, hidden, ffn, heads, kv_heads, words = 2, 256, 768, 8, 4, 2048
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    tokens += [f"\u2581{number}" for number in range(words - len(tokens))]
-    metadata = {
-        "general.architecture": "llama",
-        "general.name": "random",
-        "llama.block_count": layers,
-        "llama.context_length": 256,
-        "llama.embedding_length": hidden,
-        "llama.feed_forward_length": ffn,
-        "llama.attention.head_count": heads,
-        "llama.attention.head_count_kv": kv_heads,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.dimension_count": hidden // heads,
-        "llama.vocab_size": words,
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": [-float(place) for place in range(words)],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0,
-    }
-    shapes: dict[str, tuple[int, ...]] = {"token_embd": (words, hidden), "output_norm": (hidden,)}
-    shapes["output"] = (words, hidden)
-    narrow = hidden * kv_heads // heads
-    for layer in range(layers):
-        rows = {"attn_norm": (hidden,), "attn_q": (hidden, hidden), "attn_k": (narrow, hidden)}
-        rows |= {"attn_v": (narrow, hidden), "attn_output": (hidden, hidden), "ffn_norm": (hidden,)}
-        rows |= {"ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn)}
-        shapes |= {f"blk.{layer}.{name}": shape for name, shape in rows.items()}
-    random = np.random.default_rng(0)
-    tensors = {}
-    for name, shape in shapes.items():
-        noise = random.standard_normal(shape).astype(np.float32)
-        weight = 1 + noise / 10 if len(shape) == 1 else noise / np.float32(shape[1] ** 0.5)
-        tensors[f"{name}.weight"] = (0, shape, weight.tobytes())
-    write_gguf(path, metadata, tensors)
+  found.peer.rate = rate(times.slice(0, -1)); // the last one says why it stopped
+"""
 
 
 def make(folder: Path) -> None:
@@ -129,7 +106,9 @@ def make(folder: Path) -> None:
     program = shipped("demo")
     assert program is not None
     (folder / "block.onnx").write_bytes(onnx_file(program))
-    random_gguf(folder / "llama.gguf")
+    llama = RandomLlama()
+    llama.write_gguf(folder / "llama.gguf")
+    llama.write_onnx(folder / "llama-onnx")
     command = [sys.executable, "-m", "liveshape", "export", str(folder / "llama.gguf"), "-o", str(folder / "llama")]
     subprocess.run([*command, "--quant", "none"], check=True, capture_output=True)
 
@@ -138,7 +117,8 @@ def measured(browser: Any, url: str, modules: Path, tokens: int, repeats: int) -
     """Each peer with its program; a line in place of figures where one does not run."""
     works = {
         "onnxruntime-web": (_BLOCK, [url, ROWS, repeats]),
-        "@wllama/wllama": (_LLAMA, [url, tokens]),
+        "@huggingface/transformers": (_LLAMA.replace("PEER", _TRANSFORMERS), [url, tokens]),
+        "@wllama/wllama": (_LLAMA.replace("PEER", _WLLAMA), [url, tokens]),
     }
     found: dict[str, Any] = {}
     for name, (work, given) in works.items():
