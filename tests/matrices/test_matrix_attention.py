@@ -10,6 +10,7 @@ import pytest
 from liveshape.ops.attention_heuristics import matrix_keys
 from liveshape.plan.compiling import compile
 from liveshape.run.executor import Executor
+from tests.matrices.masks import HIDDEN, check_masks
 from tests.matrices.opened import kernels_of, with_matrices
 from tests.support.chains import Chain
 
@@ -66,6 +67,11 @@ def test_attention(form: Form) -> None:
             assert error < 2e-3, f"head {head}, {rows} rows at {start}: {error}"
     # Matrices of some sizes are not taken: there it is as right without.
     assert ("attention/matrix_tiles" in kernels_of(device)) is (matrix_keys(size, limits) > 0)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+def test_masks(hidden: float) -> None:
+    check_masks(*with_matrices(), hidden)
 
 
 def attended(

@@ -15,7 +15,8 @@ from liveshape.graph import Limits
 from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
 
-MATRICES = (MatrixShape("float16", "float32", 16, 16, 16), MatrixShape("int8", "int32", 16, 16, 32))
+HALF_MATRICES = (MatrixShape("float16", "float32", 16, 16, 16),)
+MATRICES = (*HALF_MATRICES, MatrixShape("int8", "int32", 16, 16, 32))
 _ENABLE = "enable f16;\n"
 _ALIASES = re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix_\w+<[^;]*>;$", re.MULTILINE)
 _CALLS = (
@@ -120,10 +121,11 @@ fn unpacked_halves(bits: u32) -> vec2<f32> {
 
 def emulated(text: str) -> str:
     """The text with its matrices as arrays and its halves as bits, if it has such."""
-    return _with_bits(_with_arrays(text))
+    return with_bits(_with_arrays(text))
 
 
-def _with_bits(text: str) -> str:
+def with_bits(text: str) -> str:
+    """The text with its halves as bits, if it has such."""
     found = text
     for call, function in _HALVES:
         found = call.sub(function, found)

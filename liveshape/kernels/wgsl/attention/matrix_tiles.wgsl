@@ -295,8 +295,10 @@ fn main(
         let correction = exp(had - relative_to);
         let less = shift - relative_to;
         if (hides) {
+            // A mask of the least float32 makes every score of a row LOWEST: such keys count alike, and the shift must
+            // not vanish beside it.
 #unroll i < KEY_EIGHTS
-            four_$i = select(exp(four_$i + less), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
+            four_$i = select(exp(four_$i - relative_to + shift), vec4<f32>(), four_$i < vec4<f32>(LOWEST));
 #endunroll
         } else {
 #unroll i < KEY_EIGHTS
@@ -309,8 +311,8 @@ fn main(
         weights[tile_row * WEIGHT_PITCH + $iu * 2u + half] =
             vec2<u32>(pack2x16float(four_$i.xy), pack2x16float(four_$i.zw));
 #endunroll
+        let rescaled = subgroupAny(raised && exp_sum > 0.0);
         exp_sum = exp_sum * correction + (mine.x + mine.y + mine.z + mine.w) * value_scale.inverse;
-        let rescaled = subgroupAny(raised && had > LOWEST);
         if (lane == 0u) {
             rescales[place] = u32(rescaled);
         }
