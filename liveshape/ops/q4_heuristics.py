@@ -80,6 +80,7 @@ MIN_MATRIX_ROWS = 16  # from so many on matrix units are faster, though the weig
 MAX_MATRIX_WEIGHT = 1 << 28  # elements of a weight: unpacked it takes twice as many bytes
 MATRIX_BLOCK = 64  # rows of halves that lie together: see quantization/half_blocks.wgsl
 MAX_PACKED_ROWS = 128  # up to here tiles unpack nibbles themselves: a weight of halves costs more than it saves
+MAX_MATRIX_SPLIT_ROWS = 64 * MULTIPROCESSORS  # of more rows there are tiles enough; scratch is for no more
 HALF_WEIGHT_COLUMNS, HALF_WEIGHT_SPLITS = 16, 4  # of a workgroup that unpacks, and of the depth
 # Costs of matrix tiles as measured on the H200, in microseconds: 32 places of the depth of a tile of 128 by 128 that
 # has an SM to itself, and of two that share one; 64 places of a tile of 64 by 64, by how many an SM has of them, and at
@@ -414,7 +415,7 @@ def matrix_tile_config(rows: int, columns: int, depth: int, packed: bool, limits
 @lru_cache(maxsize=4096)
 def _many_matrix_tiles(rows: int, columns: int, depth: int) -> tuple[bool, int]:
     """Whether tiles of matrix units are large, and how many workgroups split the depth of each, at the least cost."""
-    most = max(1, min(MAX_SPLITS, depth // MATRIX_SPLIT_DEPTH))
+    most = max(1, min(MAX_SPLITS, depth // MATRIX_SPLIT_DEPTH)) if rows <= MAX_MATRIX_SPLIT_ROWS else 1
     large = ceil_div(rows, LARGE_TILE) * ceil_div(columns, LARGE_TILE)
     small = rows // 64 * ceil_div(columns, 64)
 
@@ -445,7 +446,7 @@ def _few_tile_splits(rows: int, columns: int, depth: int) -> int:
 def matrix_sums_bound(rows: int, columns: int, depth: int, limits: Limits) -> int:
     """Partial sums of matrix tiles of every split, at the number of rows with most of them."""
     most = 0
-    for each in (32, *range(64, min(rows, 64 * MULTIPROCESSORS) + 64, 64)):
+    for each in (32, *range(64, min(rows, MAX_MATRIX_SPLIT_ROWS) + 64, 64)):
         for packed in (False, True):
             _, splits = matrix_tile_config(min(each, rows), columns, depth, packed, limits)
             most = max(most, min(each, rows) * columns * splits if splits > 1 else 0)

@@ -249,6 +249,14 @@ def test_partial_sums_fit_their_scratch_at_every_number_of_rows(depth: int, colu
             assert splits == 1 or rows * columns * splits <= bound, rows
 
 
+@pytest.mark.parametrize(("depth", "columns"), [(8192, 1024), (8192, 512), (14336, 2048), (4096, 512), (3072, 64)])
+def test_partial_sums_of_thousands_of_rows_fit_their_scratch(depth: int, columns: int) -> None:
+    bound = matrix_sums_bound(40_000, columns, depth, MATRICES)
+    for rows in range(8000, 40_000, 61):
+        _, splits = matrix_tile_config(rows, columns, depth, False, MATRICES)
+        assert splits == 1 or rows * columns * splits <= bound, rows
+
+
 def test_splits_of_attention_fit_their_scratch_at_every_number_of_rows() -> None:
     shapes: Any = ((1, 300, 8, 64), (1, 5000, 2, 64))
     (count, _) = split_results_shape(*shapes, (1, 2), MATRICES)

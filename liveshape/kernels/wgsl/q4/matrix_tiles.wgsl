@@ -52,7 +52,8 @@ fn store_sums(row: u32, column: u32, four: vec4<f32>) {
 #else
     let factor = vec4<f32>(scales[column / 4u]);
 #endif
-    store_four(row, column, four * row_factor(row) * factor);
+    let other = vec4<f32>(row_factor(row));
+    store_four(row, column, four * min(factor, other) * max(factor, other)); // as given_back of common/half_factors.wgsl
 }
 
 #if PACKED
