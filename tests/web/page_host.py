@@ -61,7 +61,9 @@ class PageHost(SimpleHTTPRequestHandler):
             begin = int(first_byte)
             content = content[begin : int(last_byte) + 1]
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {begin}-{begin + len(content) - 1}/{whole}")
+            told = 0 if faults.starts_over and begin else begin
+            self.send_header("Content-Range", f"bytes {told}-{told + len(content) - 1}/{whole}")
+            content += faults.surplus
         else:
             self.send_response(200)
             if faults.compressed:
@@ -72,6 +74,8 @@ class PageHost(SimpleHTTPRequestHandler):
         self.send_header("Cache-Control", "no-cache")
         if faults.tags:
             self.send_header("ETag", f'"{tag}"')
+        if faults.modified:
+            self.send_header("Last-Modified", faults.modified)
         self.end_headers()
         sent = len(content)
         if len(content) > 1 and (most := faults.cut(name)) is not None:
@@ -106,6 +110,9 @@ class Faults:
         self.heard: list[tuple[str, dict[str, str]]] = []  # headers
         self.bytes_sent: dict[str, int] = {}
         self.ranges, self.tags, self.compressed, self.salt = True, True, False, b""
+        self.modified = ""  # when, in the words of HTTP
+        self.surplus = b""  # what follows a part that was asked for
+        self.starts_over = False  # whether a part that does not begin the file is said to begin it
         self.missing: set[str] = set()
         self.prelude: dict[str, bytes] = {}  # what comes before a file
         self.status: Callable[[str, str | None], int] = lambda name, asked: 0

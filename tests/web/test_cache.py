@@ -90,6 +90,45 @@ def test_a_new_version_replaces_the_old_one(page: Page, host: tuple[str, Faults]
     assert len(tell(page, "names")["result"]) == 2
 
 
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_server_that_tells_no_version_is_asked_for_all_again(
+    page: Page, host: tuple[str, Faults], ranges: bool
+) -> None:
+    host[1].tags, host[1].ranges = False, ranges
+    for _ in range(2):
+        host[1].bytes_sent.clear()
+        read(page)
+        assert host[1].bytes_sent[NAME] >= MODEL.stat().st_size
+    assert len(cached(page)) == 1
+    page.context.set_offline(True)
+    assert read(page)["kind"] == "CachedSource"
+    page.context.set_offline(False)
+
+
+def test_a_file_that_is_replaced_meanwhile_is_no_mixture(page: Page, host: tuple[str, Faults]) -> None:
+    host[1].tags, host[1].modified = False, "Mon, 16 Nov 2026 10:00:00 GMT"
+
+    def cut(name: str) -> int | None:
+        if name != NAME:
+            return None
+        host[1].cut, host[1].modified = lambda _: None, "Tue, 17 Nov 2026 10:00:00 GMT"
+        return 2 * BLOCK + 1000
+
+    host[1].cut = cut
+    assert "has changed while it was read: load it again" in read(page)["error"]
+    assert read(page)["kind"] == "CachedSource"
+
+
+def test_other_bytes_than_were_asked_for(page: Page, host: tuple[str, Faults]) -> None:
+    host[1].surplus = bytes(5)
+    assert read(page)["kind"] == "CachedSource", "more than was asked for is left out"
+    page.evaluate("async () => (await import('/dist/index.js')).clearCache()")
+    host[1].reset()
+    host[1].starts_over = True
+    host[1].cut = lambda name: 2 * BLOCK + 1000 if name == NAME else None
+    assert "on were asked for, and bytes 0-" in read(page)["error"]
+
+
 def test_a_damaged_block_is_fetched_again(page: Page, host: tuple[str, Faults]) -> None:
     read(page)
     tell(page, "damage", at=BLOCK + 77)

@@ -71,6 +71,21 @@ def test_errors_are_those_of_the_package() -> None:
     assert lines[5] == {"size": 64}
 
 
+def test_inputs_and_options_are_what_they_say() -> None:
+    *wrong, same, temperature, tokens, context, memory = in_node("inputs", str(shipped("demo")), str(shipped_model()))
+    assert [line["name"] for line in wrong] == ["TypeError"] * 5
+    assert wrong[0]["error"] == "input 0: numbers of float32 come as Float32Array, and Int32Array was given"
+    assert "with a typed array is needed" in wrong[1]["error"]
+    assert [line["error"] for line in wrong[2:]] == [
+        f"input 0: {shape} is no shape" for shape in ("[1,2.5,64]", "[1,-1,64]", '["1","2","64"]')
+    ]
+    assert same == {"same": True}, "an input is taken when the call is made"
+    assert temperature["error"] == "temperature must be a finite number, NaN was given"
+    assert tokens["error"] == "maxTokens must be a finite number, Infinity was given"
+    assert context["error"] == "maxContext must be a finite number, NaN was given"
+    assert memory == {"memory": 0}
+
+
 def test_the_block_of_the_docs_runs(tmp_path: Path) -> None:
     """docs/web.md as it is written, beside a program and a folder of these names."""
     (block,) = re.findall(r"^```js\n(.*?)^```$", (WEB.parent / "docs" / "web.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -25,10 +25,10 @@ export async function openUrl(url, { cache = true, request = {}, onProgress, sig
     }
     throw error;
   }
-  const { version, size, ranges, answer } = asked;
+  const { version, ranges, answer } = asked;
   if (kept?.complete && kept.version === version) {
     if (!ranges) await answer.body?.cancel();
-    const found = await known(folder, url, kept, ranges ? new UrlSource(url, size, request, version) : null);
+    const found = await known(folder, url, kept, ranges ? new UrlSource(url, asked, request) : null);
     if (found) return found;
     return openUrl(url, { cache, request, onProgress, signal });
   }
@@ -37,7 +37,7 @@ export async function openUrl(url, { cache = true, request = {}, onProgress, sig
     if (folder) await caching(signal, () => locked(url, signal, () => storeBlob(folder, url, version, blob)));
     return new BlobSource(blob);
   }
-  const source = new UrlSource(url, size, request, version);
+  const source = new UrlSource(url, asked, request);
   if (!folder) return source;
   const context = { folder, source, onProgress, signal };
   const turn = async () => {
@@ -122,7 +122,7 @@ async function ask(url, request, signal, tries) {
   const size = Number(answer.headers.get("Content-Range")?.split("/")[1]);
   if (answer.status === 206 && size && !encoded) {
     await answer.arrayBuffer();
-    return { answer, size, ranges: true, version: versionOf(answer.headers, size) };
+    return { answer, size, ranges: true, ...versionOf(answer.headers, size) };
   }
   let all = answer;
   if (answer.status === 206) {
@@ -130,11 +130,18 @@ async function ask(url, request, signal, tries) {
     all = await requested(url, request, {}, signal, tries);
   }
   // The length of a compressed answer is not that of the file.
-  const length = all.headers.get("Content-Encoding") ? 0 : Number(all.headers.get("Content-Length"));
-  return { answer: all, size: length, ranges: false, version: versionOf(all.headers, all.headers.get("Content-Length")) };
+  const length = all.headers.get("Content-Length");
+  const known = all.headers.get("Content-Encoding") ? 0 : Number(length);
+  return { answer: all, size: known, ranges: false, ...versionOf(all.headers, length) };
 }
 
-export const versionOf = (headers, size) => [headers.get("ETag"), headers.get("Last-Modified"), size].join(" ");
+// What tells a file from another one at the same URL. A server that says neither is believed nothing: no later answer is of
+// the same version, and what is kept serves offline alone.
+function versionOf(headers, size) {
+  const validators = Object.fromEntries(["ETag", "Last-Modified"].map((name) => [name, headers.get(name)]));
+  const known = Object.values(validators).some(Boolean) ? Object.values(validators) : [crypto.randomUUID()];
+  return { validators, version: [...known, size].join(" ") };
+}
 
 // Tries again what may pass: no connection, a server that is busy.
 async function requested(url, { credentials, headers }, more, signal, tries = TRIES) {
@@ -173,12 +180,13 @@ async function fill({ folder, source, onProgress, signal }) {
         const began = at;
         const answer = await requested(url, request, { Range: `bytes=${at}-${end - 1}` }, signal);
         try {
-          source.check(answer.status, answer.headers.get("ETag"));
+          source.check(answer.status, (name) => answer.headers.get(name), at);
         } catch (error) {
           throw ofDownload(error);
         }
         try {
-          for await (const chunk of chunks(answer.body)) {
+          for await (const whole of chunks(answer.body)) {
+            const chunk = whole.subarray(0, end - at); // a server may send more than it was asked for
             for (let taken = 0; taken < chunk.length; ) {
               const number = Math.floor(at / BLOCK);
               const place = at - number * BLOCK;
@@ -190,6 +198,7 @@ async function fill({ folder, source, onProgress, signal }) {
               writer.put(number, block.subarray(0, place + count));
               onProgress?.({ done: (done += place + count), total: size });
             }
+            if (at >= end) break;
           }
         } catch (error) {
           if (signal?.aborted) throw signal.reason;

@@ -87,7 +87,7 @@ export class Model {
   readonly inputs: TensorInfo[];
   readonly outputs: TensorInfo[];
   /** Runs once, at any live shape: a single output as it is, several as a list. */
-  run(...inputs: (Tensor | number | boolean)[]): Promise<Tensor | (Tensor | number)[]>;
+  run(...inputs: (Tensor | number | boolean)[]): Promise<Tensor | number | (Tensor | number)[]>;
   close(): Promise<void>;
 }
 

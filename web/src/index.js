@@ -1,6 +1,7 @@
 // liveshape in a page: programs and language models on the user's own GPU, in a worker.
 
 import { cacheFolder } from "./cache.js";
+import { topFiles } from "./model_files.js";
 import { LanguageModel, Model, NO_JSPI, snake } from "./models.js";
 import { WorkerRunner } from "./worker_runner.js";
 
@@ -70,7 +71,7 @@ export async function stop() {
 export async function load(source, options = {}) {
   const [made, { sourcing, watching, others }] = [await runner(), parted(options)];
   const folder = await made.tell("folder", [{ "model.pte": absolute(source) }, sourcing], watching);
-  return new Model(made, await made.tell("load", [`${folder}/model.pte`, others], watching));
+  return new Model(made, await loaded(made, folder, "load", [`${folder}/model.pte`, others], watching));
 }
 
 // A language model: the URL of its folder or of a GGUF file, a File, several Files, or files by name.
@@ -78,7 +79,13 @@ export async function loadLanguageModel(source, options = {}) {
   const [made, { sourcing, watching, others }] = [await runner(), parted(options)];
   if (!made.device.waits) throw new Error(NO_JSPI);
   const folder = await made.tell("modelFolder", [sendable(source), location.href, sourcing], watching);
-  return new LanguageModel(made, await made.tell("loadLanguageModel", [folder, snake(others)], watching));
+  return new LanguageModel(made, await loaded(made, folder, "loadLanguageModel", [folder, snake(others)], watching));
+}
+
+// A load frees its folder if it fails; one that was aborted before it began does not.
+async function loaded(made, folder, name, given, watching) {
+  if (watching.signal?.aborted) await made.call("discard", folder).catch(() => {});
+  return made.tell(name, given, watching);
 }
 
 // What is kept of downloads: { url, bytes, size, complete } each.
@@ -100,6 +107,6 @@ const absolute = (source) => (typeof source === "string" ? new URL(source, locat
 // What a worker can be sent of a model's source: URLs as texts, the Files of an input as a list.
 function sendable(source) {
   if (typeof source === "string" || source instanceof URL || source instanceof Blob) return absolute(source);
-  if (Symbol.iterator in source) return [...source];
+  if (Symbol.iterator in source) return topFiles([...source]);
   return Object.fromEntries(Object.entries(source).map(([name, each]) => [name, absolute(each)]));
 }

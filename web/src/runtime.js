@@ -22,6 +22,9 @@ const NUMBERS = {
   ...(globalThis.Float16Array ? { float16: Float16Array } : { float16: Uint16Array }),
 };
 
+// Other arrays that have the numbers of a dtype, as bits or bytes.
+const BITS = { float16: [Uint16Array], uint8: [Uint8ClampedArray], bool: [Uint8ClampedArray] };
+
 export class Runtime {
   #python;
   #page;
@@ -59,7 +62,8 @@ export class Runtime {
       this.folder({ "model.pte": new VirtualProgram(stored, JSON.parse(description), this.#sources) }, folder);
     };
     python.registerJsModule("liveshape_js", { gpu, makeTokenizer, mountProgram, upload: uploaded, turn });
-    python.runPython(`import sys; sys.path.insert(0, "/liveshape.zip")`);
+    // Not from the current folder, where a file of anybody might be.
+    python.runPython(`import sys; sys.path[:] = ["/liveshape.zip", *filter(None, sys.path)]`);
   }
 
   // Imports the package, which may ask the device: so by a call that can wait.
@@ -122,6 +126,8 @@ export class Runtime {
 
   // Files are sources by name, or their bytes where they are small.
   folder(files, folder = `/models/${++this.#made}`) {
+    const leads = Object.keys(files).find((name) => !name || name.startsWith(".") || /[/\\\0]/.test(name));
+    if (leads !== undefined) throw new TypeError(`${JSON.stringify(leads)} is no name of a model's file`);
     for (const [name, given] of Object.entries(files)) {
       const weights = given instanceof Uint8Array && /\.(pte|gguf|safetensors)$/.test(name);
       const source = weights ? new BytesSource(given) : given;
@@ -164,7 +170,7 @@ export class Runtime {
       this.#release(folder);
       throw new Error(NO_JSPI);
     }
-    return this.#loaded(folder, "load_language_model", [folder, JSON.stringify(options)], { onProgress, signal });
+    return this.#loaded(folder, "load_language_model", [folder, optionsText(options)], { onProgress, signal });
   }
 
   async #loaded(folder, name, given, { onProgress, signal }) {
@@ -192,7 +198,7 @@ export class Runtime {
   }
 
   async begin(id, prompt, options) {
-    return this.#call("begin_stream", id, JSON.stringify(prompt), JSON.stringify(options));
+    return this.#call("begin_stream", id, JSON.stringify(prompt), optionsText(options));
   }
 
   async next(stream) {
@@ -248,14 +254,31 @@ function asError(error) {
   return made;
 }
 
+// Options as Python reads them. JSON has no NaN and no infinity: they would be null, which is the default.
+function optionsText(options) {
+  return JSON.stringify(options, (name, value) => {
+    if (typeof value !== "number" || Number.isFinite(value)) return value;
+    const told = name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+    throw new TypeError(`${told} must be a finite number, ${value} was given`);
+  });
+}
+
+// An input as it is now: in Node the call comes to it later.
 function asRow(given, place) {
   if (typeof given === "number" || typeof given === "boolean") return ["number", "[]", given];
   const { data, shape } = given ?? {};
   const dtype = given?.dtype ?? Object.keys(NUMBERS).find((name) => name !== "bool" && data instanceof NUMBERS[name]);
-  if (!dtype || !Array.isArray(shape)) {
+  if (!dtype || !Array.isArray(shape) || !ArrayBuffer.isView(data)) {
     throw new TypeError(`input ${place}: a number, or { data, shape } with a typed array is needed`);
   }
-  return [dtype, JSON.stringify(shape), new Uint8Array(data.buffer, data.byteOffset, data.byteLength)];
+  const wrong = shape.find((size) => !Number.isInteger(size) || size < 0);
+  if (wrong !== undefined) throw new TypeError(`input ${place}: ${JSON.stringify(shape)} is no shape`);
+  const fitting = [NUMBERS[dtype], ...(BITS[dtype] ?? [])];
+  if (Object.hasOwn(NUMBERS, dtype) && !fitting.some((kind) => data instanceof kind)) {
+    const [needed, found] = [NUMBERS[dtype].name, data.constructor.name];
+    throw new TypeError(`input ${place}: numbers of ${dtype} come as ${needed}, and ${found} was given`);
+  }
+  return [dtype, JSON.stringify(shape), new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice()];
 }
 
 function fromRow([dtype, shape, bytes]) {

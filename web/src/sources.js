@@ -26,10 +26,11 @@ export class BlobSource {
 
 const TRIES = 3;
 
-// A file of a server that knows HTTP Range, read by synchronous requests, as workers may.
+// A file of a server that knows HTTP Range, read by synchronous requests, as workers may. `told` is what its first answer
+// told: size, version, and the headers that a later answer is compared with.
 export class UrlSource {
-  constructor(url, size, request, version) {
-    Object.assign(this, { url, size, request, version });
+  constructor(url, { size, version, validators }, request) {
+    Object.assign(this, { url, size, version, validators, request });
   }
 
   read(start, bytes) {
@@ -57,7 +58,7 @@ export class UrlSource {
     } catch (error) {
       throw failed(`${this.url}: bytes ${start} to ${start + bytes}`, 0, error.message);
     }
-    this.check(asked.status, asked.getResponseHeader("ETag"));
+    this.check(asked.status, (name) => asked.getResponseHeader(name), start);
     const found = new Uint8Array(asked.response ?? 0);
     if (found.length !== bytes) {
       throw failed(`${this.url}: bytes ${start} to ${start + bytes}`, 0, `${found.length} came`);
@@ -65,10 +66,16 @@ export class UrlSource {
     return found;
   }
 
-  // An answer must be a part, and of the version that the first answer was of.
-  check(status, tag) {
+  // An answer must be the part that was asked for, and of the file that the first answer was of.
+  check(status, header, start) {
     if (status !== 206) throw failed(this.url, status, "a part was asked for");
-    if (tag && !this.version.startsWith(`${tag} `)) {
+    const range = header("Content-Range");
+    const [, first, total] = range?.match(/^bytes (\d+)-\d+\/(\d+|\*)$/i) ?? [];
+    if (Number(first) !== start) {
+      throw new Error(`${this.url}: bytes from ${start} on were asked for, and ${range ?? "others"} came`);
+    }
+    const others = Object.entries(this.validators).some(([name, value]) => value && (header(name) ?? value) !== value);
+    if (others || (total !== "*" && Number(total) !== this.size)) {
       throw new Error(`${this.url} has changed while it was read: load it again`);
     }
   }
@@ -89,15 +96,20 @@ function pause(milliseconds) {
 
 export class NodeSource {
   constructor(fs, path) {
-    this.fs = fs;
+    Object.assign(this, { fs, path });
     this.file = fs.openSync(path, "r");
-    this.size = fs.fstatSync(this.file).size;
+    const { size, mtimeMs } = fs.fstatSync(this.file);
+    Object.assign(this, { size, mtimeMs });
   }
 
   read(start, bytes) {
-    const found = new Uint8Array(bytes);
-    const count = this.fs.readSync(this.file, found, 0, bytes, start);
-    return found.subarray(0, count);
+    const found = new Uint8Array(Math.max(0, Math.min(bytes, this.size - start)));
+    const count = this.fs.readSync(this.file, found, 0, found.length, start);
+    const { size, mtimeMs } = this.fs.fstatSync(this.file);
+    if (count < found.length || size !== this.size || mtimeMs !== this.mtimeMs) {
+      throw new Error(`${this.path} has changed while it was read: load it again`);
+    }
+    return found;
   }
 
   close() {

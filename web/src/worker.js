@@ -55,7 +55,8 @@ const calls = {
 
   // The files of a language model, whatever the page has given, which lies at `base`.
   async modelFolder(source, base, { onProgress, signal, ...options }) {
-    const files = await modelFiles(source, base, (url) => openUrl(url, { ...options, signal }));
+    const open = (url) => openUrl(url, { ...options, signal });
+    const files = await modelFiles(source, base, open, { ...options.request, signal });
     return calls.folder(files, { onProgress, signal, ...options });
   },
 };

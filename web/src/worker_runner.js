@@ -22,11 +22,16 @@ export class WorkerRunner {
     if (data.alive) return this.#watch(data.alive);
     if (data.gone) return this.fail(asError(data.gone));
     const waiting = this.#waiting.get(data.id);
-    if (!waiting) return; // it was aborted
+    if (!waiting) return this.#discard(data.result); // it was aborted
     if (data.progress) return waiting.onProgress?.(data.progress);
     this.#waiting.delete(data.id);
     if (data.error) waiting.reject(asError(data.error));
     else waiting.resolve(data.result);
+  }
+
+  // Frees what a call made that was aborted when its result was on the way already.
+  #discard(result) {
+    if (result !== undefined && result !== null) this.call("discard", result).catch(() => {});
   }
 
   // The worker holds a lock as long as it lives: who gets it knows that it died, which no event tells.

@@ -48,6 +48,31 @@ const tasks = {
     say({ size: out.data.length });
   },
 
+  // Inputs that are not what they say, an input that changes after the call, and options that JSON does not have.
+  async inputs(program, folder) {
+    const model = await liveshape.load(program);
+    const data = Float32Array.from({ length: 128 }, (_, place) => Math.sin(place));
+    const shape = [1, 2, 64];
+    const wrong = [
+      { data: new Int32Array(128).fill(1), shape, dtype: "float32" },
+      { data: [...data], shape, dtype: "float32" },
+      { data, shape: [1, 2.5, 64] },
+      { data, shape: [1, -1, 64] },
+      { data, shape: ["1", "2", "64"] },
+    ];
+    for (const each of wrong) await model.run(each).catch((error) => say({ name: error.name, error: error.message }));
+    const before = await model.run({ data, shape });
+    const running = model.run({ data, shape });
+    data.fill(0);
+    say({ same: `${(await running).data}` === `${before.data}` });
+    const language = await liveshape.loadLanguageModel(folder);
+    for (const options of [{ temperature: NaN }, { maxTokens: Infinity }]) {
+      await language.generate("a", options).catch((error) => say({ name: error.name, error: error.message }));
+    }
+    await liveshape.loadLanguageModel(folder, { maxContext: NaN }).catch((error) => say({ error: error.message }));
+    say({ memory: (await model.close(), await language.close(), await liveshape.memory()) });
+  },
+
   // Tokens of a prompt of ids.
   async ids(folder, ids, count) {
     const model = await liveshape.loadLanguageModel(folder);
