@@ -126,7 +126,7 @@ export class Runtime {
 
   // Files are sources by name, or their bytes where they are small.
   folder(files, folder = `/models/${++this.#made}`) {
-    const leads = Object.keys(files).find((name) => !name || name.startsWith(".") || /[/\\\0]/.test(name));
+    const leads = Object.keys(files).find((name) => /^\.{0,2}$|[/\\\0]/.test(name));
     if (leads !== undefined) throw new TypeError(`${JSON.stringify(leads)} is no name of a model's file`);
     for (const [name, given] of Object.entries(files)) {
       const weights = given instanceof Uint8Array && /\.(pte|gguf|safetensors)$/.test(name);
