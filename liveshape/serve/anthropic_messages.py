@@ -40,14 +40,14 @@ class AnthropicMessage:
     def read(cls, fields: Fields, model: str, limits: RequestLimits, *, counts: bool = False) -> AnthropicMessage:
         """Read and check a request, or one that asks for its number of tokens alone."""
         fields.needed("messages")
-        options = {**sampling_options(fields), **stop_option(fields, "stop_sequences", limits.stops)}
+        options = {**sampling_options(fields), **stop_option(fields, "stop_sequences", limits)}
         if not counts:
             fields.needed("max_tokens")
         options["max_tokens"] = fields.whole("max_tokens", 1)
         tools = _tools(fields.objects("tools", limits.tools))
         choice, parallel = _tool_choice(fields, tools)
         if choice.mode == "required":
-            options["json_schema"] = forced_call(tools, choice.name)
+            options["json_schema"] = forced_call(tools, choice.name, limits)
         system = _text_of(fields, "system")
         messages = [] if system is None else [{"role": "system", "content": system}]
         for each in fields.objects("messages", limits.messages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.answer_parts import THINK, AnswerParser, CallPart, Part
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal, refused
+from liveshape.serve.request_limits import RequestLimits
 
 _SEEDS = 1 << 32
 _TAIL = 16  # tokens of a prompt in which its last line is looked for
@@ -114,13 +116,28 @@ def sampling_options(fields: Fields) -> dict[str, Any]:
     return found if seed is None else {**found, "seed": seed % _SEEDS}
 
 
-def stop_option(fields: Fields, name: str, most: int) -> dict[str, Any]:
+def stop_option(fields: Fields, name: str, limits: RequestLimits) -> dict[str, Any]:
     """The stop strings of a request: a text, or a list of them."""
     value = fields.raw(name)
-    stops = [value] if isinstance(value, str) else fields.listed(name, most)
+    stops = [value] if isinstance(value, str) else fields.listed(name, limits.stops)
     if not all(isinstance(each, str) and each for each in stops):
         raise fields.wrong(name, "a text or a list of texts, none of them empty")
+    longest, most = max(map(len, stops), default=0), limits.stop_characters
+    if longest > most:
+        message = f"{name} has a text of {longest:,} characters, at most {most:,} are taken"
+        raise Refusal(400, message, fields.path(name))
     return {"stop": stops} if stops else {}
+
+
+def check_schema(schema: Any, field: str, limits: RequestLimits) -> None:
+    """Refuse a JSON schema that is too long to be followed beside others."""
+    try:
+        length = len(json.dumps(schema))
+    except RecursionError as error:
+        raise Refusal(400, "the JSON schema is nested too deep", field) from error
+    if length > limits.schema_characters:
+        most = limits.schema_characters
+        raise Refusal(400, f"the JSON schema has {length:,} characters, at most {most:,} are taken", field)
 
 
 def seeded(ids: list[int], options: Mapping[str, Any], count: int) -> list[tuple[list[int], dict[str, Any]]]:
@@ -134,10 +151,10 @@ def seeded(ids: list[int], options: Mapping[str, Any], count: int) -> list[tuple
     return [(ids, {**options, **each}) for each in seeds]
 
 
-def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> dict[str, Any]:
+def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None, limits: RequestLimits) -> dict[str, Any]:
     """The JSON schema of a call of one of the tools, or of the one that is named.
 
-    Example: `options["json_schema"] = forced_call(request.tools, "get_weather")`.
+    Example: `options["json_schema"] = forced_call(request.tools, "get_weather", limits)`.
     """
     forms, shared = [], dict[str, dict[str, Any]]()
     for each in tools:
@@ -159,4 +176,6 @@ def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> dict[st
                 "additionalProperties": False,
             }
         )
-    return {**(forms[0] if len(forms) == 1 else {"anyOf": forms}), **shared}
+    schema = {**(forms[0] if len(forms) == 1 else {"anyOf": forms}), **shared}
+    check_schema(schema, "tools", limits)
+    return schema

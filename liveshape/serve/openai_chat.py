@@ -125,7 +125,7 @@ def _chat_request(fields: Fields, stream: bool, limits: RequestLimits) -> ChatRe
     if choice.mode == "required":
         if "json_schema" in options:
             raise Refusal(400, "an answer is a call or of a given form: leave out one of both", "response_format")
-        options["json_schema"] = forced_call(tools, choice.name)
+        options["json_schema"] = forced_call(tools, choice.name, limits)
     elif "json_schema" in options and tools and choice.mode != "none":
         raise Refusal(400, "response_format allows no calls: leave out tools, or set tool_choice", "response_format")
     fields.only("modalities", ["text"])

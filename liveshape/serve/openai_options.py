@@ -8,7 +8,7 @@ from liveshape.llm.generation.constraint import grammar_of
 from liveshape.llm.generation.logprobs import LEAST_LIKELY, Logprobs
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.answers import Answers
-from liveshape.serve.chat_request import sampling_options, stop_option
+from liveshape.serve.chat_request import check_schema, sampling_options, stop_option
 from liveshape.serve.fields import Fields
 from liveshape.serve.refusals import Refusal, refused
 from liveshape.serve.request_limits import RequestLimits
@@ -37,10 +37,10 @@ def common_options(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
     for name, allowed in _ONLY.items():
         advice = "repetition_penalty is" if name.endswith("penalty") else ""
         fields.only(name, *allowed, advice=advice)
-    return {**sampling_options(fields), **stop_option(fields, "stop", limits.stops), **_form(fields)}
+    return {**sampling_options(fields), **stop_option(fields, "stop", limits), **_form(fields, limits)}
 
 
-def _form(fields: Fields) -> dict[str, Any]:
+def _form(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
     """`response_format` as constrained decoding."""
     form = fields.inner("response_format")
     if form is None:
@@ -55,6 +55,7 @@ def _form(fields: Fields) -> dict[str, Any]:
         if described is None or "schema" not in described:
             raise Refusal(400, "json_schema.schema is missing", "response_format.json_schema")
         schema = described.raw("schema")
+        check_schema(schema, "response_format", limits)
     with refused("response_format"):
         grammar_of(json_schema=schema)
     return {"json_schema": schema}

@@ -14,6 +14,8 @@ class RequestLimits:
     messages: int = 4096
     tools: int = 128
     stops: int = 16
+    stop_characters: int = 4096  # of one of them
+    schema_characters: int = 1 << 18
     choices: int = 16  # n, or prompts times n
     embedded_texts: int = 2048  # of one request, as OpenAI takes them
     ping_seconds: float = 15  # of silence, before a stream says that it is there

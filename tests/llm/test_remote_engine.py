@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import partial
@@ -58,6 +59,38 @@ def hurried(channel: AnswerChannel) -> AsyncEngine:
 
     engine.generate = ended
     return engine  # type: ignore[no-any-return]
+
+
+class HeldSends:
+    """A pipe that takes nothing until `go`."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.begun, self.go, self.sent = threading.Event(), threading.Event(), threading.Event()
+
+    def send_bytes(self, data: bytes) -> None:
+        self.begun.set()
+        assert self.go.wait(1800), "the test never let it be sent"
+        self._connection.send_bytes(data)
+        self.sent.set()
+
+
+class FullPipe:
+    """A pipe that is full while there is one file and not the other."""
+
+    def __init__(self, connection: Any, folder: Path) -> None:
+        self._connection, self._folder = connection, folder
+
+    def send_bytes(self, data: bytes) -> None:
+        while (self._folder / "full").exists() and not (self._folder / "read").exists():
+            time.sleep(0.001)
+        self._connection.send_bytes(data)
+
+
+def unheard(folder: Path, channel: Any) -> AsyncEngine:
+    """One whose steps wait for a file, and whose server reads nothing for a while."""
+    channel.connection = FullPipe(channel.connection, folder)
+    return held(folder / "go", channel)
 
 
 def refusing(channel: AnswerChannel) -> AsyncEngine:
@@ -123,6 +156,44 @@ def test_one_who_leaves_frees_and_disturbs_nobody(engine: RemoteEngine) -> None:
         assert await whole(engine.generate([7], max_tokens=3)) == wanted(7, 3)
         while engine.status.pages_in_use:
             assert await whole(engine.generate([8], max_tokens=1)) == wanted(8, 1)
+
+    run(steps)
+
+
+def test_answers_arrive_while_a_request_is_being_sent(tmp_path: Path) -> None:
+    async def steps() -> None:
+        engine: Any = RemoteEngine(partial(held, tmp_path / "go"))
+        first = engine.generate([1], max_tokens=5)
+        pipe = engine._connection = HeldSends(engine._connection)
+        asked = asyncio.create_task(asyncio.to_thread(engine.generate, [2], max_tokens=3))
+        await asyncio.to_thread(pipe.begun.wait, 1800)
+        (tmp_path / "go").touch()
+        assert await whole(first) == wanted(1, 5)
+        assert engine.status.requests == 1
+        pipe.go.set()
+        assert await whole(await asked) == wanted(2, 3)
+        await engine.close()
+
+    run(steps)
+
+
+def test_requests_are_read_while_the_pipe_of_answers_is_full(tmp_path: Path) -> None:
+    async def steps() -> None:
+        engine: Any = RemoteEngine(partial(unheard, tmp_path))
+        running = [engine.generate([each], max_tokens=3) for each in range(4)]
+        leaves = engine.generate([4], max_tokens=3)
+        (tmp_path / "full").touch()
+        await leaves.aclose()  # it waits, and so ends in the thread that hears of it
+        pipe = engine._connection = HeldSends(engine._connection)
+        pipe.go.set()
+        # More than a pipe holds: it is sent once the other process reads.
+        asked = asyncio.create_task(asyncio.to_thread(engine.generate, [5], max_tokens=3, stop=["x" * 2_000_000]))
+        assert await asyncio.to_thread(pipe.sent.wait, 1800), "the other process does not read"
+        for name in ("read", "go"):
+            (tmp_path / name).touch()
+        assert [await whole(answer) for answer in running] == [wanted(each, 3) for each in range(4)]
+        assert await whole(await asked) == wanted(5, 3)
+        await engine.close()
 
     run(steps)
 

@@ -243,12 +243,26 @@ def test_models_are_listed_and_others_are_not_found(client: openai.OpenAI) -> No
     assert found.value.code == "model_not_found"
 
 
+LONG = "x" * (1 << 18)
+
+
+def form(schema: Any) -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
+
+
+def tool(parameters: Any) -> Any:
+    return {"type": "function", "function": {"name": "tool", "parameters": parameters}}
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "temperature": ({"temperature": -1}, "temperature"),
     "a word for a number": ({"temperature": "hot"}, "temperature"),
     "top_p": ({"top_p": 0}, "top_p"),
     "n": ({"n": 99}, "n"),
     "stop": ({"stop": [""]}, "stop"),
+    "a long stop string": ({"stop": ["x" * 4097]}, "stop"),
+    "a long schema": ({"response_format": form({"enum": [LONG]})}, "response_format"),
+    "a long schema of a tool": ({"tools": [tool({"enum": [LONG]})], "tool_choice": "required"}, "tools"),
     "max_tokens": ({"max_tokens": 0}, "max_tokens"),
     "top_logprobs alone": ({"top_logprobs": 2}, "top_logprobs"),
     "a penalty": ({"frequency_penalty": 0.5}, "frequency_penalty"),

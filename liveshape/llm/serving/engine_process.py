@@ -125,7 +125,8 @@ class PipeChannel:
     engine: AsyncEngine | None = None
     _answers: dict[int, PipedAnswer] = field(default_factory=dict)
     _items: list[tuple[int, GenerationResponse | Ended]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of the items
+    _sending: threading.Lock = field(default_factory=threading.Lock)  # of the pipe, which may be full
     _asking: threading.local = field(default_factory=threading.local)  # the number of the request of a thread
 
     def open(self, leave: Callable[[Any], None]) -> PipedAnswer:
@@ -170,7 +171,7 @@ class PipeChannel:
     def send(self, message: Any) -> None:
         """Send a message, from any thread."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        with self._lock, suppress(OSError):  # the server is gone, and this process ends soon
+        with self._sending, suppress(OSError):  # the server is gone, and this process ends soon
             self.connection.send_bytes(data)
 
 
@@ -189,13 +190,17 @@ def run_engine(connection: Connection, opening: Opening) -> None:
         channel.send(Accepted(None, portable(error)))
         return
     channel.send(Ready(engine.tokenizer, engine.facts, engine.max_context, engine.vocab_size, engine.status))
-    with ThreadPoolExecutor(_PREPARING, "liveshape requests") as preparing:
+    # This thread only reads, so that the server is never kept from sending: what ends an answer may wait for the pipe.
+    with (
+        ThreadPoolExecutor(_PREPARING, "liveshape requests") as preparing,
+        ThreadPoolExecutor(1, "liveshape departures") as leaving,
+    ):
         with suppress(EOFError, OSError):  # the server is gone
             while not isinstance(message := connection.recv(), Exit):
                 if isinstance(message, Generate):
                     preparing.submit(channel.accept, message)
                 elif isinstance(message, Leave):
-                    channel.leave(message.identity)
+                    leaving.submit(channel.leave, message.identity)
                 else:
                     threading.Thread(target=_close, args=(channel, message.grace), daemon=True).start()
         asyncio.run(engine.close())

@@ -49,6 +49,7 @@ class RemoteEngine:
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         self._starting = threading.Lock()
+        self._sending = threading.Lock()  # of the pipe alone: who waits for it keeps no answer from its reader
         self._lock = threading.Lock()  # of what follows
         self._answers: dict[int, QueuedAnswer] = {}
         self._numbers: dict[QueuedAnswer, int] = {}
@@ -187,7 +188,7 @@ class RemoteEngine:
             data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise InputError(f"the engine is in another process, to which functions cannot be sent: {error}") from error
-        with self._lock, suppress(OSError):  # it has ended: its reader tells
+        with self._sending, suppress(OSError):  # it has ended: its reader tells
             self._connection.send_bytes(data)
 
     # In the thread that reads
