@@ -34,8 +34,8 @@ class Sequence:
 
     `limit` is the most tokens that it may have, prompt included. `on_host`: each token is chosen on the host,
     so no step may be submitted before the last one is read. `lookahead` drafts tokens. `keeps_all`: its sampling reads
-    all tokens of the history, so no page behind a window is given back. `continues`: its prompt begins with these
-    tokens, whose pages it shares. `request` is whatever the owner keeps with it.
+    all tokens of the history, so no page behind a window is given back. `continues`: it shares the pages of
+    those of these tokens that its prompt begins with. `request` is whatever the owner keeps with it.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class Scheduler:
         same = [each for each in self.running if each.prompt == sequence.prompt]
         known = [(each.table, rows) for each in same if each.computed >= rows]
         if kept is not None:
-            known.append((kept.table, min(len(kept.tokens), rows)))
+            known.append((kept.table, min(common_prefix(kept.tokens, sequence.tokens), rows)))
             self._use(kept)
         back = None if sequence.keeps_all else self.window
         found = [

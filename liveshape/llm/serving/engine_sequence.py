@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Unpack
 
@@ -42,6 +42,7 @@ class EngineSequence:
             )
         self._engine, self._kept = engine, kept or KeptSequence()
         self._answer: QueuedAnswer | None = None
+        self._transferring = False  # between the device and a file
         engine.locked(lambda scheduler: scheduler.kept.append(self._kept))
 
     @property
@@ -92,14 +93,15 @@ class EngineSequence:
 
         Example: `await sequence.save("system-prompt.cache")`.
         """
-        self._check_idle()
-        place_of(path, "a saved cache")  # before anything is read back from the device
-        while (saved := await self._engine.between_steps(self._read)) is None:
-            # Others needed the pages: one token more computes all rows again, and is not kept.
-            async with aclosing(self.generate(max_tokens=1)) as answer:
-                async for _ in answer:
-                    pass
-        await asyncio.to_thread(cache_file.save, path, saved)
+        with self._transfer():
+            place_of(path, "a saved cache")  # before anything is read back from the device
+            while (saved := await self._engine.between_steps(self._read)) is None:
+                # Others needed the pages: one token more computes all rows again, and is not kept.
+                answer = self._engine.generate([*self.tokens], continues=self._kept, max_tokens=1)
+                async with aclosing(answer):
+                    async for _ in answer:
+                        pass
+            await asyncio.to_thread(cache_file.save, path, saved)
 
     async def restore(self, path: str | os.PathLike[str]) -> None:
         """Restore what was saved with the same program and the same `activations`, by this or by a LanguageModel; a
@@ -107,10 +109,10 @@ class EngineSequence:
 
         Example: `await sequence.restore("system-prompt.cache")`.
         """
-        self._check_idle()
-        expected = await self._engine.between_steps(self._expected)
-        saved = await asyncio.to_thread(cache_file.load, path, expected)
-        await self._engine.between_steps(partial(self._write, saved))
+        with self._transfer():
+            expected = await self._engine.between_steps(self._expected)
+            saved = await asyncio.to_thread(cache_file.load, path, expected)
+            await self._engine.between_steps(partial(self._write, saved))
 
     def close(self) -> None:
         """Give its pages back.
@@ -125,7 +127,19 @@ class EngineSequence:
 
         self._engine.locked(leave)
 
+    @contextmanager
+    def _transfer(self) -> Iterator[None]:
+        """Do nothing else with the sequence meanwhile."""
+        self._check_idle()
+        self._transferring = True
+        try:
+            yield
+        finally:
+            self._transferring = False
+
     def _check_idle(self) -> None:
+        if self._transferring:
+            raise InputError("this sequence is being saved or restored: wait for the end of that")
         if self._answer is not None and not (self._answer.ended or self._answer.closed):
             raise InputError("this sequence generates: wait for the end of its answer, close that, or fork before it")
 

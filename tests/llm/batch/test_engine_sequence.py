@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.batch.loading import load_runner
+from liveshape.llm.engine import cache_file
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.engine_sequence import EngineSequence
@@ -151,6 +153,34 @@ def test_what_was_saved_is_restored_here_and_by_a_model(model: LanguageModel, en
         await other.restore(mine)
         for each in (sequence, other):
             each.close()
+
+    run(steps)
+
+
+def test_nothing_else_happens_while_it_is_saved_or_restored(
+    model: LanguageModel, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, file = engines(20), tmp_path / "saved"
+    load, reading, go = cache_file.load, threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        reading.set()
+        assert go.wait(1800), "the test never let the file be read"
+        return load(*given)
+
+    async def steps() -> None:
+        sequence = EngineSequence(engine)
+        await said(sequence, IDS[:30], 1)
+        await sequence.save(file)
+        monkeypatch.setattr(cache_file, "load", slowly)
+        restored = asyncio.create_task(sequence.restore(file))
+        await asyncio.to_thread(reading.wait, 1800)
+        with pytest.raises(InputError, match="is being saved or restored"):
+            sequence.generate(IDS[50:60])
+        go.set()
+        await restored
+        assert (await said(sequence, IDS[30:32], 3))[0] == alone(model, IDS[:32], 3)
+        sequence.close()
 
     run(steps)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Tokens
 import pytest
 
 from liveshape.errors import InputError
+from liveshape.llm.batch.kept_sequence import KeptSequence
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
 from liveshape.llm.engine.speculative import Lookahead
@@ -141,6 +142,20 @@ def test_each_sequence_gets_the_tokens_that_it_has_alone(seed: int) -> None:
         wanted = alone(prompt, sequence.limit)
         assert sequence.tokens == wanted[: len(sequence.tokens)]
     assert pool.in_use == 0
+
+
+def test_only_rows_of_the_same_tokens_are_shared_with_what_is_continued() -> None:
+    pool, kept = PagePool(8, 4), KeptSequence()
+    scheduler, paper = Scheduler(pool, 16, 2, kept=[kept]), Paper(pool)
+    for tokens, cached in ([1, 2, 3, 4, 1, 2], 0), ([1, 2, 3, 0, 4, 4, 4], 3):
+        sequence = Sequence(tokens, len(tokens) + 1, continues=kept)
+        scheduler.add(sequence)
+        step = scheduler.schedule()
+        assert step is not None
+        scheduler.read(step, paper.run(step))
+        assert (sequence.cached, sequence.tokens[-1]) == (cached, next_token(tokens))
+        scheduler.keep(sequence)
+        scheduler.finish(sequence)
 
 
 def test_pages_behind_a_window_are_given_back_unless_sampling_reads_them() -> None:
