@@ -205,9 +205,10 @@ class Scheduler:
             self.waiting.remove(sequence)
 
     def keep(self, sequence: Sequence) -> None:
-        """Let what a sequence continues have its rows: those of all tokens but the last, which may have none yet."""
+        """Let what a sequence continues, if it is still kept, have its rows: those of all tokens but the last, which
+        may have none yet."""
         kept, rows = sequence.continues, len(sequence.tokens) - 1
-        if kept is None:
+        if kept is None or kept not in self.kept:
             return
         table = None if sequence.table is None else sequence.table.fork()
         if table is not None:

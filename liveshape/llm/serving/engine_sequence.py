@@ -96,6 +96,7 @@ class EngineSequence:
         with self._transfer():
             place_of(path, "a saved cache")  # before anything is read back from the device
             while (saved := await self._engine.between_steps(self._read)) is None:
+                self._check_open()
                 # Others needed the pages: one token more computes all rows again, and is not kept.
                 answer = self._engine.generate([*self.tokens], continues=self._kept, max_tokens=1)
                 async with aclosing(answer):
@@ -115,7 +116,7 @@ class EngineSequence:
             await self._engine.between_steps(partial(self._write, saved))
 
     def close(self) -> None:
-        """Give its pages back.
+        """Give its pages back; an answer that runs ends as it would, and is not kept.
 
         Example: `sequence.close()`.
         """
@@ -137,7 +138,12 @@ class EngineSequence:
         finally:
             self._transferring = False
 
+    def _check_open(self) -> None:
+        if not self._engine.locked(lambda scheduler: self._kept in scheduler.kept):
+            raise InputError("this sequence was closed, and has no pages; make another one")
+
     def _check_idle(self) -> None:
+        self._check_open()
         if self._transferring:
             raise InputError("this sequence is being saved or restored: wait for the end of that")
         if self._answer is not None and not (self._answer.ended or self._answer.closed):
@@ -172,4 +178,11 @@ class EngineSequence:
         except BaseException:
             self._engine.locked(lambda _: made.drop())
             raise
-        self._engine.locked(lambda _: self._kept.replace(made.tokens, made.table))
+
+        def take(scheduler: Scheduler) -> None:
+            if self._kept in scheduler.kept:  # it may have been closed since
+                self._kept.replace(made.tokens, made.table)
+            else:
+                made.drop()
+
+        self._engine.locked(take)

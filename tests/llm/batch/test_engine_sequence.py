@@ -19,6 +19,7 @@ from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.engine_sequence import EngineSequence
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
+from tests.llm.batch.fake_runner import FakeRunner, fake_engine
 from tests.llm.batch.pausing import Pausing
 from tests.support.llamas import Tiny, program
 
@@ -153,6 +154,41 @@ def test_what_was_saved_is_restored_here_and_by_a_model(model: LanguageModel, en
         await other.restore(mine)
         for each in (sequence, other):
             each.close()
+
+    run(steps)
+
+
+def test_what_is_closed_keeps_no_page(engines: Engines, tmp_path: Path) -> None:
+    """Neither of an answer that runs, nor of a file that is being read."""
+
+    async def steps() -> None:
+        runner = FakeRunner(lambda tokens: 97)
+        engine = fake_engine(runner)
+        for first in range(3):
+            sequence = EngineSequence(engine)
+            runner.gate.clear()
+            answer = sequence.generate([first, *range(20)], max_tokens=8)
+            sequence.close()
+            runner.gate.set()
+            assert len([response async for response in answer]) == 8
+            assert engine.status.pages_in_use == 0
+            with pytest.raises(InputError, match="was closed"):
+                sequence.generate([1])
+        await engine.close()
+        used = engines(20).status.pages_in_use
+        saved, restored = EngineSequence(engines(20)), EngineSequence(engines(20))
+        await said(saved, IDS[:30], 1)
+        await saved.save(tmp_path / "saved")
+        saved.close()
+        write = restored._write
+
+        def late(*given: Any) -> None:
+            restored.close()
+            write(*given)
+
+        restored._write = late  # type: ignore[method-assign]
+        await restored.restore(tmp_path / "saved")
+        assert engines(20).status.pages_in_use == used
 
     run(steps)
 
