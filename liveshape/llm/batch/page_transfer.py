@@ -9,7 +9,7 @@ import numpy as np
 
 from liveshape.graph import Tensor
 from liveshape.graph.elements import prod, storage_bytes
-from liveshape.llm.batch.pages import NO_PAGE, PageTable
+from liveshape.llm.batch.pages import PageTable
 from liveshape.llm.batch.runner import BatchRunner
 from liveshape.llm.engine.cache_file import Layout
 from liveshape.run.arrays import stored
@@ -25,7 +25,7 @@ def layout_of(runner: BatchRunner, length: int) -> Layout:
 
 
 def read_rows(runner: BatchRunner, table: PageTable, length: int) -> tuple[Any, ...]:
-    """The rows of the first `length` tokens; zeros where a page was given back, since no query sees it.
+    """The rows of the first `length` tokens, of which none was given back.
 
     Example: `states = read_rows(runner, table, len(tokens))`.
     """
@@ -36,13 +36,10 @@ def read_rows(runner: BatchRunner, table: PageTable, length: int) -> tuple[Any, 
     try:
         for tensor in runner.states:
             nbytes, buffer = _page_bytes(runner, tensor), executor.buffer_of(tensor)
-            places = [place for place, page in enumerate(table.pages) if page != NO_PAGE]
-            copies = [(buffer, table.pages[place] * nbytes, nbytes, at * nbytes) for at, place in enumerate(places)]
-            shape = (len(places), runner.bounds.page_size, *tensor.max_shape[2:])
-            (array,) = staging.submit((), copies, len(places) * nbytes, [(0, tensor, shape)], "pages").wait()
-            rows = np.zeros((len(table.pages), *shape[1:]), array.dtype)
-            rows[places] = array
-            found.append(rows.reshape(1, -1, *shape[2:])[:, :length])
+            copies = [(buffer, page * nbytes, nbytes, place * nbytes) for place, page in enumerate(table.pages)]
+            shape = (len(table.pages), runner.bounds.page_size, *tensor.max_shape[2:])
+            (array,) = staging.submit((), copies, len(table.pages) * nbytes, [(0, tensor, shape)], "pages").wait()
+            found.append(array.reshape(1, -1, *shape[2:])[:, :length])
     finally:
         staging.free()
     return tuple(found)

@@ -55,6 +55,7 @@ class BatchRequest:
         answer: Any,
         lookahead: Lookahead | None,
         continues: KeptSequence | None,
+        keeps_all: bool,
     ) -> None:
         self.given, self.assembler, self.answer = given, assembler, answer
         self.sequence = Sequence(
@@ -62,7 +63,7 @@ class BatchRequest:
             len(given.ids) + given.limit,
             on_host=given.chooser is not None,
             lookahead=lookahead,
-            keeps_all=given.sampling.repetition_penalty != 1,
+            keeps_all=keeps_all or given.sampling.repetition_penalty != 1,
             continues=continues,
             request=self,
         )
@@ -176,11 +177,17 @@ class BatchEngine:
             )
 
     def generate(
-        self, prompt: Prompt, *, continues: KeptSequence | None = None, **options: Unpack[GenerationOptions]
+        self,
+        prompt: Prompt,
+        *,
+        continues: KeptSequence | None = None,
+        keeps_all: bool = False,
+        **options: Unpack[GenerationOptions],
     ) -> QueuedAnswer:
         """Queue a request; `AsyncEngine.generate` says what raises here, and what closing it does.
 
-        `continues` is what an `EngineSequence` keeps: token ids that the prompt begins with.
+        `continues` is what an `EngineSequence` keeps: token ids that the prompt begins with. With `keeps_all` no page
+        behind a window is given back.
 
         Example: `async for response in engine.generate("Once upon a time"): print(response.text, end="")`.
         """
@@ -202,7 +209,7 @@ class BatchEngine:
         assembler = Assembler(self.tokenizer, prepared, self._memory.total / 1e9)
         drafting = self._drafting(prepared, *lookahead)
         answer: QueuedAnswer = self._channel.open(self._leave)
-        request = BatchRequest(prepared, assembler, answer, drafting, continues)
+        request = BatchRequest(prepared, assembler, answer, drafting, continues, keeps_all)
         self._scheduler.check(request.sequence)
         try:
             self._queue(request)

@@ -97,8 +97,10 @@ class EngineSequence:
             place_of(path, "a saved cache")  # before anything is read back from the device
             while (saved := await self._engine.between_steps(self._read)) is None:
                 self._check_open()
-                # Others needed the pages: one token more computes all rows again, and is not kept.
-                answer = self._engine.generate([*self.tokens], continues=self._kept, max_tokens=1)
+                # Pages were given back, to others or behind a window: one token more computes all rows again, and is
+                # not kept.
+                ids = [*self.tokens]
+                answer = self._engine.generate(ids, continues=self._kept, keeps_all=True, max_tokens=1)
                 async with aclosing(answer):
                     async for _ in answer:
                         pass
@@ -155,10 +157,12 @@ class EngineSequence:
         """What a file keeps; None where the rows have to be computed first."""
         kept = self._engine.locked(lambda _: self._kept.fork())
         tokens, origin = tuple(kept.tokens), runner.origin
-        if tokens and kept.table is None:
-            return None
+        table = kept.table or PageTable(scheduler.pool)
         try:
-            states = read_rows(runner, kept.table or PageTable(scheduler.pool), len(tokens))
+            # A file has every row: whoever restores it may cut it, or look at the whole history.
+            if tokens and (kept.table is None or not table.holds(0)):
+                return None
+            states = read_rows(runner, table, len(tokens))
         finally:
             self._engine.locked(lambda _: kept.drop())
         return Saved(origin.checksum, origin.activations, tokens, layout_of(runner, len(tokens)), states)

@@ -24,6 +24,7 @@ from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.llm.serving.batch_engine import BatchEngine
+from liveshape.llm.serving.engine_sequence import EngineSequence
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from tests.export.family_models import CONTEXT, MODELS, folder_of, settings_of
@@ -115,6 +116,45 @@ def test_pages_behind_the_windows_of_all_layers_are_given_back(tmp_path: Path) -
     assert most <= 3  # eight keys before a piece of 24 rows
     with LanguageModel.load(file, max_context=context) as model:
         assert sequence.tokens[len(prompt) :] == list(model.stream(prompt, max_tokens=40))
+
+
+def test_a_file_has_the_rows_that_were_behind_the_window(tmp_path: Path) -> None:
+    """Cut, or with a penalty for its whole history, what was saved is what it was, in a model and in an engine."""
+    file, saved = exported("mistral", tmp_path), tmp_path / "saved"
+    tokenizer = Tokenizer.load(shipped_model())
+    prompt = np.random.default_rng(3).integers(3, 128, 50).tolist()
+    cases = [([*prompt[:20], 7], 1.0), ([*prompt, 7], 1.8)]
+
+    def said(model: LanguageModel, ids: list[int], penalty: float) -> list[int]:
+        sampling = Sampling(repetition_penalty=penalty)
+        return list(model.stream(ids, sampling, max_tokens=6, stop_ids=tokenizer.eos_ids))
+
+    async def steps(model: LanguageModel) -> None:
+        wanted = []
+        for ids, penalty in cases:
+            model.reset()
+            wanted.append(said(model, ids, penalty))
+        for place, (ids, penalty) in enumerate(cases):
+            runner, description = load_runner(file, sequences=2)
+            assert runner.window == 9
+            engine = BatchEngine(runner, tokenizer, description)
+            sequence = EngineSequence(engine)
+            if place == 0:
+                _ = [response async for response in sequence.generate(prompt, max_tokens=1)]
+                await sequence.save(saved)
+                assert sequence.tokens == tuple(prompt)
+                sequence.reset()
+            await sequence.restore(saved)
+            sequence.truncate(len(ids) - 1)
+            answer = sequence.generate([7], repetition_penalty=penalty, temperature=0, max_tokens=6)
+            assert [response.token async for response in answer] == wanted[place]
+            model.restore(saved)
+            model.truncate(len(ids) - 1)
+            assert said(model, [7], penalty) == wanted[place]
+            await engine.close()
+
+    with LanguageModel.load(file) as model:
+        asyncio.run(steps(model))
 
 
 @pytest.mark.slow
