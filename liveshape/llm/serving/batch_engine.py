@@ -403,13 +403,14 @@ class BatchEngine:
             assembler.cached = request.sequence.cached
             self._prompted += len(request.given.ids)
         response = assembler.put(token, logits, chooser is not None and chooser.complete)
-        request.answer.put(response)
         if response.finish_reason is not None:
             with self._changed:
                 # Draft tokens that were accepted after the end are none of the answer.
                 del request.sequence.tokens[len(request.given.ids) + assembler.count :]
                 if not request.answer.closed:  # or what it continues may go on otherwise
                     self._scheduler.keep(request.sequence)
+        request.answer.put(response)  # last: who has read the end finds it kept
+        if response.finish_reason is not None:
             self._end(request)
 
     def _end(self, request: BatchRequest, error: BaseException | None = None) -> None:

@@ -58,7 +58,8 @@ class EngineSequence:
     def generate(self, ids: Sequence[int] = (), **options: Unpack[GenerationOptions]) -> QueuedAnswer:
         """Append token ids and what follows them, as `AsyncEngine.generate` does.
 
-        An answer that fails, or is closed before its end, leaves the sequence as it was.
+        An answer that fails, or is closed while the engine is at work on it, leaves the sequence as it was. The engine
+        does not wait for its reader: one that it has ended is part of the sequence, however much of it was read.
 
         Example: `async for response in sequence.generate(tokenizer.encode(" there was")): ...`.
         """

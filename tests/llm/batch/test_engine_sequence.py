@@ -14,9 +14,11 @@ import pytest
 from liveshape.errors import FormatError, InputError
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.engine import cache_file
+from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.language_model import LanguageModel
 from liveshape.llm.serving.batch_engine import BatchEngine
 from liveshape.llm.serving.engine_sequence import EngineSequence
+from liveshape.llm.serving.queued_answer import QueuedAnswer
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped_model
 from tests.llm.batch.fake_runner import FakeRunner, fake_engine
@@ -189,6 +191,37 @@ def test_what_is_closed_keeps_no_page(engines: Engines, tmp_path: Path) -> None:
         restored._write = late  # type: ignore[method-assign]
         await restored.restore(tmp_path / "saved")
         assert engines(20).status.pages_in_use == used
+
+    run(steps)
+
+
+def test_an_answer_is_kept_before_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And stays, however much of it was read; one that is closed before leaves the sequence as it was."""
+    positions, put = list[int](), QueuedAnswer.put
+
+    async def steps() -> None:
+        runner = FakeRunner(lambda tokens: 97)
+        engine = fake_engine(runner)
+        sequence = EngineSequence(engine)
+
+        def told(answer: QueuedAnswer, response: GenerationResponse) -> None:
+            positions.append(sequence.position)
+            put(answer, response)
+
+        monkeypatch.setattr(QueuedAnswer, "put", told)
+        answer = sequence.generate([1, 2, 3], max_tokens=4)
+        await anext(answer)
+        while not answer.ended:
+            await asyncio.sleep(0)
+        await answer.aclose()
+        assert positions == [0, 0, 0, 6]
+        assert sequence.tokens == (1, 2, 3, 97, 97, 97)
+        runner.gate.clear()
+        answer = sequence.generate([4], max_tokens=4)
+        await answer.aclose()
+        runner.gate.set()
+        assert sequence.position == 6
+        await engine.close()
 
     run(steps)
 
