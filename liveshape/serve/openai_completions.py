@@ -123,15 +123,18 @@ class _Likely:
 
     def row(self, response: GenerationResponse) -> dict[str, Any] | None:
         """Those of one response; None if there are none."""
-        found, decode = response.logprobs, self._tokenizer.decode
+        found, decode = response.logprobs, self._tokenizer.decode_behind
         if found is None or (response.finish_reason == "stop" and response.stop_string is None):
             return None
-        text, offset = decode([response.token]), self._offset
+        text, offset = decode(response.token), self._offset
         self._offset += len(text)
+        likeliest = dict[str, float]()
+        for token, logprob in found.top:  # the likeliest first, also of those with one text
+            likeliest.setdefault(decode(token), max(logprob, LEAST_LIKELY))
         return {
             "tokens": [text],
             "token_logprobs": [max(found.chosen, LEAST_LIKELY)],
-            "top_logprobs": [{decode([token]): max(logprob, LEAST_LIKELY) for token, logprob in found.top}],
+            "top_logprobs": [likeliest],
             "text_offset": [offset],
         }
 

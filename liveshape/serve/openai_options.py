@@ -87,7 +87,7 @@ def usage(answers: Answers, count: int) -> dict[str, Any]:
 
 def likely_token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     """A token with its log-probability; no bytes if it is a part of a character, which only several tokens make."""
-    text = tokenizer.decode([token])
+    text = tokenizer.decode_behind(token)
     whole = "\N{REPLACEMENT CHARACTER}" not in text
     return {"token": text, "logprob": max(logprob, LEAST_LIKELY), "bytes": list(text.encode()) if whole else None}
 

@@ -193,6 +193,8 @@ def test_spaces_of_sentencepiece() -> None:
     assert "".join(streamed(tokenizer, cat, prompt=[1])) == "cat"  # it begins
     assert "".join(streamed(tokenizer, cat, prompt=[*tokenizer.encode("Once"), 2])) == "cat"
     assert "".join(streamed(tokenizer, [2, *cat], prompt=tokenizer.encode("Once"))) == " cat"
+    assert "".join(tokenizer.decode_behind(each) for each in ids[:-2]) == " Once cat,  cat "
+    assert tokenizer.decode_behind(ids[-1]) == "\N{REPLACEMENT CHARACTER}"  # a part of a character
 
 
 @settings(deadline=None, max_examples=150)

@@ -10,6 +10,12 @@ from typing import Any
 import openai
 import pytest
 
+from liveshape.llm.generation.logprobs import Logprobs
+from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.text.tokenizer import Tokenizer
+from liveshape.serve.openai_completions import _Likely
+from liveshape.serve.openai_options import likely_token
+from tests.llm.texts import sentencepiece
 from tests.serve.serving import Served, scripted, scripted_together, served
 
 TOOL: Any = {
@@ -231,6 +237,22 @@ def test_texts_to_go_on_from(client: openai.OpenAI) -> None:
     assert several.usage.completion_tokens <= 4 * 16
     chunks = client.completions.create(model="story", prompt=opening, max_tokens=50, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == "Hello, you."
+
+
+def test_log_probabilities_with_the_spaces_of_words() -> None:
+    """As sentencepiece has them; of tokens with one text, such as parts of characters, the likeliest is told."""
+    tokenizer = Tokenizer(sentencepiece())
+    cat, comma = tokenizer.encode("cat,", add_special_tokens=False)
+    likely, rows = _Likely(tokenizer), []
+    for token in (cat, comma, cat):
+        found = Logprobs(-0.1, ((token, -0.1), (3 + 0xC3, -3.0), (3 + 0xE2, -9.0)))
+        row = likely.row(GenerationResponse("", token, 1, 0.0, 1, 0.0, 0.0, logprobs=found))
+        assert row is not None
+        rows.append(row)
+    assert [row["tokens"] for row in rows] == [[" cat"], [","], [" cat"]]
+    assert [row["text_offset"] for row in rows] == [[0], [4], [5]]
+    assert rows[0]["top_logprobs"] == [{" cat": -0.1, "\N{REPLACEMENT CHARACTER}": -3.0}]
+    assert likely_token(tokenizer, cat, -0.1) == {"token": " cat", "logprob": -0.1, "bytes": list(b" cat")}
 
 
 def test_models_are_listed_and_others_are_not_found(client: openai.OpenAI) -> None:

@@ -211,6 +211,13 @@ class Tokenizer:
             raise InputError(f"{outside} is no token: ids are from 0 to {self.vocab_size - 1}")
         return self.decode_valid(row, skip_special_tokens)
 
+    def decode_behind(self, token: int) -> str:
+        """The text of one token as it is behind others: sentencepiece drops the space of a first word.
+
+        Example: `tokenizer.decode_behind(3575) == " capital"`.
+        """
+        return self.decode([token, token])[len(self.decode([token])) :]
+
     def decode_valid(self, row: list[int], skip_special_tokens: bool) -> str:
         """Decode ids that are known to be tokens; for what decodes thousands of times a second.
 
