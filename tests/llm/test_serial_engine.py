@@ -293,7 +293,9 @@ def test_lookahead_is_left_out_where_tokens_are_chosen_on_the_host() -> None:
         model, engine = engine_of(lambda cache: A, lookahead="ngram", lookahead_tokens=3)
         await whole(engine.generate([1], max_tokens=2))
         await whole(engine.generate([1], max_tokens=2, sampler=lambda logits: A))
-        assert model.lookaheads == [("ngram", 3)]
+        await whole(engine.generate([1], max_tokens=2, json_schema={}))  # any JSON
+        await whole(engine.generate([1], max_tokens=2, logits_processors=[]))
+        assert model.lookaheads == [("ngram", 3)] * 2
         await engine.close()
 
     run(steps)

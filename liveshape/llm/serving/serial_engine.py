@@ -138,7 +138,7 @@ class SerialEngine:
         """
         model = self._model
         ids = prompt_ids(self.tokenizer, prompt, model.bos_id, raw=options.get("raw", False))
-        on_host = any(options.get(name) for name in _CHOSEN_ON_HOST)
+        on_host = any(options.get(name) not in (None, (), []) for name in _CHOSEN_ON_HOST)
 
         def begin(model: LanguageModel) -> Responses:
             ahead = {} if on_host else {"lookahead": self._lookahead, "lookahead_tokens": self._lookahead_tokens}
