@@ -52,6 +52,8 @@ class AnthropicMessage:
         messages = [] if system is None else [{"role": "system", "content": system}]
         for each in fields.objects("messages", limits.messages):
             messages += _messages(each)
+        if messages and messages[-1]["role"] == "assistant":
+            raise Refusal(400, "no answer goes on from the assistant's message: end with one of the user", "messages")
         chat = ChatRequest(
             messages=messages,
             options=options,

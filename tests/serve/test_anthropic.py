@@ -127,6 +127,7 @@ def test_a_call_that_must_be_is_one(client: anthropic.Anthropic) -> None:
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"stop_sequences": ["x" * 4097]}, "stop_sequences"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [*user("hi"), {"role": "assistant", "content": "Hel"}]}, "messages"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
         ({"extra_body": {"magic": 1}}, "magic"),
         ({"messages": user("hi " * 5000)}, "messages"),
