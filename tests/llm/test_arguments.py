@@ -86,10 +86,12 @@ def test_settings_on_the_host_at_their_ends() -> None:
     drawn = {host_sampler(Sampling(3e38, seed=seed))(np.array([0]), logits) for seed in range(60)}
     assert drawn == {0, 1, 2}
     broken = np.array([np.nan, 1.0, -np.inf], np.float32)
-    assert host_sampler(Sampling(1.0))(np.array([0]), broken) == 1
-    assert host_sampler(Sampling(1.0))(np.array([0]), np.array([0.0, np.inf], np.float32)) == 1
-    with pytest.raises(InputError, match="no token can be drawn"):
-        host_sampler(Sampling(1.0))(np.array([0]), np.full(3, -np.inf, np.float32))
+    for temperature in (0.0, 1.0):
+        sample = host_sampler(Sampling(temperature))
+        assert sample(np.array([0]), broken) == 1
+        assert sample(np.array([0]), np.array([0.0, np.inf], np.float32)) == 1
+        with pytest.raises(InputError, match="no token can be drawn"):
+            sample(np.array([0]), np.full(3, -np.inf, np.float32))
 
 
 # Prompts and options

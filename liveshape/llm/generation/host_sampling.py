@@ -32,12 +32,12 @@ def host_sampler(sampling: Sampling) -> Callable[[Tokens, Logits], int]:
             seen = np.unique(tokens)
             penalty = sampling.repetition_penalty
             scores[seen] = np.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
-        if sampling.greedy:
-            return int(np.argmax(scores))
         # As on the device, a NaN is never sampled.
         scores = np.where(np.isnan(scores), -np.inf, np.minimum(scores, _HIGHEST))
         if not np.isfinite(scores).any():
             raise InputError("no token can be drawn: every logit is -inf or NaN; look at the logits_processors")
+        if sampling.greedy:
+            return int(np.argmax(scores))
         order = np.argsort(-scores, kind="stable")
         order = order[: sampling.top_k] if sampling.top_k else order
         ranked = np.exp((scores[order] - scores[order[0]]) / sampling.temperature)
