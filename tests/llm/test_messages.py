@@ -103,6 +103,16 @@ def test_tokens_that_take_the_spaces_around_them() -> None:
     assert tokenizer.apply_chat_template(said("c<|a|>"))[-len(usual) + 1 :] == usual[1:]
 
 
+def test_letters_that_a_tokenizer_does_not_know_are_no_control_tokens() -> None:
+    backend = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), *((each, -1.0) for each in "ab<|>")], unk_id=0))
+    backend.add_special_tokens([AddedToken(each) for each in ("<unk>", "<|a|>")])
+    tokenizer = Tokenizer(backend, {}, chat_templates={"default": "{{ messages[0].content }}<|a|>b"})
+    plain = [backend.token_to_id(each) for each in "<|a|>"]
+    end = [backend.token_to_id(each) for each in ("<|a|>", "b")]
+    assert tokenizer.apply_chat_template(said("<|a|>")) == [*plain, *end]
+    assert tokenizer.apply_chat_template(said("?<|a|>")) == [0, *plain, *end]
+
+
 # A text is what a user says
 
 

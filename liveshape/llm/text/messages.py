@@ -53,7 +53,7 @@ class ControlTokens:
 
     def __init__(self, backend: tokenizers.Tokenizer, special: Mapping[int, str]) -> None:
         self._backend = backend
-        self._special = frozenset(special)
+        self._special = dict(special)
         texts = sorted({text for text in special.values() if len(text) > 1}, key=len, reverse=True)
         self._pattern = re.compile(f"(?={'|'.join(map(re.escape, texts))})") if texts else None
         self._plain: tokenizers.Tokenizer | None = None
@@ -99,6 +99,8 @@ class ControlTokens:
             if token is not None and token not in self._special:
                 continue
             start, end = found.offsets[place] if token is not None else (len(text), len(text))
+            if token is not None and self._special[token] not in text[start:end]:
+                continue  # <unk>, of a letter that is not in the vocabulary: that of the mark, too
             run = text[begin:start]
             ids += self._letters(run.replace(mark, ""), begin > 0) if mark in run else found.ids[first:place]
             ids += [] if token is None else [token]
