@@ -13,8 +13,9 @@ import pytest
 
 from liveshape.errors import FormatError
 from liveshape.export.sources.vocabulary import _SPLITS, Vocabulary, tokenizer_files
+from liveshape.llm.text.tokenizer import Tokenizer
 
-pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers")
 
 FILE = Path(__file__).parents[2] / "web" / "python" / "tokenizers.py"
 PIECES = ["<unk>", "<s>", "</s>", "a", "b", "ab", "abb", "<tool>", "Ġ", "1"]
@@ -22,9 +23,15 @@ KINDS = [2, 3, 3, 1, 1, 1, 1, 4, 1, 1]
 SPECIAL: dict[str, Any] = {"begin": 1, "end": 2}
 
 
+def by_the_library(text: str) -> Any:
+    """What a page makes of a tokenizer.json, with the library in place of the npm package."""
+    made = tokenizers.Tokenizer.from_str(text)
+    return SimpleNamespace(encode=lambda given, special: made.encode(given, add_special_tokens=special).ids)
+
+
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setitem(sys.modules, "liveshape_js", SimpleNamespace(makeTokenizer=json.loads))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "liveshape_js", SimpleNamespace(makeTokenizer=by_the_library))  # type: ignore[arg-type]
     spec = importlib.util.spec_from_file_location("page_tokenizers", FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -74,3 +81,31 @@ def test_merges_that_lead_nowhere(page: ModuleType, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "tokenizers", page)
     with pytest.raises(FormatError, match="lead to no piece"):
         dict(tokenizer_files(vocabulary))
+
+
+@pytest.mark.parametrize("template", ["{}", "<s>{} ab</s>", "<tool>{}</s><s>"])
+@pytest.mark.parametrize("text", ["a</s>b", "</s>", "1<s></s> <s>a", "<tool>a<unk>b</s>", "ab"])
+def test_special_tokens_of_a_message_stay_text(
+    template: str, text: str, page: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Python; tests/web/test_chat_ids.py has the npm package itself."""
+    letters = [chr(each) for each in range(33, 127)]
+    pieces = [*PIECES, *(each for each in letters if each not in PIECES)]
+    kinds = [*KINDS, *[1] * (len(pieces) - len(KINDS))]
+    vocabulary = Vocabulary("gpt2", pieces, kinds, "gpt-2", merges=["a b"], **SPECIAL)
+    content = dict(tokenizer_files(vocabulary))["tokenizer.json"]
+    found = []
+    for module in (tokenizers, page):
+        monkeypatch.setitem(sys.modules, "tokenizers", module)
+        tokenizer = Tokenizer(module.Tokenizer.from_buffer(content))
+        source = template.format("{{ messages[0].content }}")
+        found.append(tokenizer.apply_chat_template([{"role": "user", "content": text}], chat_template=source))
+    assert found[1] == found[0]
+    assert sum(each in (1, 2) for each in found[1]) == template.count("s>")
+
+
+def test_plain_text_has_no_special_tokens_around_it(page: ModuleType) -> None:
+    made = page.Tokenizer(page.models.BPE(vocab={"a": 0}, merges=[]))
+    made.encode_special_tokens = True
+    with pytest.raises(ValueError, match="none can be added"):
+        made.encode("a")

@@ -6,6 +6,8 @@ A tokenizer is its tokenizer.json; the npm package reads it when the first text 
 from __future__ import annotations
 
 import json
+import re
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,14 +22,56 @@ class AddedToken:
 
 
 class Encoding:
-    """The ids of a text."""
+    """The ids of a text; where its special tokens are is found when somebody asks."""
 
-    def __init__(self, ids: list[int]) -> None:
+    def __init__(self, ids: list[int], text: str, document: dict[str, Any]) -> None:
         self.ids = ids
+        self._text, self._document = text, document
 
-    @property
+    @cached_property
     def offsets(self) -> list[tuple[int, int]]:
-        raise ValueError("this text spells a control token of the model, which a page cannot tell apart: leave it out")
+        """The places of the special tokens; an empty one for every other token, of which none is known."""
+        found = _special_places(self._text, self._document)
+        spelled = {index for index, _ in found}
+        # The model itself makes one special token, of letters that it does not know.
+        special = {token["id"] for token in self._document.get("added_tokens", ()) if token.get("special")}
+        special -= {_unknown(self._document["model"])} - spelled
+        if [index for index in self.ids if index in special] != [index for index, _ in found]:
+            raise ValueError(
+                "this text spells a control token of the model that is looked for in normalized text, where a page "
+                "cannot tell it apart: leave it out"
+            )
+        places = iter(place for _, place in found)
+        return [next(places) if index in special else (0, 0) for index in self.ids]
+
+
+def _unknown(model: dict[str, Any]) -> int | None:
+    """The token of letters that are not in the vocabulary."""
+    return model.get("unk_id") if "unk_id" in model else model["vocab"].get(model.get("unk_token"))
+
+
+def _special_places(text: str, document: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+    """The special tokens that a text spells, each with its place and the spaces that it takes.
+
+    The npm package tells no places. It splits a text at the longest of its added tokens, as here, before it normalizes.
+    """
+    added = {
+        token["content"]: token
+        for token in document.get("added_tokens", ())
+        if not token.get("normalized", not token.get("special")) or document.get("normalizer") is None
+    }
+    pattern = "|".join(re.escape(content) for content in sorted(added, key=len, reverse=True) if content)
+    found, before = [], 0
+    for match in re.finditer(pattern, text) if pattern else ():
+        token, (start, end) = added[match[0]], match.span()
+        if token.get("lstrip"):
+            start = max(before, len(text[:start].rstrip()))
+        if token.get("rstrip"):
+            end = len(text) - len(text[end:].lstrip())
+        if token.get("special"):
+            found.append((token["id"], (start, end)))
+        before = end
+    return found
 
 
 def _section(name: str) -> property:
@@ -54,7 +98,7 @@ class Tokenizer:
     def from_str(cls, content: str) -> Tokenizer:
         made = cls({})
         made._change(json.loads(content))
-        made._made = makeTokenizer(content)  # now, so that a document that it cannot read is refused
+        made._made[False] = makeTokenizer(content)  # now, so that a document that it cannot read is refused
         return made
 
     def to_str(self, pretty: bool = False) -> str:
@@ -62,13 +106,13 @@ class Tokenizer:
 
     def _change(self, sections: dict[str, Any]) -> None:
         self._document |= sections
-        self._made: Any = None
+        self._made: dict[bool, Any] = {}  # by whether special tokens that a text spells are plain text
 
-    @property
-    def _npm(self) -> Any:
-        if self._made is None:
-            self._made = makeTokenizer(self.to_str())
-        return self._made
+    def _npm(self, plain: bool = False) -> Any:
+        if plain not in self._made:
+            found = [token for token in self._document.get("added_tokens", ()) if not (plain and token.get("special"))]
+            self._made[plain] = makeTokenizer(json.dumps({**self._document, "added_tokens": found}, ensure_ascii=False))
+        return self._made[plain]
 
     def no_truncation(self) -> None:
         """Nothing is truncated."""
@@ -105,17 +149,21 @@ class Tokenizer:
     add_special_tokens = add_tokens
 
     def token_to_id(self, token: str) -> int | None:
-        found = self._npm.token_to_id(token)
+        found = self._npm().token_to_id(token)
         return None if found is None else int(found)
 
     def id_to_token(self, index: int) -> str | None:
-        return self._npm.id_to_token(index)
+        return self._npm().id_to_token(index)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
-        return Encoding([int(each) for each in self._npm.encode(text, add_special_tokens)])
+        plain = self.encode_special_tokens
+        if plain and add_special_tokens:
+            raise ValueError("special tokens are plain text here: none can be added")
+        ids = [int(each) for each in self._npm(plain).encode(text, add_special_tokens)]
+        return Encoding(ids, text, self._document)
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        return self._npm.decode(json.dumps(ids), skip_special_tokens)
+        return self._npm().decode(json.dumps(ids), skip_special_tokens)
 
 
 # The parts of a tokenizer.json that vocabularies of GGUF files take (liveshape/export/sources/vocabulary.py).
