@@ -329,3 +329,23 @@ def test_it_serves_until_a_signal(runtime: Path, tmp_path: Path, kept: bool) -> 
         running.send_signal(signal.SIGTERM if kept else signal.SIGINT)
         assert running.wait(20) == 0
     assert (tmp_path / "site").exists() == kept
+
+
+def test_it_serves_nothing_else_of_a_folder(
+    runtime: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    (site / "notes").mkdir(parents=True)
+    (tmp_path / "outside.txt").write_text("outside")
+    for name in (".env", "notes/letter.txt"):
+        (site / name).write_text("mine")
+    (site / "link.txt").symlink_to(tmp_path / "outside.txt")
+    tables: list[Mapping[str, Path | bytes]] = []
+    monkeypatch.setattr("liveshape.tools.commands.web._serve", lambda files, host, port: tables.append(files))
+    web = ("web", "demo", "-o", site, "--force", "--serve", "--runtime", runtime)
+    assert call(capsys, *web)[0] == 0
+    with serving(tables[0]) as opened:
+        for path in ("/.env", "/notes/letter.txt", "/link.txt", f"/{MARK}"):
+            assert ask(opened, path)[0] == 404, path
+        for name in ("index.html", "model/model.pte", "liveshape/index.js"):
+            assert ask(opened, f"/{name}")[2] == (site / name).read_bytes()

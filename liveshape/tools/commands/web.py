@@ -84,7 +84,7 @@ def _written(files: SiteFiles, out: Path) -> SiteFiles:
     with upload_bar("copying") as progress, room_in(str(out), _ROOM):
         size = write_site(files, out, progress)
     print_text(f"{out}: {counted(len(files), 'file')}, {size_text(size)}; any web server can serve it")
-    return {path.relative_to(out).as_posix(): path for path in sorted(out.rglob("*")) if path.is_file()}
+    return {name: out / name for name in files}  # not what else the folder has
 
 
 def _serve(files: SiteFiles, host: str, port: int) -> None:
