@@ -250,11 +250,15 @@ class PageDevice:
             if can_wait():  # else the browser waits for the compiler
                 self._wait(self._gpu.ready())
                 self._check()
-        step, moved = self._steps.moved(commands) if commands else (0, [])
         before = [copied_ranges(buffer, 0, to, 0, nbytes) for buffer, nbytes, to in input_copies]
         after = [copied_ranges(buffer, start, to, at, nbytes) for buffer, start, nbytes, to, at in copies]
         first, then = _numbers(before), _numbers(after)
-        self._submit(what, step, len(moved), len(first), *moved, *first, *then)
+        if commands:
+            step, moved = self._steps.moved(commands)
+            self._submit(what, step.handle.id, len(moved), len(first), *moved, *first, *then)
+            step.told()
+        else:
+            self._submit(what, 0, 0, len(first), *first, *then)
         self._counters.submits += 1
 
     def read(self, staging: Buffer, nbytes: int) -> bytearray:

@@ -28,9 +28,9 @@ class PageHandle:
 
 
 class KeptStep:
-    """Commands that the page has, with the grids that it has for each slot."""
+    """Commands that the page has, with the grids that it has for each slot: None while it is not known to have them."""
 
-    __slots__ = ("commands", "grids", "handle", "places", "slots")
+    __slots__ = ("commands", "grids", "handle", "now", "places", "slots")
 
     def __init__(self, commands: Sequence[Command], gpu: Any) -> None:
         places: dict[Slot, list[int]] = {}
@@ -43,21 +43,31 @@ class KeptStep:
             places.setdefault(slot, []).append(place)
         self.commands = commands
         self.slots, self.places = list(places), list(places.values())
-        self.grids = [slot.grid for slot in self.slots]
+        self.now = [slot.grid for slot in self.slots]
+        self.grids: list[tuple[int, int, int]] | None = self.now
         self.handle = PageHandle(gpu.drop, "step", gpu.step(rows))
 
     def moved(self) -> list[int] | None:
-        """The place and grid of every row whose grid is another by now; None if there are too many."""
-        now = [slot.grid for slot in self.slots]
-        if now == self.grids:
+        """The place and grid of every row whose grid is another by now; None if there are too many, or none is known.
+
+        What is not `told` afterwards, since a submit was interrupted or refused, the page may have or not.
+        """
+        now, known = [slot.grid for slot in self.slots], self.grids
+        if now == known:
             return []
+        self.now, self.grids = now, None
+        if known is None:
+            return None
         found: list[int] = []
-        for grid, known, places in zip(now, self.grids, self.places, strict=True):
-            if grid != known:
+        for grid, before, places in zip(now, known, self.places, strict=True):
+            if grid != before:
                 for place in places:
                     found += (place, *grid)
-        self.grids = now
         return found if len(found) <= 4 * _MOST_MOVED else None
+
+    def told(self) -> None:
+        """The page has what has moved."""
+        self.grids = self.now
 
 
 class Steps:
@@ -67,17 +77,17 @@ class Steps:
         self._gpu = gpu
         self._kept: dict[int, KeptStep] = {}
 
-    def moved(self, commands: Sequence[Command]) -> tuple[int, list[int]]:
-        """The number of a step in the page, and what has moved since it was there."""
+    def moved(self, commands: Sequence[Command]) -> tuple[KeptStep, list[int]]:
+        """A step that the page has, and what has moved since it was there; `told` once it is submitted."""
         found = self._kept.get(id(commands))
         if found is not None and found.commands is commands:
             moved = found.moved()
             if moved is not None:
-                return found.handle.id, moved
+                return found, moved
         made = self._kept[id(commands)] = KeptStep(commands, self._gpu)
         if len(self._kept) > _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
-        return made.handle.id, []
+        return made, []
 
     def clear(self) -> None:
         """Forget all: a buffer was freed, and what was bound to it cannot run."""

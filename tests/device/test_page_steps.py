@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from liveshape.device.page_device import _LIMITS, PageDevice
 from liveshape.device.page_steps import Steps
 from liveshape.device.protocol import Command
 from liveshape.errors import DeviceError
+from liveshape.graph.limits import Limits
 from liveshape.plan.params import Slot
 
 ROW = 5
@@ -33,7 +37,12 @@ class Gpu:
 
     def grids(self, steps: Steps, commands: list[Command]) -> list[tuple[int, ...]]:
         """The grids that a submit would dispatch."""
-        id, moved = steps.moved(commands)
+        step, moved = steps.moved(commands)
+        step.told()
+        return self.dispatched(step.handle.id, moved)
+
+    def dispatched(self, id: int, moved: Sequence[int]) -> list[tuple[int, ...]]:
+        """The grids of a step, once it was told what has moved."""
         rows = self.steps[id]
         for at in range(0, len(moved), 4):
             rows[moved[at] * ROW + 2 : (moved[at] + 1) * ROW] = moved[at + 1 : at + 4]
@@ -93,3 +102,49 @@ def test_memory_that_was_freed_is_told() -> None:
     steps.clear()  # as `free` does
     with pytest.raises(DeviceError, match="its memory was freed"):
         steps.moved(commands)
+
+
+class FailingGpu(Gpu):
+    """A page whose submits fail: before or after it has the grids that moved."""
+
+    attention = False
+    info = json.dumps(
+        {
+            "name": "gpu",
+            "software": True,
+            "driver": "",
+            "features": [],
+            "limits": dict.fromkeys(_LIMITS.values(), 1 << 16),
+        }
+    )
+    write = read = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = ""
+        self.ran: list[tuple[int, ...]] = []
+
+    def submit(self, what: str, id: int, moved: int, before: int, *numbers: int) -> None:
+        if self.fails == "before":
+            raise KeyboardInterrupt
+        self.ran = self.dispatched(id, numbers[:moved])
+        if self.fails == "after":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+@pytest.mark.parametrize("then", [(1, 1, 1), (7, 2, 1), (8, 1, 1)])
+def test_a_submit_that_fails_leaves_no_old_grids(fails: str, then: tuple[int, int, int]) -> None:
+    gpu, (commands, slots) = FailingGpu(), made(2)
+    device = PageDevice(gpu, Limits())
+    slots[1].grid = (1, 1, 1)
+    device.submit(commands)
+    slots[1].grid = (7, 2, 1)
+    gpu.fails = fails
+    with pytest.raises(KeyboardInterrupt):
+        device.submit(commands)
+    gpu.fails, slots[1].grid = "", then
+    for _ in range(2):
+        device.submit(commands)
+        assert gpu.ran == [command.slot.grid for command in commands]
+    assert len(gpu.steps) == 1
