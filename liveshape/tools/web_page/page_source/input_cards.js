@@ -115,10 +115,9 @@ class InputCard {
   // The input of a run: a tensor, or a number.
   value() {
     const { dtype, name } = this.info;
-    if (this.number) return dtype === "bool" ? this.number.checked : Number(this.number.value);
-    const { shape } = this;
+    if (this.number && dtype === "bool") return this.number.checked;
     try {
-      return this.tensor(dtype, shape);
+      return this.number ? typedScalar(dtype, this.number.value) : this.tensor(dtype, this.shape);
     } catch (error) {
       throw new Error(`${name}: ${error.message}`);
     }
