@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.serve.page import SCRIPTS, digest, source
 from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.web_page.site_folder import MARK, write_site
@@ -24,7 +25,7 @@ from liveshape.tools.web_page.site_server import SiteServer, site_server
 from liveshape.tools.web_page.static_html import _FORM, chat_html, form_html
 from liveshape.tools.web_page.web_runtime import runtime_files
 from tests.cli.calls import Capture, call
-from tests.support.chat_model import write_gguf_model
+from tests.support.chat_model import TEMPLATE, write_folder_model, write_gguf_model
 
 RUNTIME = ("index.js", "worker.js", "liveshape.zip", "pyodide/pyodide.mjs", "pyodide/pyodide.asm.wasm", "node.js")
 
@@ -81,6 +82,19 @@ def test_a_checkpoint_is_converted_and_its_template_makes_it_a_chat(
     facts = facts_of((tmp_path / "site" / "index.html").read_bytes())
     assert (facts["name"], facts["chat"]) == ("tiny", True)
     assert {f"model/{name}" for name in facts["files"]} < names(tmp_path / "site")
+
+
+def test_a_template_of_its_own_file_goes_along(
+    runtime: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """chat_template.json, as processors of transformers write it: into the conversion, and into the site."""
+    monkeypatch.setenv("LIVESHAPE_CACHE", str(tmp_path / "cache"))
+    write_folder_model(tmp_path / "tiny")
+    (tmp_path / "tiny" / "tokenizer_config.json").rename(tmp_path / "tiny" / "chat_template.json")
+    assert call(capsys, "web", tmp_path / "tiny", "-o", tmp_path / "site", "--runtime", runtime)[0] == 0
+    facts = facts_of((tmp_path / "site" / "index.html").read_bytes())
+    assert (facts["chat"], "chat_template.json" in facts["files"]) == (True, True)
+    assert Tokenizer.load(tmp_path / "site" / "model").chat_template == TEMPLATE
 
 
 def test_another_program_becomes_a_form_with_its_live_sizes(runtime: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -30,6 +30,7 @@ _TAKEN_ALONG = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
 )
 _PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\.")

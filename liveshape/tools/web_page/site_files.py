@@ -29,6 +29,7 @@ _TEXTS = (
     "generation_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "chat_template.json",
 )
 
 
