@@ -40,7 +40,8 @@ function fillFloats(data, dtype, numberAt) {
   for (let place = 0; place < data.length; place++) {
     const number = Number(numberAt(place));
     data[place] = number;
-    if (Number.isFinite(number) && !Number.isFinite(data[place])) throw new Error(`${number} is too large for ${dtype}`);
+    const isLost = Number.isFinite(number) && !Number.isFinite(data[place]);
+    if (isLost) throw new Error(`${number} is too large for ${dtype}`);
   }
 }
 
