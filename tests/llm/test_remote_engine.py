@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from liveshape.errors import DeviceError, EngineClosed, InputError, QueueFull
 from liveshape.llm.generation.responses import GenerationResponse
 from liveshape.llm.serving.answer_channel import AnswerChannel
 from liveshape.llm.serving.async_engine import AsyncEngine
+from liveshape.llm.serving.engine_process import PipeChannel
 from liveshape.llm.serving.remote_engine import RemoteEngine
 from tests.llm.batch.fake_runner import FakeRunner, fake_engine
 
@@ -196,6 +199,29 @@ def test_requests_are_read_while_the_pipe_of_answers_is_full(tmp_path: Path) -> 
         await engine.close()
 
     run(steps)
+
+
+def test_what_one_thread_took_is_sent_before_what_follows_it() -> None:
+    """One that ends an answer takes the responses of others along, and may be slow to send them."""
+    sent: list[Any] = []
+
+    class Slow:
+        def __reduce__(self) -> Any:
+            following.start()
+            following.join(0.2)  # as far as it comes
+            return str, ("first",)
+
+    def put(item: Any) -> None:
+        channel.add(1, item)
+        channel.flush([])
+
+    pipe: Any = SimpleNamespace(send_bytes=lambda data: sent.extend(item for _, item in pickle.loads(data).items))
+    engine: Any = SimpleNamespace(status=None)
+    channel = PipeChannel(pipe, engine)
+    following = threading.Thread(target=put, args=("second",))
+    put(Slow())
+    following.join()
+    assert sent == ["first", "second"]
 
 
 def test_a_full_queue_is_told(tmp_path: Path) -> None:

@@ -163,15 +163,23 @@ class PipeChannel:
         for answer in answers:
             if answer.ended:
                 self._answers.pop(answer.identity, None)
-        with self._lock:
-            items, self._items = self._items, []
-        if items and self.engine is not None:
-            self.send(Responses(items, self.engine.status))
+        if self.engine is None:  # not opened yet: there are no requests
+            return
+        status = self.engine.status  # before the pipe: who holds the engine may wait for that
+        with self._sending:  # from before they are taken, or another thread sends what follows them first
+            with self._lock:
+                items, self._items = self._items, []
+            if items:
+                self._send(Responses(items, status))
 
     def send(self, message: Any) -> None:
         """Send a message, from any thread."""
+        with self._sending:
+            self._send(message)
+
+    def _send(self, message: Any) -> None:
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        with self._sending, suppress(OSError):  # the server is gone, and this process ends soon
+        with suppress(OSError):  # the server is gone, and this process ends soon
             self.connection.send_bytes(data)
 
 
