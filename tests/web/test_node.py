@@ -72,13 +72,18 @@ def test_errors_are_those_of_the_package() -> None:
 
 
 def test_inputs_and_options_are_what_they_say() -> None:
-    *wrong, same, temperature, tokens, context, memory = in_node("inputs", str(shipped("demo")), str(shipped_model()))
+    *wrong, bytes_of_it, same, temperature, tokens, context, memory = in_node(
+        "inputs", str(shipped("demo")), str(shipped_model())
+    )
+    few = wrong.pop(2)
+    assert few["name"] == "InputError", "one byte for each number"
     assert [line["name"] for line in wrong] == ["TypeError"] * 5
     assert wrong[0]["error"] == "input 0: numbers of float32 come as Float32Array, and Int32Array was given"
     assert "with a typed array is needed" in wrong[1]["error"]
     assert [line["error"] for line in wrong[2:]] == [
         f"input 0: {shape} is no shape" for shape in ("[1,2.5,64]", "[1,-1,64]", '["1","2","64"]')
     ]
+    assert bytes_of_it == {"same": True}
     assert same == {"same": True}, "an input is taken when the call is made"
     assert temperature["error"] == "temperature must be a finite number, NaN was given"
     assert tokens["error"] == "maxTokens must be a finite number, Infinity was given"

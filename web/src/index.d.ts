@@ -15,7 +15,7 @@ export type Numbers =
 export interface Tensor {
   data: Numbers;
   shape: number[];
-  /** The name of the dtype where the array does not tell it, such as "bool" of a Uint8Array. */
+  /** The name of the dtype where the array does not tell it: "bool" of a Uint8Array, or any dtype of a Uint8Array of bytes. */
   dtype?: string;
 }
 

@@ -22,7 +22,7 @@ const NUMBERS = {
   ...(globalThis.Float16Array ? { float16: Float16Array } : { float16: Uint16Array }),
 };
 
-// Other arrays that have the numbers of a dtype, as bits or bytes.
+// Other arrays that have the numbers of a dtype, as bits; all of them may come as bytes, whose count Python compares.
 const BITS = { float16: [Uint16Array], uint8: [Uint8ClampedArray], bool: [Uint8ClampedArray] };
 
 export class Runtime {
@@ -273,7 +273,7 @@ function asRow(given, place) {
   }
   const wrong = shape.find((size) => !Number.isInteger(size) || size < 0);
   if (wrong !== undefined) throw new TypeError(`input ${place}: ${JSON.stringify(shape)} is no shape`);
-  const fitting = [NUMBERS[dtype], ...(BITS[dtype] ?? [])];
+  const fitting = [NUMBERS[dtype], Uint8Array, ...(BITS[dtype] ?? [])];
   if (Object.hasOwn(NUMBERS, dtype) && !fitting.some((kind) => data instanceof kind)) {
     const [needed, found] = [NUMBERS[dtype].name, data.constructor.name];
     throw new TypeError(`input ${place}: numbers of ${dtype} come as ${needed}, and ${found} was given`);

@@ -56,12 +56,15 @@ const tasks = {
     const wrong = [
       { data: new Int32Array(128).fill(1), shape, dtype: "float32" },
       { data: [...data], shape, dtype: "float32" },
+      { data: new Uint8Array(128), shape, dtype: "float32" },
       { data, shape: [1, 2.5, 64] },
       { data, shape: [1, -1, 64] },
       { data, shape: ["1", "2", "64"] },
     ];
     for (const each of wrong) await model.run(each).catch((error) => say({ name: error.name, error: error.message }));
     const before = await model.run({ data, shape });
+    const bytes = await model.run({ data: new Uint8Array(data.slice().buffer), shape, dtype: "float32" });
+    say({ same: `${bytes.data}` === `${before.data}` });
     const running = model.run({ data, shape });
     data.fill(0);
     say({ same: `${(await running).data}` === `${before.data}` });
