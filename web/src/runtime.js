@@ -22,7 +22,7 @@ const NUMBERS = {
   ...(globalThis.Float16Array ? { float16: Float16Array } : { float16: Uint16Array }),
 };
 
-// Other arrays that have the numbers of a dtype, as bits; all of them may come as bytes, whose count Python compares.
+// Other arrays that have the numbers of a dtype, as bits; all of them may come as bytes.
 const BITS = { float16: [Uint16Array], uint8: [Uint8ClampedArray], bool: [Uint8ClampedArray] };
 
 export class Runtime {
@@ -277,6 +277,11 @@ function asRow(given, place) {
   if (Object.hasOwn(NUMBERS, dtype) && !fitting.some((kind) => data instanceof kind)) {
     const [needed, found] = [NUMBERS[dtype].name, data.constructor.name];
     throw new TypeError(`input ${place}: numbers of ${dtype} come as ${needed}, and ${found} was given`);
+  }
+  const bytes = shape.reduce((product, size) => product * size, NUMBERS[dtype]?.BYTES_PER_ELEMENT ?? 0);
+  if (bytes && data instanceof Uint8Array && data.byteLength !== bytes) {
+    const told = `${JSON.stringify(shape)} of ${dtype} takes ${bytes} bytes, and ${data.byteLength} were given`;
+    throw new TypeError(`input ${place}: ${told}`);
   }
   return [dtype, JSON.stringify(shape), new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice()];
 }
