@@ -162,7 +162,7 @@ export class Runtime {
   }
 
   async load(path, { method = "forward", ...watching } = {}) {
-    return this.#loaded(path.replace(/\/[^/]*$/, ""), "load_program", [path, method], watching);
+    return this.#loaded(path.replace(/\/[^/]*$/, ""), "load_program", () => [path, method], watching);
   }
 
   async loadLanguageModel(folder, { onProgress, signal, ...options } = {}) {
@@ -170,9 +170,10 @@ export class Runtime {
       this.#release(folder);
       throw new Error(NO_JSPI);
     }
-    return this.#loaded(folder, "load_language_model", [folder, optionsText(options)], { onProgress, signal });
+    return this.#loaded(folder, "load_language_model", () => [folder, optionsText(options)], { onProgress, signal });
   }
 
+  // `given` makes the arguments, and may refuse them: whatever fails frees the folder.
   async #loaded(folder, name, given, { onProgress, signal }) {
     // Whether to stop is what it returns.
     const tell = (stage, done, total) => {
@@ -180,7 +181,7 @@ export class Runtime {
       return Boolean(signal?.aborted);
     };
     try {
-      const found = JSON.parse(await this.#call(name, ...given, tell));
+      const found = JSON.parse(await this.#call(name, ...given(), tell));
       this.#folders.set(found.id, folder);
       this.#sources.get(`${folder}/model.pte`)?.release?.(); // what a virtual program keeps for reads to come
       if (!signal?.aborted) return found;

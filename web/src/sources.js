@@ -26,8 +26,8 @@ export class BlobSource {
 
 const TRIES = 3;
 
-// A file of a server that knows HTTP Range, read by synchronous requests, as workers may. `told` is what its first answer
-// told: size, version, and the headers that a later answer is compared with.
+// A file of a server that knows HTTP Range, read by synchronous requests, as workers may. Its first answer told the size,
+// the version, and the headers that a later answer is compared with.
 export class UrlSource {
   constructor(url, { size, version, validators }, request) {
     Object.assign(this, { url, size, version, validators, request });
