@@ -14,7 +14,7 @@ import pytest
 
 from liveshape.graph import Limits
 from liveshape.kernels import Variant
-from tests.support.emulated_matrices import HALF_MATRICES, with_bits
+from tests.support.emulated_matrices import HALF_MATRICES, compile_as, with_bits
 
 _CALLS = (
     (re.compile(r"^alias (Left|Right|Sum) = subgroup_matrix[^;]*;$", re.MULTILINE), ""),
@@ -104,7 +104,6 @@ def _emulated(variant: Variant, text: str) -> str:
 
 def emulate(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Limits:
     """Compile emulated texts from now on; returns the limits with matrices of half precision for 32 lanes."""
-    source = Variant.source.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Variant, "source", property(lambda variant: _emulated(variant, source(variant))))
+    compile_as(monkeypatch, _emulated)
     threads = {"max_invocations": 256, "max_cooperating_threads": 256, "subgroup": 32, "lanes": 0}
     return replace(limits, matrices=HALF_MATRICES, half_inputs=True, **threads)

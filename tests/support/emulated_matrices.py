@@ -7,6 +7,7 @@ but for the order of a sum. A factor is where it lies in the tile, which nothing
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,11 @@ def _with_arrays(text: str) -> str:
 
 def emulate(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Limits:
     """Compile emulated texts from now on; returns the limits with such matrices, and halves permitted."""
-    source = Variant.source.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Variant, "source", property(lambda variant: emulated(source(variant))))
+    compile_as(monkeypatch, lambda _, text: emulated(text))
     return replace(limits, matrices=MATRICES, half_inputs=True)
+
+
+def compile_as(monkeypatch: pytest.MonkeyPatch, rewrite: Callable[[Variant, str], str]) -> None:
+    """Compile from now on what a function makes of a kernel's text."""
+    source = Variant.source.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Variant, "source", property(lambda variant: rewrite(variant, source(variant))))
