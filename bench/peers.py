@@ -27,7 +27,7 @@ from bench.performance import tables
 from bench.rows import command_of, costs_of, numbers
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
-from liveshape.graph.activation_kinds import ACTIVATIONS, INT8
+from liveshape.graph.activation_kinds import ACTIVATIONS
 from liveshape.plan.cost import Cost, costs
 from liveshape.tools.commands.bench import described, deviation, rows_of
 from liveshape.tools.measuring.random_llamas import SHAPES
@@ -100,8 +100,8 @@ def _add_liveshape(document: dict[str, Any], options: argparse.Namespace) -> Non
     room = [*tests, Work(prompt=max(options.rows), depth=options.rows_depth)]
     for activations in ACTIVATIONS:
         name = f"liveshape {activations}"
-        device = open_device(options.device, matrices=activations != INT8)  # as a user gets it
-        with Subject(None, options.shape, options.half_cache, activations).open(room, device) as model:
+        subject = Subject(None, options.shape, options.half_cache, activations)
+        with subject.open(room, subject.device(options.device)) as model:
             rows = rows_of(model, tests, options.repeats)
             document["speeds"][name] = {row.test.name: (mean(row.values), deviation(row.values)) for row in rows}
             document["rows"][name] = costs_of(model, options.rows, options.rows_depth)

@@ -50,7 +50,7 @@ TAIL = """\
 ## Tensor cores
 
 Only `liveshape float16` has them here, through Dawn: wgpu-native 29 has only 8 x 8 float32 matrices, behind a feature
-that its C API lacks. Where Dawn is installed, float32 runs through it, too, and int8 through wgpu, as by default;
+that its C API lacks. float32 and int8 run through wgpu, as by default, since decode is faster there;
 [dawn.md](dawn.md) has more.
 
 ## How to measure

@@ -27,6 +27,16 @@ _NO_ADAPTER = (
 
 
 Backend = Callable[[], Sequence[Offer]]
+Matrices = Callable[[], bool]  # whether what runs on a device takes its matrix units
+
+
+def always() -> bool:
+    """Whether work takes matrix units, where nobody knows: yes.
+
+    >>> always()
+    True
+    """
+    return True
 
 
 def _wgpu() -> Sequence[Offer]:
@@ -65,19 +75,20 @@ def register(name: str, backend: Backend) -> None:
     _backends[name] = backend
 
 
-def default_backend(asked: str | int | None = None, matrices: bool = True) -> str:
+def default_backend(asked: str | int | None = None, matrices: Matrices = always) -> str:
     """The backend for a device where nobody names one: LIVESHAPE_BACKEND, else the GPU of the page that Python runs in,
     else Dawn where it is installed and opens the matrix units of that device, else wgpu; that, too, for work that takes
-    no `matrices`, since it encodes faster.
+    no `matrices`, since decode is faster there. Whether it does is asked only where both are possible.
 
     >>> default_backend()  # doctest: +SKIP
     'wgpu'
     """
     named = os.environ.get("LIVESHAPE_BACKEND") or ("page" if _IN_PAGE else None)
-    if named or not matrices or importlib.util.find_spec("wgpudawn") is None:
+    if named or importlib.util.find_spec("wgpudawn") is None:
         return named or "wgpu"
     try:
-        if _is_software(asked):  # asking Dawn takes a tenth of the time of a load, and has nothing to give there
+        # Asking Dawn takes a tenth of the time of a load, and it has nothing to give here.
+        if _is_software(asked) or not matrices():
             return "wgpu"
         adapters = _dawn_adapters()
         return "dawn" if adapters[choose_adapter(asked, adapters)].matrices else "wgpu"
@@ -125,7 +136,7 @@ def name_backend(choice: Device | str | int | None, backend: str) -> str:
 
 
 def choose_backend(
-    choice: str | int | None = None, backend: str | None = None, matrices: bool = True
+    choice: str | int | None = None, backend: str | None = None, matrices: Matrices = always
 ) -> tuple[str, str | int | None]:
     """The backend to open, and what was asked of its device: by the caller, else by LIVESHAPE_DEVICE.
 
@@ -171,10 +182,10 @@ def open_device(
     backend: str | None = None,
     limits: Limits | None = None,
     *,
-    matrices: bool = True,
+    matrices: Matrices = always,
 ) -> Device:
     """Open a device by index, by part of its name, or by `LIVESHAPE_DEVICE`; the first GPU by default. `dawn:nvidia`
-    names the backend, too. Without `matrices` a backend is not chosen for its matrix units.
+    names the backend, too. Work that takes no `matrices` is no reason to choose a backend for its matrix units.
 
     Devices are shared per adapter until lost; with `limits` a separate device is opened.
 

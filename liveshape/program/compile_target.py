@@ -9,6 +9,7 @@ from liveshape.graph.activation_kinds import FLOAT32, INT8, check_activations, r
 
 if TYPE_CHECKING:
     from liveshape.device.protocol import Device
+    from liveshape.formats import PteFile
     from liveshape.graph import Limits
 
 
@@ -43,6 +44,15 @@ class CompileTarget:
 
             self._choice = name_backend(device, backend)
         self._opened: Device | None = None
+        self._expected: PteFile | None = None
+        self._matrices = activations != INT8
+
+    def expect(self, file: PteFile | None) -> None:
+        """Name the open file that the device will run: which backend is faster depends on it. None: it was closed.
+
+        Example: `target.expect(open_file("model.pte"))`.
+        """
+        self._expected = file if self._opened is None else None
 
     @property
     def device(self) -> Device:
@@ -51,10 +61,19 @@ class CompileTarget:
             if self._choice is None or isinstance(self._choice, (str, int)):
                 from liveshape.device.backends import open_device
 
-                self._opened = open_device(self._choice, matrices=self._asked != INT8)
+                self._opened = open_device(self._choice, matrices=self._takes_matrices)
+                self._expected = None
             else:
                 self._opened = self._choice
         return self._opened
+
+    def _takes_matrices(self) -> bool:
+        """Whether matrix units serve the kind of activations; of float32 they serve programs of float16 and int8."""
+        if self._asked == FLOAT32 and self._expected is not None:
+            from liveshape.program.matrix_use import multiplies_matrices
+
+            self._matrices = multiplies_matrices(self._expected)
+        return self._matrices
 
     @property
     def activations(self) -> str:

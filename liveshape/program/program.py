@@ -37,6 +37,7 @@ class Program:
         self.file, self.data = file, data
         self._methods: dict[str, Method] = {}
         self._lock = threading.RLock()
+        target.expect(file)
         self._told = False  # whether the bfloat16 warning was given: once per file
 
     @property
@@ -103,6 +104,7 @@ class Program:
             for method in self._methods.values():
                 method.close()
             self._methods.clear()
+            self._target.expect(None)
             self.file.close()
 
     def __enter__(self) -> Program:

@@ -98,6 +98,6 @@ def test_what_takes_no_matrices_is_not_given_to_dawn_for_them(monkeypatch: pytes
     monkeypatch.delenv("LIVESHAPE_DEVICE", raising=False)
     monkeypatch.setattr(backends, "_is_software", lambda asked: False)
     monkeypatch.setattr(backends, "_dawn_adapters", lambda: [offered])
-    assert (backends.default_backend(), backends.default_backend(matrices=False)) == ("dawn", "wgpu")
+    assert (backends.default_backend(), backends.default_backend(matrices=lambda: False)) == ("dawn", "wgpu")
     monkeypatch.setenv("LIVESHAPE_BACKEND", "dawn")
-    assert backends.default_backend(matrices=False) == "dawn"
+    assert backends.default_backend(matrices=lambda: False) == "dawn"

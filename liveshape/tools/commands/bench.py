@@ -17,11 +17,10 @@ from statistics import mean, stdev
 from typing import Any
 
 from liveshape import __version__
-from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
-from liveshape.graph.activation_kinds import AUTO, INT8
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.llm.language_model import LanguageModel
 from liveshape.model import Model
 from liveshape.program.compile_target import CompileTarget
@@ -116,7 +115,7 @@ def _of_language_model(
     subject.context(tests)  # refuse before a device is opened
     status(f"loading {subject.name}: weights, then kernels")
     with upload_bar() as progress:
-        opened = subject.open(tests, open_device(choice, matrices=subject.activations != INT8), progress)
+        opened = subject.open(tests, subject.device(choice), progress)
     with opened as model:
         rows = rows_of(model, tests, repeats)
         about = described(subject.name, model.device, model.memory.weights)

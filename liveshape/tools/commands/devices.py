@@ -91,8 +91,8 @@ def devices(device: str | None = None, *, as_json: bool = False, measure: bool =
             )
         if chosen is not None:
             print_text(
-                f"{chosen.name} would be chosen, through {chosen.library}; --device or LIVESHAPE_DEVICE takes an index "
-                "or a name, --backend or LIVESHAPE_BACKEND a library"
+                f"{chosen.name} would be chosen, through {chosen.library}{_otherwise(device, backend)}; --device or "
+                "LIVESHAPE_DEVICE takes an index or a name, --backend or LIVESHAPE_BACKEND a library"
             )
     if problem:
         print(wrapped(f"liveshape: {problem}", sys.stderr), file=sys.stderr)
@@ -109,6 +109,12 @@ def _all_adapters() -> tuple[list[Adapter], str]:
         except NoAdapterError as error:  # Dawn is an extra
             problem = str(error)
     return found, problem
+
+
+def _otherwise(device: str | None, backend: str) -> str:
+    """The backend of programs that take no matrix units, where it is another."""
+    plain, _ = choose_backend(device, matrices=lambda: False)
+    return "" if plain == backend else f", or through {plain} for a program that takes no matrix units"
 
 
 def _tell(begin: Callable[[str], None], name: str, what: str) -> None:

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
-from liveshape.graph.activation_kinds import AUTO, INT8, resolve_activations
+from liveshape.graph.activation_kinds import AUTO, resolve_activations
 from liveshape.plan.compiling import compile
 from liveshape.program.compile_target import CompileTarget
 from liveshape.program.program import load_program, tell_host
@@ -57,15 +56,18 @@ def profile(
         raise InputError("--input-shapes, --inputs and --data are for a .pte file; language models take -p, -n and -d")
     if model is not None and is_program(model):
         check_calls(model, conversion)
-        opened, rates = _opened(device, activations, remeasure)
-        target = CompileTarget(opened, activations=activations)
+        target = CompileTarget(device, activations=activations)
+        with load_program(target, shipped(model) or model):
+            opened = target.device
+        rates = _rates(opened, remeasure)
         found = list(_of_program(model, data, method, target, input_shapes, input_files, repeats))
     else:
         rows, conversion = works(prompts, tokens, depths), conversion or Conversion()
         named = Subject(model, shape, half_cache, activations, conversion.max_context)
         with named.converted(conversion, rows) as subject:
             subject.context(rows)
-            opened, rates = _opened(device, activations, remeasure)
+            opened = subject.device(device)
+            rates = _rates(opened, remeasure)
             found = list(_of_language_model(subject, rows, opened, repeats))
     if trace is not None:
         Path(trace).write_text(trace_of(found), encoding="utf-8")
@@ -81,10 +83,9 @@ def profile(
     return 0
 
 
-def _opened(choice: str | None, activations: str, remeasure: bool) -> tuple[Device, Rates]:
-    device = open_device(choice, matrices=activations != INT8)
+def _rates(device: Device, remeasure: bool) -> Rates:
     with work_bar(len(MEASURED)) as begin:
-        return device, rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
+        return rates_of(device, remeasure, lambda what: begin(f"{device.name}: {what}"))
 
 
 def _of_language_model(subject: Subject, rows: Sequence[Work], device: Device, repeats: int) -> Iterator[Profile]:

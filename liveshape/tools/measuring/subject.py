@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
 from liveshape.errors import InputError, UnsupportedError
 from liveshape.export.runnable import Conversion
 from liveshape.export.sources.hub import is_hub_name
 from liveshape.export.sources.opening import runs_as_it_is
+from liveshape.graph.activation_kinds import AUTO, FLOAT16
 from liveshape.llm.engine.engine import Engine
 from liveshape.llm.engine.origin import Origin
 from liveshape.llm.language_model import LanguageModel
@@ -24,7 +26,9 @@ from liveshape.llm.program.token_graph import token_graph
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.lower.activations import with_activations
 from liveshape.metadata import shape_text
+from liveshape.model import program_file
 from liveshape.program.compile_target import CompileTarget
+from liveshape.program.program import load_program
 from liveshape.progress import Progress
 from liveshape.run.half_scales import fit_halves
 from liveshape.shipped import shipped, shipped_model
@@ -170,6 +174,17 @@ class Subject:
             self._check(longest, own, f"{self.name} has {own:,}, and its file does not say how to make that more")
         self._check_trained(rows, trained)
         return longest.context
+
+    def device(self, choice: str | int | None = None) -> Device:
+        """The device that this model is loaded on, opened: the one that was chosen, or the one that a user gets.
+
+        Example: `Subject(shape="1b", activations="float16").device("nvidia")`.
+        """
+        if self.shape is not None:
+            return open_device(choice, matrices=lambda: self.activations in (FLOAT16, AUTO))
+        target = CompileTarget(choice, activations=self.activations)
+        with load_program(target, program_file(self.folder)):
+            return target.device
 
     def open(self, rows: Sequence[Work], device: Device, progress: Progress | None = None) -> LanguageModel:
         """Load the model on a device, with a context that fits these workloads.
