@@ -14,7 +14,7 @@ import pytest
 from liveshape import ops
 from liveshape.errors import FormatError, InputError, UnsupportedError
 from liveshape.export.decoder.context_parameters import METHOD, ContextParameters
-from liveshape.export.decoder.rope import Rotation, rotary_tables
+from liveshape.export.decoder.rope import Rotation, inverse_frequencies, rotary_tables
 from liveshape.export.folder import Settings, export_folder
 from liveshape.export.model.config import Quantization, RopeScaling
 from liveshape.export.sources.huggingface import open_folder
@@ -201,6 +201,20 @@ def test_caches_of_another_rotation_are_of_another_program(folders: Path, tmp_pa
 
 
 # Tables
+
+
+def test_frequencies_that_another_machine_rounded_otherwise() -> None:
+    """A unit in the last place of each, as other libraries of mathematics have it: far off at late positions."""
+    rotation, rows = Rotation(16, 10000.0), 4000
+    angles = np.outer(np.arange(rows, dtype=np.float32), np.nextafter(inverse_frequencies(rotation), np.float32(2)))
+    both = np.concatenate([angles, angles], axis=1).astype(np.float32)
+    stored = [np.cos(both), np.sin(both)]
+    assert np.abs(stored[1] - rotary_tables(rotation, rows)[1]).max() > 1e-4
+    graph, tables = _rotary(stored, "float32")
+    made = resized_tables(graph, 5000, 5000, ContextParameters(5000, rotation))
+    assert all(made[table].max_shape == (5000, 16) for table in tables)  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedError):
+        resized_tables(graph, 5000, 5000, ContextParameters(5000, Rotation(16, 10010.0)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

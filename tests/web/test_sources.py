@@ -219,3 +219,19 @@ def test_tokens_are_those_of_python(name: str, tmp_path: Path) -> None:
     # No native text beside it: random tokens are invalid UTF-8, which the npm package spells in another way.
     assert found["text"] == found["again"]
     assert found["memory"] == 0
+
+
+@pytest.mark.parametrize("context", [200, 48])
+def test_another_context(tmp_path: Path, context: int) -> None:
+    """Of an exported folder, whose rotary tables are made anew, and of a GGUF file."""
+    write_model_gguf(tmp_path / "model.gguf", "Q4_K")
+    export_folder(
+        open_checkpoint(str(tmp_path / "model.gguf")), tmp_path / "made", Settings(max_seq=16, max_context=64)
+    )
+    ids = list(range(3, 40))
+    with LanguageModel.load(tmp_path / "made", max_context=context) as model:
+        wanted = list(model.stream(ids, Sampling(), max_tokens=context - len(ids)))
+    for source in ("made", "model.gguf"):
+        chosen = json.dumps({"maxContext": context})
+        (found,) = in_node("ids", str(tmp_path / source), json.dumps(ids), str(context - len(ids)), chosen)
+        assert found == {"tokens": wanted, "maxContext": context}, source

@@ -77,12 +77,27 @@ const tasks = {
   },
 
   // Tokens of a prompt of ids.
-  async ids(folder, ids, count) {
-    const model = await liveshape.loadLanguageModel(folder);
+  async ids(folder, ids, count, chosen = "{}") {
+    const model = await liveshape.loadLanguageModel(folder, JSON.parse(chosen));
     const tokens = [];
     const options = { maxTokens: Number(count), temperature: 0 };
     for await (const { token } of model.stream(JSON.parse(ids), options)) tokens.push(token);
-    say({ tokens });
+    say({ tokens, maxContext: model.maxContext });
+  },
+
+  // Tokens of a prompt of ids on matrix units, and how many kernels have some.
+  async matrices(folder, ids, count) {
+    const device = await liveshape.device();
+    const [made, create] = [{ kernels: 0 }, GPUDevice.prototype.createShaderModule];
+    GPUDevice.prototype.createShaderModule = function (descriptor) {
+      made.kernels += descriptor.code.includes("subgroupMatrixMultiplyAccumulate(");
+      return create.call(this, descriptor);
+    };
+    const model = await liveshape.loadLanguageModel(folder, { activations: "auto" });
+    const tokens = [];
+    const options = { maxTokens: Number(count), temperature: 0 };
+    for await (const { token } of model.stream(JSON.parse(ids), options)) tokens.push(token);
+    say({ device, activations: model.activations, ...made, tokens });
   },
 
   // Tokens of a prompt of ids, and of a text; then a stream that is aborted, and one after it.

@@ -21,6 +21,8 @@ from liveshape.graph.constants import all_bytes
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 # Tolerance for the same cosine computed on two machines, relative to the largest.
 _TOLERANCE = {"float32": 1e-6, "float16": 1e-3}
+# A frequency that another machine, or a page, has rounded otherwise turns further off with every position.
+_DRIFT = 2.0**-22
 
 
 def resized_tables(graph: Graph, context: int, rows: int, parameters: ContextParameters | None) -> dict[Value, Value]:
@@ -84,8 +86,8 @@ def _recomputed(table: Tensor, place: int, context: int, rows: int, rotation: Ro
     for local in (False, True):
         with _as_format_error():
             own = rotary_tables(rotation, length, local)[place].astype(dtype)
-            scale = float(np.abs(own).max(initial=1.0))
-            if not np.allclose(own, stored, rtol=0, atol=_TOLERANCE[table.dtype] * scale):
+            scale = max(float(own.max(initial=1.0)), -float(own.min(initial=-1.0)))
+            if not np.allclose(own, stored, rtol=0, atol=(_TOLERANCE[table.dtype] + _DRIFT * length) * scale):
                 continue
             made = rotary_tables(rotation, context, local, rows)[place].astype(dtype)
         both = min(length, rows)
