@@ -175,6 +175,15 @@ def _views(source: ConstantSource) -> Iterator[memoryview]:
             yield from _views(each)
 
 
+def is_in_memory(constant: ConstantSource) -> bool:
+    """Whether the host has the bytes, or maps them; in a page they go from their file to the GPU.
+
+    >>> is_in_memory(RoundedConstant(memoryview(bytes(8))))
+    True
+    """
+    return all(isinstance(view, memoryview) for view in _views(constant))
+
+
 def view_identity(view: memoryview) -> int:
     """Equal for two living views only if they are the same bytes, as one range of a file is, which is one view.
 

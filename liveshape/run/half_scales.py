@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from liveshape.graph import Tensor
-from liveshape.graph.constants import pieces
+from liveshape.graph.constants import is_in_memory, pieces
 from liveshape.graph.elements import prod
 
 _PIECE = 16 << 20
@@ -17,13 +17,13 @@ _LEAST, _MOST = 2.0**-12, 65504.0
 def fit_halves(scales: Tensor) -> bool:
     """Whether each column of scales, [groups, columns] or [groups, 2, columns], keeps its digits in float16.
 
-    Columns of zeros, as padding is, do.
+    Columns of zeros, as padding is, do. Scales that the host does not have are not looked at: they stay as they are.
 
     Example: `with_activations(graph, "int8", limits, fit_halves)`.
     """
     assert scales.constant is not None
     *_, columns = scales.max_shape
-    if not prod(scales.max_shape):
+    if not prod(scales.max_shape) or not is_in_memory(scales.constant):
         return False
     largest = np.zeros(columns, np.float32)
     row = columns * 4

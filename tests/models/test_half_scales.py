@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from liveshape.device.backends import open_device
 from liveshape.device.protocol import Device
+from liveshape.formats.source import FileRange
 from liveshape.graph import Graph, Limits, Tensor
 from liveshape.graph.activation_kinds import FLOAT16, FLOAT32
 from liveshape.graph.constants import Interleaved, RoundedConstant, all_bytes
@@ -120,6 +122,16 @@ def test_numbers_that_float16_has_not_stay_as_they_are() -> None:
     padded[:, :, 5] = 0
     padded[1, 0, 2] = 1e-9  # beside larger ones of its column
     assert fit_halves(scales(padded))
+
+
+def test_scales_that_a_page_uploads_from_their_file_stay_as_they_are(tmp_path: Path) -> None:
+    usual = scales(np.full((4, 2, 8), 0.01))
+    file = tmp_path / "scales"
+    file.write_bytes(all_bytes(usual.constant))
+    with open(file, "rb") as opened:
+        there: Any = FileRange(str(file), opened.fileno(), 0, file.stat().st_size)
+        for constant in (there, Interleaved((there, there), (32, 32))):
+            assert not fit_halves(replace(usual, constant=constant))
 
 
 def test_halves_are_the_nearest() -> None:
