@@ -56,7 +56,7 @@ test-dawn-survival:
 	$(DAWN) -m slow tests/survival tests/device tests/graphs
 
 # Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
-test-matrices: .venv/.test
+test-matrices: .venv/.test web/dist/liveshape.zip
 	$(SOLO) sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
 
 # The chat page and that of `inspect --html`, in the system's Chromium or the one that Playwright downloads into .venv.

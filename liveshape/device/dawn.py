@@ -22,7 +22,7 @@ from liveshape.device.dawn_futures import Futures
 from liveshape.device.library import Library, NativeCalls, SubmitHeuristics
 from liveshape.device.offers import offers_of
 from liveshape.device.protocol import Offer
-from liveshape.device.tint import tint_source
+from liveshape.device.tint import MATRICES, matrix_shapes, tint_source
 from liveshape.errors import DeviceError
 from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
@@ -38,9 +38,6 @@ _TOGGLES = (
 # A device has one lock, so that encoding beside a submit takes longer than after it: a step of a 1B, 104 commands, took
 # 1,150 us with the worker on an H200 and 860 us without. In pieces ResNet18 took 1.24 ms, whole 1.45.
 _HEURISTICS = SubmitHeuristics(deferred=None, pieces=24, first_piece=8)
-# Of the elements of matrices, by their names in WGSL.
-_DTYPES = {"f16": "float16", "f32": "float32", "i8": "int8", "i32": "int32", "u8": "uint8", "u32": "uint32"}
-_MATRICES = "chromium-experimental-subgroup-matrix"
 
 if not wgpudawn.__version__.startswith(SERIES):
     raise DeviceError(
@@ -110,16 +107,10 @@ def _nanoseconds(queue: Any) -> float:
 
 
 def _matrices(adapter: Any) -> tuple[MatrixShape, ...]:
-    least, most = (adapter.info.get(f"subgroup_{end}_size") for end in ("min", "max"))
-    # Kernels are told how many threads have a matrix together: where the driver may choose, nobody knows.
-    if _MATRICES not in adapter.features or least != most:
+    if MATRICES not in adapter.features:
         return ()
-    found = extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ())
-    return tuple(
-        MatrixShape(_DTYPES[kind], _DTYPES[sums], each["m"], each["n"], each["k"])
-        for each in found
-        if (kind := each["component_type"]) in _DTYPES and (sums := each["result_component_type"]) in _DTYPES
-    )
+    sizes = adapter.info.get("subgroup_min_size"), adapter.info.get("subgroup_max_size")
+    return matrix_shapes(extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ()), sizes)
 
 
 LIBRARY = Library(
@@ -141,7 +132,7 @@ LIBRARY = Library(
     _module,
     "subgroups",
     "chromium-experimental-timestamp-query-inside-passes",
-    ("implicit-device-synchronization", _MATRICES),  # the first: the worker's thread encodes and submits, too
+    ("implicit-device-synchronization", MATRICES),  # the first: the worker's thread encodes and submits, too
     _matrices,
     _lost,
 )

@@ -20,7 +20,7 @@ from liveshape.device.pipelines import Pipeline, Pipelines
 from liveshape.device.protocol import Adapter, Buffer, Clock, Command, Copy, Counters, InputCopy, Watched
 from liveshape.device.required import granted_limits
 from liveshape.device.subgroups import LANES, LEAST_LANES, LEAST_SUBGROUP, neighbours
-from liveshape.device.tint import with_extensions
+from liveshape.device.tint import matrix_shapes, with_extensions
 from liveshape.errors import DeviceError
 from liveshape.formats.source import FileRange
 from liveshape.graph.constants import Constant, ConstantSource, Interleaved, Paired, RoundedConstant
@@ -78,6 +78,7 @@ class PageDevice:
         info = json.loads(gpu.info)
         self._info, granted = info, Granted(info)
         self.name, software = info["name"], info["software"]
+        sizes = int(info["subgroupMinSize"]), int(info["subgroupMaxSize"])
         self.adapter = Adapter(
             index=0,
             name=self.name,
@@ -89,6 +90,7 @@ class PageDevice:
             max_buffer_bytes=granted.limits["max-buffer-size"],
             max_binding_bytes=granted.limits["max-storage-buffer-binding-size"],
             library="page",
+            matrices=matrix_shapes(info["matrices"], sizes),
         )
         self._counters, self._memories = Counters(), Register()
         self._pipelines, self._steps = Pipelines(self._compile), Steps(gpu)
@@ -97,7 +99,7 @@ class PageDevice:
         self.steps_ahead = 1 if software else _STEPS_AHEAD
         self.limits = limits or granted_limits(granted, software, 0)
         if limits is None and "subgroups" in granted.features and can_wait():
-            self.limits = granted_limits(granted, software, self._subgroup_size(software))
+            self.limits = granted_limits(granted, software, self._subgroup_size(software), self.adapter.matrices)
 
     def __repr__(self) -> str:
         return f"Device({self.name})"

@@ -16,7 +16,22 @@ const LIMITS = [
   "maxComputeWorkgroupStorageSize",
 ];
 const SMALLER = "close other models or tabs, or load a smaller model or a smaller maxContext";
-const FEATURES = ["shader-f16", "subgroups"];
+const MATRICES = "chromium-experimental-subgroup-matrix"; // of Chromium with --enable-unsafe-webgpu
+const FEATURES = ["shader-f16", "subgroups", MATRICES];
+
+function known(kind, given, all) {
+  const other = given.find((name) => !all.includes(name));
+  if (other) throw new Error(`there is no ${kind} ${JSON.stringify(other)} to ask for: there is ${all.join(", ")}`);
+}
+
+// A product of matrix units, as Dawn names it in Python.
+const products = ({ componentType, resultComponentType, M, N, K }) => ({
+  component_type: componentType,
+  result_component_type: resultComponentType,
+  m: M,
+  n: N,
+  k: K,
+});
 
 export class PageGpu {
   #device;
@@ -32,6 +47,8 @@ export class PageGpu {
   // are the only ones to use, and `limits` the most to ask for.
   static async open(gpu = globalThis.navigator?.gpu, { powerPreference = "high-performance", features, limits = {} } = {}) {
     if (!gpu) throw new Error("there is no WebGPU here");
+    known("feature", features ?? [], FEATURES);
+    known("limit", Object.keys(limits), LIMITS);
     const adapter = await gpu.requestAdapter({ powerPreference });
     if (!adapter) {
       throw new Error(
@@ -60,13 +77,16 @@ export class PageGpu {
     device.onuncapturederror = (event) => {
       this.error ||= event.error.message;
     };
-    const { vendor, architecture, device: name, description, subgroupMinSize, isFallbackAdapter } = adapter.info;
+    const { vendor, architecture, device: name, description, isFallbackAdapter } = adapter.info;
+    const { subgroupMinSize, subgroupMaxSize, subgroupMatrixConfigs } = adapter.info;
     const words = [vendor, architecture, name, description].filter(Boolean);
     this.info = JSON.stringify({
       name: name || description || [vendor, architecture].filter(Boolean).join(" ") || "WebGPU adapter",
       driver: words.join(" "),
       software: Boolean(isFallbackAdapter) || words.some((word) => SOFTWARE.test(word)),
       subgroupMinSize: subgroupMinSize ?? 0,
+      subgroupMaxSize: subgroupMaxSize ?? 0,
+      matrices: device.features.has(MATRICES) ? [...(subgroupMatrixConfigs ?? [])].map(products) : [],
       features: FEATURES.filter((each) => device.features.has(each)),
       limits: {
         ...Object.fromEntries(LIMITS.map((each) => [each, device.limits[each]])),

@@ -11,9 +11,11 @@ end at a constant, by the low bits of a number (`[i & 3u]`), or by a dimension b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from liveshape.device.shaders import is_checked
+from liveshape.graph.limits import MatrixShape
 from liveshape.kernels import Variant
 from liveshape.kernels.accesses import accesses
 
@@ -21,6 +23,27 @@ _SUBGROUPS = re.compile(r"\bsubgroup[A-Z]\w*\s*\(|@builtin\(\s*subgroup_")
 _MATRICES = re.compile(r"\bsubgroup_matrix_\w+\s*<")
 _RUNTIME_SIZED = re.compile(r"\bvar<\s*storage\b[^>]*>\s*(\w+)\s*:\s*array<")
 _SIZED = re.compile(r"\bvar<\s*(?:workgroup|private)\s*>\s*(\w+)\s*:\s*array<\s*\w+(?:<[^;]*?>)?\s*,\s*([^;]+)>\s*[;=]")
+
+MATRICES = "chromium-experimental-subgroup-matrix"  # the feature of an adapter that has them
+# Of the elements of matrices, by their names in WGSL.
+_DTYPES = {"f16": "float16", "f32": "float32", "i8": "int8", "i32": "int32", "u8": "uint8", "u32": "uint32"}
+
+
+def matrix_shapes(configs: Iterable[Mapping[str, Any]], subgroup_sizes: tuple[Any, Any]) -> tuple[MatrixShape, ...]:
+    """The products of matrix units that an adapter lists; none where subgroups have more than one size.
+
+    Kernels are told how many threads have a matrix together: where the driver may choose, nobody knows.
+
+    >>> config = {"component_type": "f16", "result_component_type": "f32", "m": 16, "n": 16, "k": 16}
+    >>> matrix_shapes([config], (32, 32)) == (MatrixShape("float16", "float32", 16, 16, 16),)
+    True
+    """
+    least, most = subgroup_sizes
+    return tuple(
+        MatrixShape(_DTYPES[kind], _DTYPES[sums], each["m"], each["n"], each["k"])
+        for each in (configs if least == most else ())
+        if (kind := each["component_type"]) in _DTYPES and (sums := each["result_component_type"]) in _DTYPES
+    )
 
 
 def tint_source(variant: Variant) -> str:

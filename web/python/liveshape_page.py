@@ -68,7 +68,9 @@ _PERIOD = 0.05  # seconds
 
 def about_device() -> str:
     """The adapter and what it allows."""
-    return json.dumps({"name": _device.name, "software": _device.adapter.software, "half": _device.limits.half})
+    limits = _device.limits
+    about = {"name": _device.name, "software": _device.adapter.software, "half": limits.half}
+    return json.dumps({**about, "matrices": bool(limits.matrices)})
 
 
 # Programs
@@ -142,6 +144,7 @@ async def load_language_model(folder: str, options: str, tell: Any) -> str:
         "maxContext": model.max_context,
         "vocabSize": model.vocab_size,
         "chat": tokenizer.chat_template is not None,
+        "activations": model.activations,
     }
     return json.dumps({"id": _kept((model, tokenizer)), **facts})
 

@@ -38,6 +38,8 @@ export interface DeviceInfo {
   name: string;
   software: boolean;
   half: boolean;
+  /** Whether matrix units multiply, as Chromium has them with --enable-unsafe-webgpu. */
+  matrices: boolean;
   /** Milliseconds from the start of the worker until each part was there; `ready` is the whole. */
   bootMs: { archive: number; gpu: number; python: number; ready: number };
   /** Whether Python can wait for the GPU (JSPI), as language models need it. */
@@ -47,7 +49,7 @@ export interface DeviceInfo {
 export interface DeviceOptions {
   powerPreference?: "high-performance" | "low-power";
   /** The only features to use, where the adapter has them; all by default. */
-  features?: ("shader-f16" | "subgroups")[];
+  features?: ("shader-f16" | "subgroups" | "chromium-experimental-subgroup-matrix")[];
   /** The most to ask for, by WebGPU's names, such as maxStorageBufferBindingSize; the adapter's by default. */
   limits?: Record<string, number>;
 }
@@ -132,6 +134,8 @@ export class LanguageModel {
   readonly vocabSize: number;
   /** Whether it has a chat template. */
   readonly chat: boolean;
+  /** The kind of activations: the one that was asked for, or what "auto" is on this device. */
+  readonly activations: "float32" | "float16" | "int8";
   stream(prompt: string | number[] | Message[], options?: GenerationOptions): AsyncGenerator<Response, void>;
   generate(prompt: string | number[] | Message[], options?: GenerationOptions): Promise<string>;
   encode(text: string): Promise<number[]>;

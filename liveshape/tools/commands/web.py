@@ -11,6 +11,7 @@ from typing import Any
 from liveshape.disk import room_in
 from liveshape.errors import InputError
 from liveshape.export.runnable import Conversion
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.serve.service import model_name
 from liveshape.tools.console import counted, print_text, size_text, upload_bar
 from liveshape.tools.model_argument import AS_USUAL, runnable_model
@@ -35,7 +36,7 @@ def web(
     method: str | None = None,
     force: bool = False,
     half_cache: bool = False,
-    activations: str = "float32",
+    activations: str = AUTO,
     conversion: Conversion = AS_USUAL,
 ) -> int:
     """Write the site of a model into a folder, serve it until Ctrl-C, or both; exit code 0.

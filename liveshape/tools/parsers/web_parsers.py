@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from liveshape.graph.activation_kinds import AUTO
 from liveshape.tools.parsers.flags import SOURCES, Add, add_activations, add_conversion, conversion_of, natural
 
 _WEB = f"""\
@@ -37,7 +38,7 @@ def add_commands(add: Add) -> None:
     making.add_argument("--runtime", metavar="FOLDER", help="what `make web` built (default: as installed)")
     making.add_argument("--method", metavar="NAME", help="of a program: which of its methods (default forward)")
     making.add_argument("--half-cache", action="store_true", help="keep the KV cache in float16: half of its memory")
-    add_activations(making)
+    add_activations(making, AUTO)
     add_conversion(making)
 
 
