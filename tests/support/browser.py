@@ -18,8 +18,13 @@ FLAGS = (
 ).split()
 
 
-# With WebGPU, by the software driver that Chromium brings.
-WEBGPU_FLAGS = [*(flag for flag in FLAGS if flag != "--disable-gpu"), "--enable-unsafe-webgpu"]
+# With WebGPU, by the software driver that Chromium brings; LIVESHAPE_CHROMIUM_FLAGS can have those of a GPU, as
+# bench/web_gpu.py has them.
+WEBGPU_FLAGS = [
+    *(flag for flag in FLAGS if flag != "--disable-gpu"),
+    "--enable-unsafe-webgpu",
+    *os.environ.get("LIVESHAPE_CHROMIUM_FLAGS", "").split(),
+]
 
 
 def of_the_system() -> str | None:
