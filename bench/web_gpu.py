@@ -55,6 +55,9 @@ _PAGE = """<!doctype html><meta charset="utf-8"><script type="module">
 const given = %s;
 const tell = (what) => fetch(given.results, { method: "POST", body: JSON.stringify(what) });
 const now = () => performance.now() / 1000;
+let frames = 0;
+const count = () => { frames += 1; requestAnimationFrame(count); };
+requestAnimationFrame(count);
 try {
   const liveshape = await import("./dist/index.js");
   const device = await liveshape.device();
@@ -62,15 +65,18 @@ try {
   for (const activations of given.activations) {
     let begin = now();
     const model = await liveshape.loadLanguageModel("model/", { activations, maxContext: given.context });
-    const found = { activations: model.activations, load: now() - begin, prompts: [], rates: [], tokens: [] };
+    const load = now() - begin;
+    const found = { activations: model.activations, load, prompts: [], rates: [], frames: [], tokens: [] };
     for (let turn = 0; turn < given.turns; turn++) {
       const [options, times] = [{ maxTokens: given.tokens, temperature: 0 }, []];
       found.tokens = [];
+      frames = 0;
       begin = now();
       for await (const { token } of model.stream(given.ids, options)) {
         found.tokens.push(token);
         times.push(now());
       }
+      found.frames.push(frames / (now() - begin));
       found.prompts.push(times[0] - begin);
       found.rates.push((times.length - 1) / (times.at(-1) - times[0]));
     }
@@ -223,6 +229,8 @@ def main() -> None:
         page = in_chromium(model, given, options.flags.split(), options.patience)
         python = {kind: in_python(model, given, kind, options.backend) for kind in kinds}
     Console(width=120).print(table(options.shape, page, python))
+    frames = {kind: round(min(row["frames"])) for kind, row in page.items() if kind in kinds}
+    print(f"frames a second while it streams, the fewest of a turn: {json.dumps(frames)}")
     print(f"block program at {len(SIZES)} live shapes: largest difference {largest_error(page.pop('outputs')):.1e}")
     print(f"{json.dumps(page['device'])}; {page.pop('memory')} bytes left after the models were closed")
     if options.json is not None:
