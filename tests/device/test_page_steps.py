@@ -114,6 +114,9 @@ class FailingGpu(Gpu):
             "software": True,
             "driver": "",
             "features": [],
+            "subgroupMinSize": 0,
+            "subgroupMaxSize": 0,
+            "matrices": [],
             "limits": dict.fromkeys(_LIMITS.values(), 1 << 16),
         }
     )
