@@ -41,6 +41,9 @@ ALTERNATING_UNITS = 2
 QUANT_GROUP = 32  # neighbours of a quantized row that share a scale, and the nibbles of a vector
 # Up to here the epilogue of a gated unit quantizes: with it large tiles take 8% longer than with one more dispatch.
 MAX_GATED_QUANTIZED_ROWS = 64
+# And where a workgroup has no memory for a tile of 64 rows with what its epilogue exchanges.
+FEW_GATED_QUANTIZED_ROWS, GATED_TILE_BYTES = 32, 20224
+WIDE_TILE_BYTES = 17152  # of workgroup memory, that a tile of 8 rows by 256 columns takes
 QUANTIZING_THREADS = 256  # of a workgroup whose epilogue quantizes: 16 units have the 32 neighbours of a scale
 QUANTIZING_UNIT_THREADS = QUANTIZING_THREADS // 16
 RESIDUAL_THREADS = 1024  # and of one whose epilogue quantizes the sum with the residual: 8 units
@@ -112,7 +115,8 @@ def defers_norm(rows: int, limits: Limits) -> bool:
 def quantizes_gated(rows: int, limits: Limits) -> bool:
     """Whether the epilogue of a gated unit quantizes its rows, as it does of no more than so many."""
     can_quantize = limits.max_invocations >= QUANTIZING_THREADS and not limits.one_order
-    return can_quantize and rows <= MAX_GATED_QUANTIZED_ROWS
+    fits = limits.max_workgroup_bytes >= GATED_TILE_BYTES
+    return can_quantize and rows <= (MAX_GATED_QUANTIZED_ROWS if fits else FEW_GATED_QUANTIZED_ROWS)
 
 
 def has_large_tiles(limits: Limits) -> bool:
@@ -335,9 +339,10 @@ def _unit_threads(wanted: int) -> int:
     return unit_threads
 
 
-def tile_config(rows: int, columns: int, group: int) -> dict[str, Any]:
-    """Tiles of 64 by 64, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them."""
-    row_threads, row_vectors = _tile_threads(rows), 1 if rows <= 32 else 2
+def tile_config(rows: int, columns: int, group: int, limits: Limits) -> dict[str, Any]:
+    """Tiles of 64 by 64, of 32 by 64, of 16 by 128 or of 8 by 256 as the rows need them, and memory has them."""
+    least = 9 if limits.max_workgroup_bytes < WIDE_TILE_BYTES else 1
+    row_threads, row_vectors = _tile_threads(max(rows, least)), 1 if rows <= 32 else 2
     groups = ceil_div(rows, 64) * ceil_div(columns, 512 // row_threads)
     scaled = 4 if group % 4 == 0 else 1
     tile = {"ROW_THREADS": row_threads, "ROW_VEC4S": row_vectors, "TILE_DEPTH": 4}

@@ -369,7 +369,7 @@ def _tiles(product: Q4Product, partial_sums: LiveTensor, int8: bool) -> Iterator
         tiles = large_tile_config(rows, columns)
         unsplit, split = (each.int8_large_tiles if int8 else each.large_tiles for each in (kernels, SPLIT_K))
     else:
-        tiles = int8_tile_config(rows, columns) if int8 else tile_config(rows, columns, layer["GROUP"])
+        tiles = int8_tile_config(rows, columns) if int8 else tile_config(rows, columns, layer["GROUP"], limits)
         unsplit, split = (each.int8_tiles if int8 else each.tiles for each in (kernels, SPLIT_K))
     splits = split_k_of(rows, columns, depth, int8, limits)
     if splits == 1:
