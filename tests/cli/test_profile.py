@@ -29,6 +29,7 @@ from liveshape.tools.measuring.trace import trace
 from tests.cli.calls import Capture, call
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
+from tests.survival.subjects import live_bytes
 
 BLOCK = Path(__file__).parents[2] / "liveshape/demo/block.pte"
 TOKENS = 3
@@ -226,12 +227,12 @@ def test_rates_are_measured_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(rates, "_COPIED_BY_SOFTWARE", 1 << 20)
     monkeypatch.setattr(rates, "_ENOUGH", 1e-4)
     device = open_device()
-    before, told = device.counters.live_bytes, []
+    before, told = live_bytes(device), []
     found = measure(device, told.append)
     assert found.copy > 0
     assert found.f32 > 0
     assert (found.f16 is not None) == device.limits.half
     assert found.int8 is None or found.int8 > 0
     assert tuple(told) == MEASURED
-    assert device.counters.live_bytes == before
+    assert live_bytes(device) == before
     assert devices.rate_text(found.copy, "B/s").endswith("B/s")

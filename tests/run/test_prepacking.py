@@ -20,6 +20,7 @@ from liveshape.run.executor import Executor
 from liveshape.run.weights import Weights
 from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
+from tests.survival.subjects import live_bytes
 
 ROWS, WIDTH = 9, 5
 WEIGHTS = np.random.default_rng(0).standard_normal((3, 1, WIDTH)).astype(np.float32)
@@ -95,7 +96,7 @@ def test_what_calls_write_is_packed_at_every_call() -> None:
 
 def test_executors_share_what_is_packed_and_closing_frees_it() -> None:
     device = open_device()
-    before = device.counters.live_bytes
+    before = live_bytes(device)
     plan = compile(chained(), device.limits)
     weights = Weights(plan, device)
     packed = weights.nbytes
@@ -105,7 +106,7 @@ def test_executors_share_what_is_packed_and_closing_frees_it() -> None:
         executor.close()
     assert packed == sum(plan.memory.blocks[plan.memory.storages[tensor].block] for tensor in plan.prepacked) * 2
     weights.close()
-    assert device.counters.live_bytes == before
+    assert live_bytes(device) == before
 
 
 class Failing(PaperDevice):

@@ -11,6 +11,7 @@ from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
 from liveshape.llm.sampling_settings import Sampling
 from liveshape.run.executor import Pending
 from tests.support.llamas import Tiny, program
+from tests.survival.subjects import live_bytes
 
 ARRIVALS, SEQUENCES = 1000, 12
 
@@ -44,11 +45,11 @@ def test_arrivals_and_departures_write_bytes_of_tables() -> None:
         return steps
 
     run(40)  # what the driver and the caches of plans need once
-    before, planned = replace(runner.device.counters), executor.live.planned
+    used, before, planned = live_bytes(runner.device), replace(runner.device.counters), executor.live.planned
     steps = run(ARRIVALS)
     after = runner.device.counters
     assert (after.pipelines, after.buffers) == (before.pipelines, before.buffers)
-    assert after.live_bytes == before.live_bytes
+    assert live_bytes(runner.device) == used
     assert executor.live.planned - planned <= 8 * steps
     assert pool.in_use == 0
     runner.close()

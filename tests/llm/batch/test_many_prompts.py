@@ -12,6 +12,7 @@ from liveshape.errors import InputError
 from liveshape.llm import LanguageModel, Tokenizer, generate, many_prompts, open_engine, stream_generate
 from liveshape.llm.serving.async_engine import AsyncEngine
 from liveshape.shipped import shipped_model
+from tests.survival.subjects import live_bytes
 
 PROMPTS = ["Once upon a time", "Tom and", "Lily had a red ball. She liked", "The", "Once upon a time"]
 OPTIONS: Any = {"max_tokens": 10, "temperature": 0.8, "seed": 3}
@@ -39,10 +40,10 @@ def test_texts_are_those_of_each_alone(model: LanguageModel, engine: AsyncEngine
     # On a copy of the model, which leaves its own sequence alone.
     model.reset()
     model.prefill([5, 6, 7])
-    before = model.device.counters.live_bytes
+    before = live_bytes(model.device)
     assert generate(model, tokenizer, PROMPTS, **OPTIONS) == wanted
     assert model.tokens == (5, 6, 7)
-    assert model.device.counters.live_bytes == before
+    assert live_bytes(model.device) == before
 
     async def inside() -> None:
         assert generate(engine, tokenizer, PROMPTS[:2], **OPTIONS) == wanted[:2]
