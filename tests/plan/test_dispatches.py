@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from tests.support.chains import Chain
 from tests.support.paper import PaperDevice
 from tests.support.spelled import Kind, Spelled
 
-EIGHT, MORE, SOFTWARE = Limits(), Limits(max_bindings=9), Limits(max_bindings=9, max_cooperating_threads=8)
+EIGHT = Limits(max_workgroup_bytes=32768)
+MORE = replace(EIGHT, max_bindings=9)
+SOFTWARE = replace(MORE, max_cooperating_threads=8)
 
 
 class SpelledLlama(Llama):
@@ -75,6 +78,14 @@ def test_rows_become_bytes_where_they_are_made(rows: int, expected: tuple[int, .
         more, fewer = (kernels_of(layers, rows, limits, activations="int8") for layers in (3, 2))
         assert (more - fewer).total() == count, more - fewer
         assert (more - fewer)["quantization/quantize_rows"] == (rows > 1)
+
+
+@pytest.mark.parametrize(("rows", "more"), [(32, 0), (33, 1), (64, 1)])
+def test_a_tile_that_little_memory_does_not_hold_takes_one_more(rows: int, more: int) -> None:
+    """That of a gated unit whose epilogue makes the bytes."""
+    little = replace(MORE, max_workgroup_bytes=16384)
+    counts = [kernels_of(3, rows, limits, activations="int8").total() for limits in (MORE, little)]
+    assert counts[1] == counts[0] + 3 * more
 
 
 @pytest.mark.parametrize("rows", [1, 64])
