@@ -74,6 +74,17 @@ def _is_table(graph: Graph, table: Any) -> bool:
     return fits and not graph.writers[table]
 
 
+def _is_same(own: Any, stored: Any, tolerance: float) -> bool:
+    """Whether two tables are of one rotation: early positions tell, late ones may have drifted apart."""
+    scale = max(float(own.max(initial=1.0)), -float(own.min(initial=-1.0)))
+    begin, end = 0, 1
+    while begin < len(own):
+        if not np.allclose(own[begin:end], stored[begin:end], rtol=0, atol=(tolerance + _DRIFT * end) * scale):
+            return False
+        begin, end = end, 2 * end
+    return True
+
+
 def _recomputed(table: Tensor, place: int, context: int, rows: int, rotation: Rotation) -> Tensor | None:
     """The table of cosines (place 0) or sines (1) for another context; None if it is not one of this rotation."""
     assert table.constant is not None
@@ -86,8 +97,7 @@ def _recomputed(table: Tensor, place: int, context: int, rows: int, rotation: Ro
     for local in (False, True):
         with _as_format_error():
             own = rotary_tables(rotation, length, local)[place].astype(dtype)
-            scale = max(float(own.max(initial=1.0)), -float(own.min(initial=-1.0)))
-            if not np.allclose(own, stored, rtol=0, atol=(_TOLERANCE[table.dtype] + _DRIFT * length) * scale):
+            if not _is_same(own, stored, _TOLERANCE[table.dtype]):
                 continue
             made = rotary_tables(rotation, context, local, rows)[place].astype(dtype)
         both = min(length, rows)
