@@ -25,6 +25,6 @@ def multiplies_matrices(file: PteFile) -> bool:
 def _in_delegate(blob: memoryview) -> bool:
     try:
         values = parse_vkgraph(blob).values
-    except LiveshapeError:  # another backend's, or damaged: lowering says so, with its place
+    except (LiveshapeError, ValueError):  # another backend's, damaged, or closed meanwhile: lowering says so
         return False
     return any(isinstance(each, VkTensor) and each.dtype in _MULTIPLIED and each.constant_id < 0 for each in values)

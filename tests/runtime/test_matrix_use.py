@@ -106,9 +106,17 @@ def test_a_runtime_keeps_the_device_of_its_first_program(opened: list[str]) -> N
     assert opened == ["wgpu"]
 
 
-def test_a_delegate_that_cannot_be_read_is_left_to_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delegate_that_cannot_be_read_is_left_to_lowering() -> None:
     with open_file(next(shipped_model().glob("*.pte"))) as file:
         for plan in file.plans:
             for delegate in plan.delegates:
                 object.__setattr__(delegate, "blob", memoryview(b"no graph"))
         assert not multiplies_matrices(file)
+
+
+def test_a_file_that_another_thread_closes_decides_nothing() -> None:
+    file = open_file(recorded("export.llama_4w"))
+    for plan in file.plans:
+        for delegate in plan.delegates:
+            delegate.blob.release()
+    assert not multiplies_matrices(file)
