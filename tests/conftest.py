@@ -45,6 +45,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         recorded.seed()
 
 
+def pytest_collection_finish() -> None:
+    """What torch and the tests' modules made stays: the collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium, for the tests of pages: one in a process, since a second one of Playwright's would find its loop."""

@@ -111,7 +111,13 @@ def test_every_sample_is_what_the_engine_plans(limits: Limits) -> None:
     assert 0 < refused < len(points) / 4
 
 
-@pytest.mark.parametrize("name", ["size_arithmetic", "two_dims", "convolution/image", "convolution/signal", "position"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("two_dims", "convolution/image", "convolution/signal", "position"),
+        pytest.param("size_arithmetic", marks=pytest.mark.slow),
+    ],
+)
 def test_shapes_as_functions_are_right_between_the_samples(name: str) -> None:
     plan = plan_of(programs()[name].pte())
     found = samples(plan)

@@ -37,10 +37,11 @@ NARROW = {
     "num_key_value_heads": 5,
     "vocab_size": 131,
 }
-# A way through torch takes ten seconds and more, so `make test` goes two of them.
+# A way through torch takes ten seconds and more, so `make test` goes one of them.
 SLOW = pytest.mark.slow
 CASES: Mapping[str, tuple[dict[str, Any], Settings, Any]] = {
-    "llama_4w": (LLAMA, Settings(Quantization("4w"), **BOUNDS), ()),
+    "llama_one_layer_4w": ({**LLAMA, **ONE_LAYER}, Settings(Quantization("4w"), **BOUNDS), ()),
+    "llama_4w": (LLAMA, Settings(Quantization("4w"), **BOUNDS), SLOW),
     "qwen2_4w": (QWEN2, Settings(Quantization("4w", embedding=False), **BOUNDS), SLOW),
     "qwen3_8da4w": (QWEN3, Settings(Quantization("8da4w"), **BOUNDS), SLOW),
     "llama_none_full": (LLAMA, Settings(Quantization("none"), full_logits=True, **BOUNDS), SLOW),

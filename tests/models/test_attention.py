@@ -228,6 +228,7 @@ def test_a_position_without_angles_is_an_error(position: int, problem: str) -> N
     assert_within(run(executor, *given, np.array([0]))[0], golden, 1e-5, 1e-5, f"after {position}")
 
 
+@pytest.mark.slow
 def test_rope_in_halves_with_live_rows() -> None:
     folder = generated("rope_hf.sequence", lambda out: rope_hf.export_rope_hf_dynamic_sequence(str(out)))
     executor = load(folder / "rope_hf_dynamic_sequence.pte")

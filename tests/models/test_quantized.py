@@ -112,6 +112,7 @@ def test_large_dynamic_linears_of_executorch() -> None:
     run_dynamic_linears(folder, "dyn_linear_bk64*.pte")
 
 
+@pytest.mark.slow
 def test_dynamic_embeddings_of_executorch() -> None:
     """Case K of its dynamic-shape oracle: as packed by the exporter, and by hand in both orders of nibbles."""
     fixtures = dynamic_shape_files(["dyn_embedding"])
@@ -188,12 +189,7 @@ FORMS = {
 
 @pytest.mark.parametrize(
     "form",
-    [
-        pytest.param(
-            form, marks=[pytest.mark.slow] if form in ("4w_f16", "8da4w_f16", "4w_by_axis", "4w_padded") else []
-        )
-        for form in FORMS
-    ],
+    [form if form == "4w" else pytest.param(form, marks=pytest.mark.slow) for form in FORMS],
 )
 def test_layers_of_torchao(form: str) -> None:
     make, options, atol = FORMS[form]

@@ -80,6 +80,7 @@ def test_a_gated_unit(
     same(fuse(layers.chain.graph(*outputs), device.limits), monkeypatch, device, depth, made)
 
 
+@pytest.mark.slow
 def test_a_gated_unit_at_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, outputs = unit(64, 96, False)
     device = threads(256, 8)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from liveshape.ops import OPS
 
 MISSING = {"aten::convolution_backward.out": "a gradient: programs that train use the delegate's operators"}
 
 
+@pytest.mark.slow
 def test_every_name_of_the_registry_is_known() -> None:
     # In a process of its own: what other tests import registers more.
     code = "from executorch.runtime import Runtime; print(*Runtime.get().operator_registry.operator_names)"

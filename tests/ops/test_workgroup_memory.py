@@ -32,6 +32,8 @@ DEVICES = {
     "one_order": replace(LEAST, one_order=True),
     "few_threads": Limits(max_invocations=32, max_cooperating_threads=4, lanes=8),
 }
+QUICK = ("least", "few_threads")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DEVICES]
 _CONSTANT = re.compile(r"\bconst (\w+)(?:\s*:\s*\w+)?\s*=\s*([^;]+);")
 _ARRAY = re.compile(r"\bvar<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array<\s*([\w<>]+)\s*,\s*([^;]+)>|([\w<>]+))\s*;")
 _BYTES = {"f32": 4, "u32": 4, "i32": 4, "f16": 2, "bool": 4}
@@ -115,7 +117,7 @@ def check(variants: set[Variant], limits: Limits) -> None:
     assert not large
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", EACH)
 @pytest.mark.parametrize("activations", ["float32", INT8])
 @pytest.mark.parametrize("bits", ["1b", "1b-q4_k_m", "1b-q8_0"])
 def test_language_models(device: str, activations: str, bits: str) -> None:
@@ -128,7 +130,7 @@ def test_language_models(device: str, activations: str, bits: str) -> None:
     check(variants_of(graph, limits, ({tokens: (1, rows), **others} for rows in ROWS)), limits)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", EACH)
 def test_operators(device: str) -> None:
     variants: set[Variant] = set()
     for case in CASES:

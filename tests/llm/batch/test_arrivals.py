@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from liveshape.llm.batch.loading import load_runner
 from liveshape.llm.batch.pages import PagePool
 from liveshape.llm.batch.scheduler import Scheduler, Sequence, Step
@@ -16,6 +18,7 @@ from tests.survival.subjects import live_bytes
 ARRIVALS, SEQUENCES = 1000, 12
 
 
+@pytest.mark.slow
 def test_arrivals_and_departures_write_bytes_of_tables() -> None:
     runner, _ = load_runner(program(Tiny("one layer", layers=1, max_seq=32)), sequences=SEQUENCES)
     executor, bounds, draw = runner.executor, runner.bounds, random.Random(1)
