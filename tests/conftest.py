@@ -45,6 +45,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         recorded.seed()
 
 
+# Cases of two seconds and more that have quicker siblings, or more of the same in a tier of `make test-all`.
+SLOW_CASES = frozenset(Path(__file__).with_name("slow_cases.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in SLOW_CASES:
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """What torch and the tests' modules made stays: the collector need not walk it again and again."""
     gc.collect()

@@ -22,7 +22,7 @@ from tests.graphs.program import Program, listing, shrunk
 from tests.graphs.reference import expected
 from tests.graphs.running import LIMITS, Choices, Interrupt, Run
 
-COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "15"))
+COUNT = int(os.environ.get("LIVESHAPE_FUZZ", "8"))
 SEED = int(os.environ.get("LIVESHAPE_FUZZ_SEED", "20260822"))
 BATCH = min(25, COUNT)  # graphs of one test, so that workers share them
 PLAIN = Choices(aliasing=False, fusion=False, classes=False, tracing=False)

@@ -32,8 +32,7 @@ DEVICES = {
     "one_order": replace(LEAST, one_order=True),
     "few_threads": Limits(max_invocations=32, max_cooperating_threads=4, lanes=8),
 }
-QUICK = ("least", "few_threads")
-EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DEVICES]
+EACH = [name if name == "least" else pytest.param(name, marks=pytest.mark.slow) for name in DEVICES]
 _CONSTANT = re.compile(r"\bconst (\w+)(?:\s*:\s*\w+)?\s*=\s*([^;]+);")
 _ARRAY = re.compile(r"\bvar<\s*workgroup\s*>\s*(\w+)\s*:\s*(?:array<\s*([\w<>]+)\s*,\s*([^;]+)>|([\w<>]+))\s*;")
 _BYTES = {"f32": 4, "u32": 4, "i32": 4, "f16": 2, "bool": 4}
