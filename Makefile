@@ -48,8 +48,9 @@ DAWN = LIVESHAPE_BACKEND=dawn $(SLOW)
 test-dawn:
 	$(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
 	$(DAWN) -m "not slow" tests/survival
+WITHOUT_DEVICE := tests/ops/test_workgroup_memory.py tests/ops/test_names.py
 test-dawn-ops: # test-matrices has the matrices themselves
-	$(DAWN) -m slow tests/ops --ignore=tests/ops/test_emulated_matrices.py
+	$(DAWN) -m slow tests/ops --ignore=tests/ops/test_emulated_matrices.py $(WITHOUT_DEVICE:%=--ignore=%)
 test-dawn-models:
 	$(DAWN) -m slow tests/models
 test-dawn-survival:
