@@ -8,7 +8,7 @@ SOLO := OMP_NUM_THREADS=1 LP_NUM_THREADS=1
 # Tests start many processes that import torch: each would compile its modules anew where no bytecode is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-ops test-dawn-models test-dawn-survival
+TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
 
 .PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
 
@@ -48,9 +48,13 @@ DAWN = LIVESHAPE_BACKEND=dawn $(SLOW)
 test-dawn:
 	$(DAWN) -m "not slow" tests/ops tests/device tests/graphs tests/models
 	$(DAWN) -m "not slow" tests/survival
+# A fresh machine compiles all of their kernels, some for a minute and more; so they are two tiers.
+SWEEPS := tests/ops/test_sweep.py tests/ops/test_zero.py tests/ops/test_limits.py
 WITHOUT_DEVICE := tests/ops/test_workgroup_memory.py tests/ops/test_names.py
+test-dawn-sweeps:
+	$(DAWN) -m slow $(SWEEPS)
 test-dawn-ops: # test-matrices has the matrices themselves
-	$(DAWN) -m slow tests/ops --ignore=tests/ops/test_emulated_matrices.py $(WITHOUT_DEVICE:%=--ignore=%)
+	$(DAWN) -m slow tests/ops --ignore=tests/ops/test_emulated_matrices.py $(SWEEPS:%=--ignore=%) $(WITHOUT_DEVICE:%=--ignore=%)
 test-dawn-models:
 	$(DAWN) -m slow tests/models
 test-dawn-survival:
