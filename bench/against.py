@@ -59,7 +59,9 @@ def measured(tree: Path, prompt: int, tokens: int) -> dict[str, float]:
     command = [sys.executable, "-c", MEASURED, str(shipped_model()), str(prompt), str(tokens)]
     known = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(known)}
-    done = subprocess.run(command, env=environment, cwd=tree, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, cwd=tree, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the package in {tree} failed:\n{done.stderr}")
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
