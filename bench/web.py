@@ -36,9 +36,9 @@ from liveshape.export.sources.huggingface_config import from_hugging_face
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
 from liveshape.tools.measuring.random_llamas import SHAPES
-from tests.support.browser import WEBGPU_FLAGS, chromium
+from tests.support.browser import WEBGPU_FLAGS, chromium, node
 from tests.web.page_host import hosted
-from tests.web.test_node import NODE, WEB
+from tests.web.test_node import WEB
 
 IDS = [1, 403, 407, 261]
 SIZES = (128, 1)  # of the block program
@@ -162,7 +162,7 @@ def host_cost(tokens: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         program = random_model(Path(folder) / "model")
         command = [
-            str(NODE),
+            node(),
             str(WEB / "test" / "host_cost.mjs"),
             str(program),
             str(tokens),

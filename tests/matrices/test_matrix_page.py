@@ -14,12 +14,12 @@ import pytest
 from liveshape.llm import Sampling
 from liveshape.llm.language_model import LanguageModel
 from tests.matrices.opened import with_matrices
+from tests.support.browser import node
 from tests.survival.subjects import STORY
 
 pytestmark = pytest.mark.slow
 
 WEB = Path(__file__).parents[2] / "web"
-NODE = WEB / "node_modules" / "node" / "bin" / "node"
 COUNT = 24
 
 
@@ -34,7 +34,7 @@ def test_prompts_in_node() -> None:
     task = [str(WEB / "test" / "programs.mjs"), "matrices", str(STORY), json.dumps(ids), str(COUNT)]
     environment = {**os.environ, "LIVESHAPE_DAWN_FLAGS": "enable-dawn-features=allow_unsafe_apis"}
     run = subprocess.run(
-        [*loader, str(NODE), *task], capture_output=True, text=True, env=environment, timeout=900, check=False
+        [*loader, node(), *task], capture_output=True, text=True, env=environment, timeout=900, check=False
     )
     assert run.returncode == 0, run.stderr[-3000:]
     (found,) = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]

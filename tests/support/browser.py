@@ -1,11 +1,13 @@
-"""Chromium without a head, for the tests of pages: the system's, or the one that Playwright brought."""
+"""Chromium without a head and Node, for the tests of pages: what the system has, or what is unpacked in .venv."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,9 +29,27 @@ WEBGPU_FLAGS = [
 ]
 
 
+# Where scripts/ensure-chromium.sh puts what it unpacks or downloads.
+_UNPACKED, _DOWNLOADED = (Path(sys.prefix) / "share" / "liveshape" / name for name in ("chromium", "browsers"))
+if _DOWNLOADED.is_dir():
+    os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(_DOWNLOADED))
+
+
 def of_the_system() -> str | None:
-    """Where the system has one."""
-    return os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    """Where the system has one, or one was unpacked."""
+    named = os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    return named or shutil.which(_UNPACKED / "chromium")
+
+
+def has_chromium() -> bool:
+    return of_the_system() is not None or _DOWNLOADED.is_dir()
+
+
+def node() -> str:
+    """Playwright's Node, which is new enough for JSPI."""
+    from playwright._impl._driver import compute_driver_executable
+
+    return compute_driver_executable()[0]
 
 
 @contextmanager

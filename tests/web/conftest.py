@@ -1,10 +1,8 @@
-"""What the tests of pages need; without it they are not collected, as `make test` has it."""
+"""What the tests of pages share. The one of `make test` is collected where Chromium and the built package are there:
+`make test` sees to both, and says if it cannot."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import WEBGPU_FLAGS, chromium, opened_page
+from tests.support.browser import WEBGPU_FLAGS, chromium, has_chromium, opened_page
 from tests.web.page_host import Faults, hosted
 
 if TYPE_CHECKING:
@@ -33,14 +31,7 @@ def is_built() -> bool:
     return BUILT.exists() and all(path.stat().st_mtime <= BUILT.stat().st_mtime for path in of_it)
 
 
-has_playwright = importlib.util.find_spec("playwright") is not None
-has_node = (WEB / "node_modules" / "node" / "bin" / "node").exists()
-has_chromium = bool(os.environ.get("LIVESHAPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"))
-
-PAGES = [each.name for each in Path(__file__).parent.glob("test_*.py") if "playwright" in each.read_text()]
-collect_ignore = [] if has_playwright else PAGES
-if not (has_playwright and has_chromium and has_node and is_built()):
-    collect_ignore.append("test_short.py")
+collect_ignore = [] if has_chromium() and is_built() else ["test_short.py"]
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.llm.texts import CHAT_TEMPLATE, END, START, byte_level, sentencepiece
-from tests.web.test_node import NODE, WEB
+from tests.support.browser import node
+from tests.web.test_node import WEB
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def write(folder: Path, backend: tokenizers.Tokenizer, template: str) -> None:
 
 
 def in_page(home: Path, given: list[tuple[str, Any]]) -> list[Any]:
-    command = [str(NODE), str(WEB / "test" / "chat_ids.mjs"), str(home), json.dumps(given)]
+    command = [node(), str(WEB / "test" / "chat_ids.mjs"), str(home), json.dumps(given)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     return [json.loads(line) for line in run.stdout.splitlines()]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.web.test_node import NODE
+from tests.support.browser import node
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ try {
 
 def in_node(task: str, *given: Any) -> Any:
     """The numbers of a tensor as texts, or what is told."""
-    command = [str(NODE), "-e", SCRIPT + TASKS, json.dumps([task, *given])]
+    command = [node(), "-e", SCRIPT + TASKS, json.dumps([task, *given])]
     return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.web.test_node import NODE, WEB
+from tests.support.browser import node
+from tests.web.test_node import WEB
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def taken(answers: dict[str, int], cached: list[str] | None = None, shard: Any =
 
 def in_node(script: str, given: Any = None) -> Any:
     """What a script that reads web/src prints."""
-    command = [str(NODE), "--input-type=module", "-e", script, json.dumps(given)]
+    command = [node(), "--input-type=module", "-e", script, json.dumps(given)]
     run = subprocess.run(command, cwd=WEB, capture_output=True, text=True, timeout=60, check=True)
     return json.loads(run.stdout)
 
@@ -166,6 +167,7 @@ def test_an_abort_at_any_time_frees_all_and_is_at_once() -> None:
 CUT = """
 import fs from "node:fs";
 import { NodeSource } from "./src/sources.js";
+from tests.support.browser import node
 const [path] = JSON.parse(process.argv[1]);
 const source = new NodeSource(fs, path);
 const first = source.read(60, 10).length;

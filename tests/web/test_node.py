@@ -17,11 +17,11 @@ from liveshape import load
 from liveshape.llm import LanguageModel, Sampling, generate
 from liveshape.llm.text.tokenizer import Tokenizer
 from liveshape.shipped import shipped, shipped_model
+from tests.support.browser import node
 
 pytestmark = pytest.mark.slow
 
 WEB = Path(__file__).parents[2] / "web"
-NODE = WEB / "node_modules" / "node" / "bin" / "node"
 SIZES = (128, 1, 7, 31, 64, 127, 1)
 IDS = [1, 403, 407, 261]
 
@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
 
 def in_node(task: str, *given: str, refused: bool = False) -> list[dict[str, Any]]:
     """The lines that a task of web/test/programs.mjs says; where it may be `refused`, also lines of what failed."""
-    command = [str(NODE), str(WEB / "test" / "programs.mjs"), task, *given]
+    command = [node(), str(WEB / "test" / "programs.mjs"), task, *given]
     run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=1500, check=False)
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert run.returncode == 0, run.stderr[-3000:]
@@ -101,7 +101,7 @@ def test_the_block_of_the_docs_runs(tmp_path: Path) -> None:
     (tmp_path / "model.pte").symlink_to(shipped("demo"))
     (tmp_path / "story").symlink_to(shipped_model())
     options: Any = {"cwd": tmp_path, "env": environment(), "timeout": 1500, "capture_output": True, "text": True}
-    run = subprocess.run([str(NODE), "page.mjs"], check=False, **options)
+    run = subprocess.run([node(), "page.mjs"], check=False, **options)
     assert run.returncode == 0, run.stderr[-3000:]
     assert float(run.stdout.split()[0]) <= 1
     assert len(run.stdout) > 300, "progress and a hundred tokens"

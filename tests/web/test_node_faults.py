@@ -12,7 +12,8 @@ import pytest
 from liveshape import load
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
-from tests.web.test_node import IDS, NODE, WEB, environment
+from tests.support.browser import node
+from tests.web.test_node import IDS, WEB, environment
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ LEAST = {
 
 def faults(task: str, *given: str) -> dict[str, Any]:
     """What a task of web/test/faults.mjs says, as one dict."""
-    command = [str(NODE), str(WEB / "test" / "faults.mjs"), task, str(shipped("demo")), str(shipped_model()), *given]
+    command = [node(), str(WEB / "test" / "faults.mjs"), task, str(shipped("demo")), str(shipped_model()), *given]
     run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=1500, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]

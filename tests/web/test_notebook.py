@@ -20,9 +20,9 @@ from playwright.sync_api import Browser
 from liveshape import load
 from liveshape.llm import LanguageModel, Sampling
 from liveshape.shipped import shipped, shipped_model
-from tests.support.browser import opened_page
+from tests.support.browser import node, opened_page
 from tests.web.page_host import hosted
-from tests.web.test_node import IDS, NODE, WEB, environment
+from tests.web.test_node import IDS, WEB, environment
 
 pytestmark = pytest.mark.slow
 
@@ -72,9 +72,7 @@ def in_node(wheel: Path, tmp_path: Path, cells: list[str], *kind: str) -> list[s
     """What each cell prints."""
     (tmp_path / "cells.json").write_text(json.dumps(cells))
     given = [str(WEB / "test" / "notebook.mjs"), str(wheel), str(NUMPY), str(tmp_path / "cells.json"), *kind]
-    run = subprocess.run(
-        [str(NODE), *given], capture_output=True, text=True, env=environment(), timeout=1500, check=False
-    )
+    run = subprocess.run([node(), *given], capture_output=True, text=True, env=environment(), timeout=1500, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     return printed([json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")], cells)
 

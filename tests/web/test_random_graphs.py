@@ -21,10 +21,10 @@ from tests.graphs.generator import random_program
 from tests.graphs.program import listing
 from tests.graphs.reference import Expected, expected
 from tests.graphs.running import Choices, Run
-from tests.support.browser import opened_page
+from tests.support.browser import node, opened_page
 from tests.web.page_graphs import FILES, read, text_of
 from tests.web.page_host import hosted
-from tests.web.test_node import NODE, WEB, environment
+from tests.web.test_node import WEB, environment
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_in_node(first: int, tmp_path: Path) -> None:
     seeds = range(first, first + BATCH)
     given = [text_of(random_program(seed)) for seed in seeds]
     (tmp_path / "given.json").write_text(json.dumps({**CALLED, "given": given}))
-    command = [str(NODE), str(WEB / "test" / "graphs.mjs"), str(tmp_path / "given.json")]
+    command = [node(), str(WEB / "test" / "graphs.mjs"), str(tmp_path / "given.json")]
     run = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=1500, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     answers = [line for line in run.stdout.splitlines() if line.startswith(("[", "{"))]

@@ -23,8 +23,9 @@ from liveshape.llm import LanguageModel, Sampling
 from liveshape.llm.text.tokenizer import Tokenizer
 from tests.export.family_models import MODELS, folder_of
 from tests.export.tiny import QWEN2, QWEN3, random_weights, write_safetensors
+from tests.support.browser import node
 from tests.web.source_models import NUMBERS, WIDE, byte_level, write_model_folder, write_model_gguf
-from tests.web.test_node import NODE, WEB, in_node
+from tests.web.test_node import WEB, in_node
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +93,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_pyodide(*tasks: str) -> list[dict[str, Any]]:
     """What web/test/virtual.mjs says of each task: a source, a folder for its program, and a quantization or none."""
-    command = [str(NODE), str(WEB / "test" / "virtual.mjs"), *tasks]
+    command = [node(), str(WEB / "test" / "virtual.mjs"), *tasks]
     run = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert run.returncode == 0, run.stderr[-3000:]
@@ -196,7 +197,7 @@ def test_matrices_behind_each_other_are_read_once(tmp_path: Path) -> None:
         fs.writeFileSync("made", made);
         console.log(read);
     """
-    command = [str(NODE), "--input-type=module", "-e", script % (WEB, sizes)]
+    command = [node(), "--input-type=module", "-e", script % (WEB, sizes)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=300)
     assert int(run.stdout) == data.size
     first, *others = (memoryview(each) for each in np.split(data, np.cumsum(sizes)[:2]))
