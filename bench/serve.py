@@ -107,7 +107,7 @@ def measured(runner: BatchRunner, sequences: int, prompt: int, tokens: int, seed
     for _ in range(sequences):
         scheduler.add(Sequence(draw.integers(1, 1000, prompt).tolist(), prompt + tokens))
     flights: deque[tuple[Step, Any]] = deque()
-    period = StepPeriod()
+    period = StepPeriod(runner.device.latency)
     begin = time.perf_counter()
     times: list[float] = []  # when the tokens of a step were read
     all_decode: list[int] = []  # these steps, in which all sequences decode

@@ -30,7 +30,8 @@ from liveshape.plan.params import Slot
 
 Upload = Callable[[str, str], Any]
 
-_STEPS_AHEAD = 4  # of a GPU, as of other libraries
+# Of a GPU: Chromium looks for maps that are done every few milliseconds, and tells its workers by messages.
+_STEPS_AHEAD, _LATENCY = 8, 0.007
 _LIMITS = {
     "max-compute-workgroups-per-dimension": "maxComputeWorkgroupsPerDimension",
     "max-compute-invocations-per-workgroup": "maxComputeInvocationsPerWorkgroup",
@@ -96,7 +97,7 @@ class PageDevice:
         self._pipelines, self._steps = Pipelines(self._compile), Steps(gpu)
         # Bound once: a method of a JavaScript object is made anew whenever it is asked for.
         self._submit, self._write, self._read = gpu.submit, gpu.write, gpu.read
-        self.steps_ahead = 1 if software else _STEPS_AHEAD
+        self.steps_ahead, self.latency = (1, 0.0) if software else (_STEPS_AHEAD, _LATENCY)
         self.limits = limits or granted_limits(granted, software, 0)
         if limits is None and "subgroups" in granted.features and can_wait():
             self.limits = granted_limits(granted, software, self._subgroup_size(software), self.adapter.matrices)

@@ -5,6 +5,7 @@ const NO_PARAMS = 0xffffffff;
 const ROW = 5; // of a dispatch: its bind group, the offset of its params, and the grid
 const MOVED = 4; // of a row whose grid moved: its place, and the grid
 const COPY = 5; // source, offset, target, offset, bytes
+const PADDED = 16; // bytes: tensors begin at multiples of it, and are read to the next one
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|software|basic render/i;
 const LIMITS = [
   "maxComputeWorkgroupsPerDimension",
@@ -42,6 +43,7 @@ export class PageGpu {
   #steps = new Map();
   #next = 1;
   #compiling = new Set(); // promises of pipelines
+  #maps = new Map(); // of staging buffers that a submit writes to: { bytes, mapped }
 
   // Opens the adapter that the browser prefers, with all of its limits, since WebGPU's defaults bind 128 MiB; `features`
   // are the only ones to use, and `limits` the most to ask for.
@@ -117,6 +119,7 @@ export class PageGpu {
   free(id) {
     this.#buffers.get(id)?.destroy();
     this.#buffers.delete(id);
+    this.#maps.delete(id);
   }
 
   // `data` is a buffer of Python, or bytes of JavaScript.
@@ -226,6 +229,8 @@ export class PageGpu {
   // Copies, the dispatches of a step in one pass, copies. The numbers are the grids that moved, by row, and the copies.
   submit(label, id, moved, before, ...numbers) {
     const { data, groups } = this.#steps.get(id) ?? { groups: [] };
+    const staged = this.#staged(numbers, moved + before);
+    for (const target of staged.keys()) this.#unmap(target);
     for (let at = 0; at < moved; at += MOVED) data.set(numbers.slice(at + 1, at + MOVED), numbers[at] * ROW + 2);
     const encoder = this.#device.createCommandEncoder({ label });
     this.#copies(encoder, numbers, moved, moved + before);
@@ -252,6 +257,7 @@ export class PageGpu {
     }
     this.#copies(encoder, numbers, moved + before, numbers.length);
     this.#queue.submit([encoder.finish()]);
+    for (const [target, bytes] of staged) this.#map(target, bytes);
   }
 
   #copies(encoder, numbers, start, end) {
@@ -261,13 +267,46 @@ export class PageGpu {
     }
   }
 
+  // The staging buffers that copies write to, and how far.
+  #staged(numbers, start) {
+    const found = new Map();
+    for (let at = start; at < numbers.length; at += COPY) {
+      const [target, place, bytes] = numbers.slice(at + 2, at + COPY);
+      const { usage, size } = this.#buffers.get(target);
+      if (!(usage & GPUBufferUsage.MAP_READ)) continue;
+      const end = Math.min(Math.ceil((place + bytes) / PADDED) * PADDED, size);
+      found.set(target, Math.max(found.get(target) ?? 0, end));
+    }
+    return found;
+  }
+
+  // A browser tells only milliseconds later that a map is done: it begins with the submit, and steps that are ahead hide
+  // it. Who reads is told if it fails.
+  #map(id, bytes) {
+    const mapped = this.#buffers.get(id).mapAsync(GPUMapMode.READ, 0, bytes);
+    mapped.catch(() => {});
+    const made = { bytes, mapped };
+    this.#maps.set(id, made);
+    return made;
+  }
+
+  #unmap(id) {
+    if (this.#maps.delete(id)) this.#buffers.get(id).unmap();
+  }
+
   // The first bytes of a staging buffer, after all submits so far.
   async read(id, bytes) {
-    const buffer = this.#buffers.get(id);
-    await buffer.mapAsync(GPUMapMode.READ, 0, bytes);
-    const found = new Uint8Array(buffer.getMappedRange(0, bytes)).slice();
-    buffer.unmap();
-    return found;
+    let map = this.#maps.get(id);
+    if (!map || map.bytes < bytes) {
+      this.#unmap(id);
+      map = this.#map(id, bytes);
+    }
+    try {
+      await map.mapped;
+      return new Uint8Array(this.#buffers.get(id).getMappedRange(0, bytes)).slice();
+    } finally {
+      if (this.#maps.get(id) === map) this.#unmap(id);
+    }
   }
 
   async idle() {

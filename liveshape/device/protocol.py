@@ -105,6 +105,7 @@ class Device(Protocol):
     limits: Limits
     has_clock: bool  # timestamp queries
     steps_ahead: int  # short steps to keep in flight, so that the device never waits for the host
+    latency: float  # seconds until the host hears of a step that is done, which steps in flight hide
 
     @property
     def counters(self) -> Counters:

@@ -71,7 +71,7 @@ class WebGpuDevice:
         # Between the check of a buffer and its submit nobody may free or map it: wgpu-native would abort.
         self._lock = threading.RLock()
         self.has_clock = library.clocks[0] in features
-        self.steps_ahead = 1 if software else _STEPS_AHEAD
+        self.steps_ahead, self.latency = 1 if software else _STEPS_AHEAD, 0.0
         pace = Pace(software)
         recorder: Recorder
         self._reader: Reader

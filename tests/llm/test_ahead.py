@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +79,21 @@ def test_steps_are_under_way_while_a_token_is_read(
     monkeypatch.setattr(device, "read", lambda *args, **named: (order.append("read"), read(*args, **named))[1])
     assert len(list(model.stream(IDS[:3], max_tokens=8))) == 8
     assert "".join(each[0] for each in order) == expected
+
+
+def test_what_the_latency_of_a_device_hides_is_no_waste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser tells of a step milliseconds after it is done: so much more may be in flight."""
+    now = [0.0]
+    monkeypatch.setattr(step_period, "MAX_SECONDS_IN_FLIGHT", 0.005)
+    monkeypatch.setattr(step_period, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for latency, expected in ((0.0, 2), (0.007, 6)):
+        period = step_period.StepPeriod(latency)
+        assert period.steps_ahead(8) == 8, "not known yet"
+        for _ in range(3):
+            period.tick()
+            now[0] += 0.002
+        assert period.steps_ahead(8) == expected
+        assert period.steps_ahead(1) == 1
 
 
 def test_logits_that_a_stream_ran_past_are_made_again(model: LanguageModel) -> None:

@@ -27,7 +27,7 @@ class PaperDevice:
         self.adapter = Adapter(0, "paper", "Paper", "none", "none", False, self.limits.half, *sizes)
         self.name = self.adapter.name
         self.has_clock = False
-        self.steps_ahead = 1
+        self.steps_ahead, self.latency = 1, 0.0
         self._note: Callable[[Sequence[Command]], None] | None = None
         self.writes: dict[str, int] = {}  # by the label of the buffer
         self.kernels: set[Variant] = set()

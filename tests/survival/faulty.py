@@ -24,7 +24,7 @@ class FaultyDevice:
         self.inner = device
         self.name = f"faulty {device.name}"
         self.adapter, self.limits = device.adapter, device.limits
-        self.has_clock, self.steps_ahead = device.has_clock, device.steps_ahead
+        self.has_clock, self.steps_ahead, self.latency = device.has_clock, device.steps_ahead, device.latency
         self.calls = 0
         self._place = 0
         self._error: BaseException | None = None

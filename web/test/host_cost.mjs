@@ -20,6 +20,8 @@ const pass = { setPipeline: nothing, setBindGroup: nothing, dispatchWorkgroups: 
 const encoder = { beginComputePass: () => pass, copyBufferToBuffer: nothing, finish: made };
 let dispatches = 0;
 const buffer = {
+  usage: GPUBufferUsage.MAP_READ,
+  size: 1 << 20,
   destroy: nothing,
   mapAsync: later,
   getMappedRange: (offset, bytes) => new ArrayBuffer(bytes), // token 0

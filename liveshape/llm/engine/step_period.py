@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 
-MAX_SECONDS_IN_FLIGHT = 0.005  # of steps in flight that are wasted when a sequence ends
+# Of steps in flight that are wasted when a sequence ends; a latency of the device comes on top.
+MAX_SECONDS_IN_FLIGHT = 0.005
 
 
 class StepPeriod:
     """An estimate of the seconds between two steps; it falls at once, and at most doubles with each.
 
-    Example: `period.tick()` when a step was read, `period.steps_ahead(device.steps_ahead)` before the next are
-    submitted.
+    Example: `period = StepPeriod(device.latency)`; `period.tick()` when a step was read,
+    `period.steps_ahead(device.steps_ahead)` before the next are submitted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, latency: float) -> None:
+        self._latency = latency
         self._last: float | None = None  # time of the last step
         self._seconds: float | None = None
 
@@ -27,4 +29,6 @@ class StepPeriod:
 
     def steps_ahead(self, most: int) -> int:
         """How many steps, at least one and at most so many, may be in flight behind the one that is read next."""
-        return max(1, most if self._seconds is None else min(most, int(MAX_SECONDS_IN_FLIGHT / self._seconds)))
+        if self._seconds is None:
+            return most
+        return max(1, min(most, int((MAX_SECONDS_IN_FLIGHT + self._latency) / self._seconds)))

@@ -61,7 +61,7 @@ class Stream(Iterator[int]):
         self._first_logits = first_logits
         self._with_logits = first_logits is not None
         self._closed = False
-        self._period = StepPeriod()
+        self._period = StepPeriod(session.engine.device.latency)
         self.logits: Any = None  # of the last token, [V], if `first_logits` is given
         self.finish_reason: Literal["stop", "length"] | None = "length" if first is None else None
 

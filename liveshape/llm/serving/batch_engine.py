@@ -110,7 +110,7 @@ class BatchEngine:
         self._requests: dict[Any, BatchRequest] = {}  # those that have not ended
         self._calls: deque[tuple[Call, Future[Any]]] = deque()
         self._flights: deque[tuple[Step, Pending]] = deque()  # steps whose tokens are not read yet
-        self._period = StepPeriod()
+        self._period = StepPeriod(runner.device.latency)
         self._closing = self._stopped = False
         self._generated = self._prompted = self._steps = 0
         self._last_progress = time.monotonic()

@@ -46,7 +46,7 @@ class FakeRunner:
         self.bounds = BatchBounds(rows, sequences, pages, PAGE_SIZE, context)
         self.window = None
         self.origin = SimpleNamespace(activations="float32")
-        self.device = SimpleNamespace(name="a list", lost=False, steps_ahead=1)
+        self.device = SimpleNamespace(name="a list", lost=False, steps_ahead=1, latency=0.0)
         self.memory = SimpleNamespace(total=2_000_000_000, state=0)
         self.gate, self.reading = threading.Event(), threading.Event()
         self.gate.set()

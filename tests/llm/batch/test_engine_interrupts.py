@@ -26,7 +26,7 @@ class Waiting:
         self.bounds = BatchBounds(rows=8, sequences=4, pages=64, page_size=16, context=512)
         self.window = None
         self.memory = Memory(0, 0, 0, 0, 0, 0, 0)
-        self.device = SimpleNamespace(lost=False, name="paper", steps_ahead=1)
+        self.device = SimpleNamespace(lost=False, name="paper", steps_ahead=1, latency=0.0)
         self.closed = False
 
     def close(self) -> None:
