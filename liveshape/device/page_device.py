@@ -276,9 +276,16 @@ class PageDevice:
         """Async `read`."""
         memory = only_part(staging)
         memory.check()
-        found = await self._read(memory.handle, nbytes)
+        try:
+            found = await self._read(memory.handle, nbytes)
+        except Exception as error:
+            raise self._failed(error) from error
         self._check()
         return bytearray(found.to_bytes())
+
+    def _failed(self, error: Exception) -> DeviceError:
+        self._check()
+        return DeviceError(f"{self.name}: {error}")
 
     def _wait(self, promise: Any) -> Any:
         if not can_wait():
@@ -289,8 +296,7 @@ class PageDevice:
         try:
             return _ffi().run_sync(promise)
         except Exception as error:
-            self._check()
-            raise DeviceError(f"{self.name}: {error}") from error
+            raise self._failed(error) from error
 
     @contextmanager
     def watched(

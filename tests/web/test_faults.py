@@ -138,14 +138,25 @@ def test_without_jspi(page: Page, host: tuple[str, Faults]) -> None:
     body = """
         const model = await block();
         const [first, second] = await Promise.all([model.run(row(7)), model.run(row(128))]);
-        return [[...first.data], [...second.data], await told(liveshape.loadLanguageModel("/story/"))];
+        const language = await liveshape.loadLanguageModel("/story/");
+        const found = await tokens(language, 10);
+        const stopping = new AbortController();
+        const streamed = [];
+        const aborted = told((async () => {
+            for await (const { token } of language.stream(ids, { temperature: 0, signal: stopping.signal })) {
+                streamed.push(token);
+                if (streamed.length === 3) stopping.abort();
+            }
+        })());
+        return [[...first.data], [...second.data], found, await aborted, streamed, await tokens(language, 5)];
     """
-    first, second, told = run(page, body)
+    first, second, found, aborted, streamed, after = run(page, body)
     same(first, 7)
     same(second, 128)
-    assert "JSPI" in told
-    assert "Firefox 153" in told
-    assert host[1].asked("story/model.pte") == [], "nothing is downloaded for it"
+    assert found == native(10)
+    assert aborted.startswith("AbortError")
+    assert streamed == native(3)
+    assert after == native(5)
 
 
 def test_small_limits_memory_denied_and_kernels(page: Page, host: tuple[str, Faults]) -> None:

@@ -167,7 +167,6 @@ def test_an_abort_at_any_time_frees_all_and_is_at_once() -> None:
 CUT = """
 import fs from "node:fs";
 import { NodeSource } from "./src/sources.js";
-from tests.support.browser import node
 const [path] = JSON.parse(process.argv[1]);
 const source = new NodeSource(fs, path);
 const first = source.read(60, 10).length;

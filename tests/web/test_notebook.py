@@ -56,6 +56,14 @@ try:
 except liveshape.DeviceError as error:
     print(error)
 """,
+    """
+from liveshape.llm import LanguageModel, Sampling
+from liveshape.shipped import shipped_model
+
+story = LanguageModel.load(shipped_model())
+tokens = [token async for token in story.stream([1, 403, 407, 261], Sampling(), max_tokens=20)]
+print(tokens)
+""",
 ]
 
 
@@ -108,8 +116,18 @@ def check_notebook(said: list[str], x: Any) -> None:
     shape, greatest = said[3].strip().rsplit(" ", 1)
     assert shape == str(wanted.shape)
     np.testing.assert_allclose(float(greatest), wanted.max(), 1e-5, 1e-5)
+    check_tokens(said[4])
+
+
+def check_awaited(said: list[str], x: Any) -> None:
+    check_lengths(said[2], x)
+    assert "use the async forms" in said[3]
+    check_tokens(said[4])
+
+
+def check_tokens(said: str) -> None:
     with LanguageModel.load(shipped_model()) as story:
-        assert said[4].strip().splitlines()[-1] == str(list(story.stream(IDS, Sampling(), max_tokens=20)))
+        assert said.strip().splitlines()[-1] == str(list(story.stream(IDS, Sampling(), max_tokens=20)))
 
 
 def test_a_wheel_has_what_a_page_needs(wheel: Path) -> None:
@@ -152,8 +170,7 @@ except ImportError as error:
 def test_where_python_cannot_wait_calls_are_awaited(wheel: Path, tmp_path: Path, x: Any) -> None:
     said = in_node(wheel, tmp_path, AWAITED, "plain")
     assert "`await liveshape.open_page()` before" in said[1]
-    check_lengths(said[2], x)
-    assert "use the async forms" in said[3]
+    check_awaited(said, x)
 
 
 @pytest.fixture(scope="module")
@@ -181,5 +198,4 @@ def test_the_notebook_in_a_page(gpu_browser: Browser, address: str, wheel: Path,
     if kind == "page":
         check_notebook(said, x)
     else:
-        check_lengths(said[2], x)
-        assert "use the async forms" in said[3]
+        check_awaited(said, x)

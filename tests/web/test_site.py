@@ -308,7 +308,6 @@ def test_a_broken_model_is_told_in_the_words_of_the_package(gpu_browser: Browser
     ("script", "told"),
     [
         ("delete Navigator.prototype.gpu", "This browser has no WebGPU"),
-        ("delete WebAssembly.Suspending", "(JSPI)"),
         ("Object.defineProperty(window, 'isSecureContext', { value: false })", "open it by https"),
         ("GPU.prototype.requestAdapter = async () => null", "found no GPU"),
     ],

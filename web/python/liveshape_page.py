@@ -164,11 +164,23 @@ class _Stream(NamedTuple):
 
 def next_response(number: int) -> str | None:
     """The next response of a stream, None at its end."""
+    return _told(number, next(_responses(number), None))
+
+
+async def next_response_async(number: int) -> str | None:
+    """`next_response` where Python cannot wait."""
+    return _told(number, await anext(_responses(number), None))
+
+
+def _responses(number: int) -> Any:
     if number not in _open:
         raise InputError("the model of this stream was closed: load it again")
-    response = next(_open[number].responses, None)
+    return _open[number].responses
+
+
+def _told(number: int, response: Any) -> str | None:
     if response is None:
-        del _open[number]
+        _open.pop(number, None)
         return None
     return json.dumps(
         {

@@ -42,7 +42,7 @@ export interface DeviceInfo {
   matrices: boolean;
   /** Milliseconds from the start of the worker until each part was there; `ready` is the whole. */
   bootMs: { archive: number; gpu: number; python: number; ready: number };
-  /** Whether Python can wait for the GPU (JSPI), as language models need it. */
+  /** Whether Python can wait for the GPU inside of a call (JSPI). */
   waits: boolean;
 }
 

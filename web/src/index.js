@@ -2,7 +2,7 @@
 
 import { cacheFolder } from "./cache.js";
 import { topFiles } from "./model_files.js";
-import { LanguageModel, Model, NO_JSPI, snake } from "./models.js";
+import { LanguageModel, Model, snake } from "./models.js";
 import { WorkerRunner } from "./worker_runner.js";
 
 export { LanguageModel, Model };
@@ -77,7 +77,6 @@ export async function load(source, options = {}) {
 // A language model: the URL of its folder or of a GGUF file, a File, several Files, or files by name.
 export async function loadLanguageModel(source, options = {}) {
   const [made, { sourcing, watching, others }] = [await runner(), parted(options)];
-  if (!made.device.waits) throw new Error(NO_JSPI);
   const folder = await made.tell("modelFolder", [sendable(source), location.href, sourcing], watching);
   return new LanguageModel(made, await loaded(made, folder, "loadLanguageModel", [folder, snake(others)], watching));
 }

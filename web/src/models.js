@@ -82,7 +82,3 @@ export function snake(options) {
   const named = Object.entries(options).map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]);
   return Object.fromEntries(named);
 }
-
-export const NO_JSPI =
-  "language models need a browser that can suspend WebAssembly (JSPI): Chromium 137, Firefox 153, Safari 27; programs " +
-  "run in this one, too";

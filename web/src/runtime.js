@@ -3,7 +3,6 @@
 import { Tokenizer } from "@huggingface/tokenizers";
 import { PageGpu } from "./page_gpu.js";
 import { constantOf, upload } from "./constants.js";
-import { NO_JSPI } from "./models.js";
 import { BytesSource, mount } from "./sources.js";
 import { VirtualProgram } from "./virtual_program.js";
 
@@ -166,10 +165,6 @@ export class Runtime {
   }
 
   async loadLanguageModel(folder, { onProgress, signal, ...options } = {}) {
-    if (!JSPI()) {
-      this.#release(folder);
-      throw new Error(NO_JSPI);
-    }
     return this.#loaded(folder, "load_language_model", () => [folder, optionsText(options)], { onProgress, signal });
   }
 
@@ -203,7 +198,7 @@ export class Runtime {
   }
 
   async next(stream) {
-    const found = await this.#call("next_response", stream);
+    const found = await this.#call(JSPI() ? "next_response" : "next_response_async", stream);
     return found === undefined ? null : JSON.parse(found);
   }
 

@@ -140,7 +140,13 @@ const tasks = {
     const model = await liveshape.load(demo);
     say({ outputs: [await run(model, 128), await run(model, 7), await run(model, 1)], late: compiled.late });
     say({ twice: (await Promise.all([run(model, 7), run(model, 5)])).map((found) => found.length) });
-    say({ language: await told(liveshape.loadLanguageModel(story)) });
+    const language = await liveshape.loadLanguageModel(story);
+    say({ tokens: await tokens(language, 20), sampled: await tokens(language, 12, { temperature: 0.8, seed: 3 }) });
+    for await (const { token } of language.stream([1, 403, 407, 261], { maxTokens: 20, temperature: 0 })) {
+      if (token) break; // a stream that is left, with steps ahead
+    }
+    say({ after: await tokens(language, 8), long: await tokens(language, 40) });
+    await language.close();
     await model.close();
     say({ memory: await liveshape.memory() });
   },

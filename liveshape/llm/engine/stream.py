@@ -34,12 +34,17 @@ class _Step(NamedTuple):
     row: int = 0
     in_flight: tuple[Pending, ...] = ()
 
+    @property
+    def left(self) -> int | None:
+        """How many tokens remain after this one."""
+        return None if self.remaining is None else self.remaining - 1
+
 
 class Stream(Iterator[int]):
     """Iterator of generated tokens. The stop token is included; `finish_reason` is "stop" or "length".
 
     A yielded token is in the KV cache, but for the last one. After an interrupt the token is yielded again, or it is in
-    the KV cache already.
+    the KV cache already. It is an async iterator, too: the event loop runs while the device works.
 
     Example: `for token in model.stream(ids, Sampling(), max_tokens=50): print(token)`.
     """
@@ -80,12 +85,10 @@ class Stream(Iterator[int]):
             raise InputError("the model was used otherwise since the last token of this stream; begin a new one")
         session.check_open()
         session.rollback(step.position)
-        remaining = None if step.remaining is None else step.remaining - 1
+        remaining = step.left
         goes_on = self._has_room(step)
-        ahead: tuple[Pending, ...] = ()
-        if goes_on and session.can_rollback and not step.draft and not self._may_draft(remaining):
-            # Submitted before this token is read, so that the device never waits for the host.
-            ahead = self._submit_ahead(step)
+        # Submitted before this token is read, so that the device never waits for the host.
+        ahead = self._submit_ahead(step) if goes_on else ()
         chosen = tokens_of(step.pending)
         self._period.tick()
         token = chosen[step.row]
@@ -113,9 +116,42 @@ class Stream(Iterator[int]):
             self._next = _Step(ahead[0], remaining, step.position + 1, draft, in_flight=ahead[1:])
         return token
 
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> int:
+        await self.arrive()
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def arrive(self) -> None:
+        """Await the next token: then `next` does not wait for the device.
+
+        Example: `await stream.arrive(); token = next(stream)`.
+        """
+        step = self._begin_next()
+        if step is not None:
+            await step.pending.result_async()
+
+    @synchronized
+    def _begin_next(self) -> _Step | None:
+        """The step whose token is next, with steps ahead; None where `next` raises."""
+        step, session = self._next, self._session
+        if step is None or self._closed or session.version is not self._version:
+            return None
+        session.check_open()
+        session.rollback(step.position)
+        if self._has_room(step):
+            step = self._next = step._replace(in_flight=self._submit_ahead(step))
+        return step
+
     def _submit_ahead(self, step: _Step) -> tuple[Pending, ...]:
-        """Submit steps ahead of the one whose token is read, up to the device's limit."""
+        """Submit steps ahead of the one whose token is read, up to the device's limit, unless a draft may follow it."""
         session = self._session
+        if not session.can_rollback or step.draft or self._may_draft(step.left):
+            return ()
         # They are not in the sequence: another use of the model may have overwritten their rows.
         ahead = step.in_flight if step.in_flight and session.holds(step.in_flight[-1]) else ()
         most = self._period.steps_ahead(session.steps_ahead if self._lookahead is None else 1)

@@ -10,7 +10,7 @@ for response in stream_generate(model, tokenizer, [{"role": "user", "content": "
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from liveshape.errors import InputError
@@ -18,8 +18,7 @@ from liveshape.llm.arguments import LOOKAHEAD_TOKENS, check_pair, path_of
 from liveshape.llm.generation.host_stream import HostChooser, HostStream
 from liveshape.llm.generation.options import LogitsProcessor, Prompt, Sampler, Streamer
 from liveshape.llm.generation.preparing import MAX_TOKENS, check_verifiable, prepare
-from liveshape.llm.generation.response_stream import Request, responses
-from liveshape.llm.generation.responses import GenerationResponse
+from liveshape.llm.generation.response_stream import Request, ResponseStream, responses
 from liveshape.llm.generation.stats import Stats
 from liveshape.llm.text.tokenizer import Tokenizer
 
@@ -104,7 +103,7 @@ def stream_generate(
     json_schema: Mapping[str, Any] | str | bool | None = None,
     regex: str | None = None,
     raw: bool = False,
-) -> Generator[GenerationResponse, None, None]:
+) -> ResponseStream:
     """Stream the generated text of a prompt, a response per token. A prompt is a text, token ids, or messages.
 
     A text is a user message, where the model has a chat template; with `raw`, or without a template, the model
@@ -123,6 +122,7 @@ def stream_generate(
     reason is "grammar" where nothing more can follow; with "length" the text does not match yet.
     `sampler(logits) -> token` and each of `logits_processors(tokens, logits) -> logits` get the logits of every step
     on the host, which is slow. Invalid options raise here, not at the first token.
+    `async for` works as well: the event loop runs while the device works.
 
     Example: `for response in stream_generate(model, tokenizer, "Once", stop="\\n\\n"): print(response.text, end="")`.
     """

@@ -29,39 +29,112 @@ class Request:
     tokens: Callable[[int], Iterator[int]]
 
 
-def responses(
-    model: LanguageModel, tokenizer: Tokenizer, request: Request, streamer: Streamer | None, stats: Stats
-) -> Generator[GenerationResponse, None, None]:
-    """Yield a response per token, and a last one if the stream ended without a finish reason.
+class ResponseStream(Generator[GenerationResponse, None, None]):
+    """Responses of a generation: one per token, and a last one if the stream ended without a finish reason.
+
+    It is a generator, and an async iterator, too: the event loop runs while the device works.
 
     Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
     """
-    ids = request.given.ids
-    assembler = Assembler(tokenizer, request.given, model.memory.total / 1e9)
-    stats.num_prompt_tokens = len(ids)
-    _put(streamer, ids)
-    # Under one lock: no other thread may use the cache between the truncate and the prefill.
-    assembler.cached, source = model.lock.run(_start, model, request)
-    response: GenerationResponse | None = None
-    try:
-        while response is None or response.finish_reason is None:
-            token = next(source, None)
-            if token is None:
-                response = assembler.end()
-            else:
-                _put(streamer, [token])
-                response = assembler.put(token, getattr(source, "logits", None), getattr(source, "complete", False))
-            if response.generation_tokens == 1:
-                stats.prompt_eval_end_ms = stats.first_token_ms = now_ms()
-            _count(stats, source, response.generation_tokens)
-            yield response
-    finally:
-        # Discard the steps ahead on the device if the reader stops early.
-        close = getattr(source, "close", None)
+
+    def __init__(self, generation: _Generation) -> None:
+        self._generation, self._responses = generation, generation.responses()
+
+    def send(self, value: None) -> GenerationResponse:
+        """`next`, as of generators."""
+        return self._responses.send(value)
+
+    def throw(self, *raised: Any) -> GenerationResponse:
+        """Raise in the loop, which ends it, as of generators."""
+        return self._responses.throw(*raised)
+
+    def close(self) -> None:
+        """End it, and discard the steps ahead on the device."""
+        self._responses.close()
+        self._generation.close()  # if it was begun by `__anext__` alone
+
+    def __aiter__(self) -> ResponseStream:
+        return self
+
+    async def __anext__(self) -> GenerationResponse:
+        await self._generation.arrive()
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+class _Generation:
+    """A request that runs: the source of its tokens, and what makes responses of them."""
+
+    def __init__(
+        self, model: LanguageModel, tokenizer: Tokenizer, request: Request, streamer: Streamer | None, stats: Stats
+    ) -> None:
+        self._model, self._tokenizer, self._request = model, tokenizer, request
+        self._streamer, self._stats = streamer, stats
+        self._begun: tuple[Assembler, Iterator[int]] | None = None
+        self._finished = self._closed = False
+
+    def responses(self) -> Generator[GenerationResponse, None, None]:
+        self._begin()
+        try:
+            while not self._finished:
+                yield self._next()
+        finally:
+            self.close()
+
+    async def arrive(self) -> None:
+        """Await the token of the next response, where there is one."""
+        if not self._finished and not self._closed:
+            arrive = getattr(self._begin()[1], "arrive", None)
+            if arrive is not None:
+                await arrive()
+
+    def close(self) -> None:
+        """Discard the steps ahead on the device if the reader stops early."""
+        if self._begun is None or self._closed:
+            return
+        self._closed = True
+        close = getattr(self._begun[1], "close", None)
         if close is not None:
             close()
-        if streamer is not None:
-            streamer.end()
+        if self._streamer is not None:
+            self._streamer.end()
+
+    def _begin(self) -> tuple[Assembler, Iterator[int]]:
+        if self._begun is None:
+            given = self._request.given
+            assembler = Assembler(self._tokenizer, given, self._model.memory.total / 1e9)
+            self._stats.num_prompt_tokens = len(given.ids)
+            _put(self._streamer, given.ids)
+            # Under one lock: no other thread may use the cache between the truncate and the prefill.
+            assembler.cached, source = self._model.lock.run(_start, self._model, self._request)
+            self._begun = assembler, source
+        return self._begun
+
+    def _next(self) -> GenerationResponse:
+        assembler, source = self._begin()
+        token = next(source, None)
+        if token is None:
+            response = assembler.end()
+        else:
+            _put(self._streamer, [token])
+            response = assembler.put(token, getattr(source, "logits", None), getattr(source, "complete", False))
+        if response.generation_tokens == 1:
+            self._stats.prompt_eval_end_ms = self._stats.first_token_ms = now_ms()
+        _count(self._stats, source, response.generation_tokens)
+        self._finished = response.finish_reason is not None
+        return response
+
+
+def responses(
+    model: LanguageModel, tokenizer: Tokenizer, request: Request, streamer: Streamer | None, stats: Stats
+) -> ResponseStream:
+    """The responses to a request, which begins with the first of them.
+
+    Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
+    """
+    return ResponseStream(_Generation(model, tokenizer, request, streamer, stats))
 
 
 def _start(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:

@@ -33,8 +33,8 @@ function showDevice() {
 }
 
 // Runs `load` with the runtime and the device, once this browser is known to have what it takes.
-async function withEngine(load, { waits = false } = {}) {
-  const missing = await whatIsMissing(waits);
+async function withEngine(load) {
+  const missing = await whatIsMissing();
   if (missing) {
     showEngine(missing, { bad: true });
     throw new Error(missing);

@@ -10,7 +10,7 @@ const modelNotes = () => [
 let loaded = null; // a promise
 
 function languageModel() {
-  loaded ??= withEngine(loadModel, { waits: true }).catch((error) => {
+  loaded ??= withEngine(loadModel).catch((error) => {
     loaded = null;
     throw error;
   });

@@ -1,9 +1,9 @@
 // Whether this browser can run a model, and what to do where it cannot.
 
-const BROWSERS = "Chrome or Edge 137, Firefox 153 or Safari 27, or newer";
+const BROWSERS = "a current Chrome, Edge, Firefox or Safari";
 
-// What is missing and what helps, or null. A language model waits inside of its calls, a program need not.
-async function whatIsMissing(waits) {
+// What is missing and what helps, or null.
+async function whatIsMissing() {
   if (!isSecureContext) {
     return "Browsers offer WebGPU to pages of https and of this machine alone: open it by https, or as localhost.";
   }
@@ -12,9 +12,6 @@ async function whatIsMissing(waits) {
       `This browser has no WebGPU, which runs the model on your GPU. Use ${BROWSERS}; in Chrome on Linux it may have ` +
       "to be switched on: chrome://flags/#enable-unsafe-webgpu."
     );
-  }
-  if (waits && !("Suspending" in WebAssembly)) {
-    return `This browser cannot let WebAssembly wait for the GPU (JSPI). Use ${BROWSERS}.`;
   }
   const adapter = await navigator.gpu.requestAdapter().catch(() => null);
   if (adapter) return null;
