@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from liveshape import llm
-from liveshape.device.webgpu import WebGpuDevice
 from liveshape.errors import DeviceError, InputError
 from liveshape.llm import Sampling
 from liveshape.shipped import shipped_model
@@ -32,13 +31,13 @@ def story(loaded: Pair) -> Pair:
 
 
 @pytest.fixture
-def never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def never_waits(loaded: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a page whose browser cannot suspend WebAssembly; what a stream left in flight is never read there."""
 
     def read(self: Any, staging: Any, nbytes: int) -> bytearray:
         raise DeviceError("this browser cannot wait")
 
-    monkeypatch.setattr(WebGpuDevice, "read", read)
+    monkeypatch.setattr(type(loaded[0].device), "read", read)
 
 
 async def listed(stream: Any) -> list[Any]:

@@ -37,7 +37,7 @@ class ResponseStream(Generator[GenerationResponse, None, None]):
     Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
     """
 
-    def __init__(self, generation: _Generation) -> None:
+    def __init__(self, generation: _GenerationRun) -> None:
         self._generation, self._responses = generation, generation.responses()
 
     def send(self, value: None) -> GenerationResponse:
@@ -64,7 +64,7 @@ class ResponseStream(Generator[GenerationResponse, None, None]):
             raise StopAsyncIteration from None
 
 
-class _Generation:
+class _GenerationRun:
     """A request that runs: the source of its tokens, and what makes responses of them."""
 
     def __init__(
@@ -134,7 +134,7 @@ def responses(
 
     Example: `for response in responses(model, tokenizer, request, None, Stats()): print(response.text)`.
     """
-    return ResponseStream(_Generation(model, tokenizer, request, streamer, stats))
+    return ResponseStream(_GenerationRun(model, tokenizer, request, streamer, stats))
 
 
 def _start(model: LanguageModel, request: Request) -> tuple[int, Iterator[int]]:
