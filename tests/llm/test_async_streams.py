@@ -111,6 +111,15 @@ def test_a_stream_that_is_left(story: Pair) -> None:
         assert list(model.stream(IDS, max_tokens=6)) == expected
 
 
+def test_a_stream_that_is_closed_before_it_begins(story: Pair) -> None:
+    model, _ = story
+    model.prefill(IDS)
+    stream = llm.stream_generate(*story, "Once", max_tokens=9)
+    stream.close()
+    assert asyncio.run(listed(stream)) == []
+    assert list(model.tokens) == IDS, "nothing was begun"
+
+
 def test_another_use_between_two_tokens(story: Pair) -> None:
     model, _ = story
 

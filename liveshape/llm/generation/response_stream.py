@@ -92,10 +92,11 @@ class _GenerationRun:
 
     def close(self) -> None:
         """Discard the steps ahead on the device if the reader stops early."""
-        if self._begun is None or self._closed:
-            return
+        begun, closed = self._begun, self._closed
         self._closed = True
-        close = getattr(self._begun[1], "close", None)
+        if begun is None or closed:
+            return
+        close = getattr(begun[1], "close", None)
         if close is not None:
             close()
         if self._streamer is not None:
